@@ -30,7 +30,7 @@ BROWSERS = (
     ("curl", "curl"),
 )
 # OWASP's device cookie, of a browser that a user has signed in from: it signs nobody
-# in, but wrong passwords from elsewhere do not count against who has it.
+# in, but wrong passwords from elsewhere do not count against it.
 COOKIE = "cohort_device"
 SALT = "accounts.known_devices"
 COOKIE_SECONDS = 180 * 24 * 3_600

@@ -71,12 +71,12 @@ def count_request(who: str, most: int) -> Count | None:
 
 # Idempotency-Key: who sends a POST again gets the first one's answer.
 #
-# The key is kept in the transaction that does what was asked, so both are there or
-# neither, whatever dies; a second request waits for the first one's end.
+# The key is stored in the transaction of the operation, so both are committed or
+# neither; a second request waits for the end of the first.
 
 
 def show_once(request: HttpRequest, field: str) -> None:
-    """Within an operation: this field of the answer is kept for nobody's second look.
+    """Within an operation: do not store this field of the response.
 
     A repeated request with the same key gets null there.
     """
@@ -133,7 +133,7 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
 
 
 def digest_of(request: HttpRequest) -> str:
-    """Of what is asked; of a form its fields and files, however they are parted."""
+    """Hash of the request; of a form its fields and files, however they are encoded."""
     found = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
     if request.content_type != "multipart/form-data":
         found.update(request.body)
@@ -155,9 +155,9 @@ def _purge_replays() -> None:
 
 
 def guarded(view: View, *, is_atomic: bool = True) -> View:
-    """No cookie lets anybody in here, so there is nothing that CSRF could use.
+    """Cookies do not authenticate here, so CSRF has nothing to exploit.
 
-    `is_atomic`: what fails half-way has done nothing. A transaction keeps a database
+    `is_atomic`: a failed operation changes nothing. A transaction keeps a database
     connection, also while a child is waited for.
     """
 
@@ -236,7 +236,7 @@ def _count(request: HttpRequest, access: Access | None) -> Count | None:
 
 
 def _refuse_nul(request: HttpRequest) -> None:
-    """PostgreSQL keeps none, and nobody means one."""
+    """PostgreSQL text cannot contain it."""
     if "\x00" in request.path:
         raise Problem(404, "Address not found: it contains a NUL character.")
     for name, values in request.GET.lists():

@@ -1,4 +1,4 @@
-"""The team's members, invitations and tokens; and whom the asking token is of."""
+"""The team's members, invitations and tokens; and the owner of the request's token."""
 
 from __future__ import annotations
 

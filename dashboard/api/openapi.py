@@ -14,7 +14,7 @@ from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema
 from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
-# They change nothing, and yet answer 409 where things do not stand so.
+# They change nothing, but may return 409.
 REFUSING = (
     *("dataset_rows", "dataset_file"),
     *("completions", "checkpoint_model", "report_file"),

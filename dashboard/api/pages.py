@@ -1,4 +1,4 @@
-"""The pages about the API: the team's tokens, and what can be asked."""
+"""The API's pages: the team's tokens, and the documentation of operations."""
 
 from __future__ import annotations
 

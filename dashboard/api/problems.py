@@ -99,7 +99,7 @@ class WrongField:
 
 
 class Problem(Exception):
-    """Raised by operations. Without a code of its own it has that of its status."""
+    """Raised by operations. The default code is that of the status."""
 
     def __init__(
         self,
@@ -155,7 +155,10 @@ def or_404(row: T | None, missing: str) -> T:
 
 @contextmanager
 def or_conflict(field: str = "") -> Iterator[None]:
-    """A service's ValueError is 409: the request is right, but not as things stand."""
+    """A service's ValueError as 409:
+
+    a valid request that conflicts with the current state.
+    """
     try:
         yield
     except ValueError as error:
@@ -166,7 +169,7 @@ def or_conflict(field: str = "") -> Iterator[None]:
 
 @contextmanager
 def or_refuse(field: str) -> Iterator[None]:
-    """A service's ValueError is 422: this field, such as `body.name`, is wrong."""
+    """A service's ValueError as 422: this field, such as `body.name`, is invalid."""
     try:
         yield
     except ValueError as error:
@@ -203,12 +206,12 @@ def answer(problem: Problem) -> HttpResponse:
 
 
 def handle_problems(api: NinjaAPI) -> None:
-    """Whatever an operation raises is answered as a problem."""
+    """Every exception of an operation becomes a problem."""
 
     def on_exception(request: HttpRequest, error: Any) -> HttpResponse:
         return answer(read_problem(request, error))
 
-    # django-ninja has handlers of its own for the last three.
+    # django-ninja has its own handlers for the last three.
     for kind in (Exception, Http404, HttpError, ValidationError):
         api.add_exception_handler(kind, on_exception)
 

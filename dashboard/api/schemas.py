@@ -50,7 +50,7 @@ Cursor = Annotated[
 Limit = Annotated[int, Query(50, ge=1, le=200)]
 # What an operation that answers with a file declares.
 FILE: Any = {200: bytes}
-# What an operation that takes a part of one does.
+# What an operation that receives a part of a file declares.
 PART = {
     "requestBody": {
         "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
@@ -111,9 +111,9 @@ class Change(Input):
         return self
 
     def over(self, now: Schema) -> dict[str, Any]:
-        """The fields that were sent, each with what it is to hold.
+        """The sent fields with their new values.
 
-        `now`: of a row that is locked. EditConflict where somebody changed the same.
+        `now`: of a locked row. EditConflict if someone changed the same field.
         """
         sent = self.model_dump(mode="json", exclude_unset=True, exclude={"was"})
         held = now.model_dump(mode="json")
@@ -167,14 +167,14 @@ class Person(Schema):
 
 
 class Done(Schema):
-    """Whether what was asked for was done, or why not."""
+    """Whether it was done, or why not."""
 
     done: bool
     detail: str = Field(default="", description="If not done: why.", examples=[""])
 
 
 class JobOut(Schema):
-    """How far a job is, whatever it does."""
+    """Progress of a job of any kind."""
 
     state: str = Field(
         description="queued, running, done, failed or cancelled", examples=["done"]
@@ -193,9 +193,10 @@ class JobOut(Schema):
 def job_fields(
     target: JobTarget, *, state: str = "", tells_why: bool = False
 ) -> dict[str, Any]:
-    """The fields of JobOut; `state` of a target that has no job yet.
+    """The fields of JobOut; `state` of a target without a job.
 
-    `tells_why`: why it waits, which a list does not tell: three queries each.
+    `tells_why`: include why it waits, which costs three queries each; lists leave it
+    out.
     """
     job = target.job
     if job is None:
@@ -238,7 +239,7 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
 
 
 def size_of(request: HttpRequest) -> int:
-    """Of the body, by its header; 0 where that is no number."""
+    """Content-Length; 0 if it is not a number."""
     size = request.headers.get("Content-Length", "")
     return int(size) if size.isascii() and size.isdigit() and len(size) < 19 else 0
 
@@ -247,7 +248,7 @@ def size_of(request: HttpRequest) -> int:
 
 
 def query_of(values: Mapping[str, Any]) -> QueryDict:
-    """As a browser would send it: what is not given is left out."""
+    """As a browser would send it: missing values are left out."""
     query = QueryDict(mutable=True)
     for name, value in values.items():
         if isinstance(value, bool):
@@ -263,9 +264,10 @@ def query_of(values: Mapping[str, Any]) -> QueryDict:
 def refuse_errors(
     form: BaseForm, *, place: str = "query", names: Mapping[str, str] | None = None
 ) -> None:
-    """422 that names what the form does not take; `names`: of fields called otherwise.
+    """422 with the form's invalid fields; `names`: of fields with other names in the
+    API.
 
-    What a form says of all fields together is of the whole `place`.
+    Errors of the whole form are reported for `place`.
     """
     errors = [
         WrongField(_field(place, name, names or {}), text, error.code or "")
@@ -281,7 +283,7 @@ def _field(place: str, name: str, names: Mapping[str, str]) -> str:
     return place if name == "__all__" else f"{place}.{names.get(name, name)}"
 
 
-# Pages by cursor: what is added meanwhile neither repeats a row nor hides one.
+# Pages by cursor: rows added in between neither repeat a row nor hide one.
 
 
 class Page(Schema, Generic[Item]):
@@ -303,7 +305,7 @@ def page_by(
     limit: int,
     key: str = "-pk",
 ) -> Page[Any]:
-    """Rows in the order of `key`, a number that is no row's but its own."""
+    """Rows in the order of `key`, a unique number."""
     name, total = key.removeprefix("-"), rows.count()
     if cursor:
         after = "lt" if key.startswith("-") else "gt"
@@ -315,7 +317,7 @@ def page_by(
 def page_from(
     rows: QuerySet[Any], read: Callable[[Any], Any], *, cursor: str, limit: int
 ) -> Page[Any]:
-    """Rows in an order of their own: the cursor says how many came before."""
+    """Rows in another order: the cursor says how many came before."""
     start, total = read_cursor(cursor) if cursor else 0, rows.count()
     shown = list(rows[start : start + limit])
     end = start + len(shown)
@@ -331,7 +333,7 @@ def cut(
     *,
     total: int | None = None,
 ) -> Page[Any]:
-    """`found` has one more than the page holds, where there is a next one."""
+    """`found` has one row more than the page if there is a next page."""
     shown = found[:limit]
     more = write_cursor(key_of(shown[-1])) if len(found) > limit else None
     return Page(items=[read(row) for row in shown], next_cursor=more, total=total)

@@ -103,7 +103,10 @@ def make_api() -> NinjaAPI:
         ("", dataset_imports.router),
         ("/dataset-uploads", dataset_uploads.router),
         ("", dataset_uploads.fetches_router),
-        ("", recipes.versions_router),  # whose /recipes/check looks like a number's
+        (
+            "",
+            recipes.versions_router,
+        ),  # whose /recipes/check would match a number's route
         ("/recipes", recipes.router),
         ("/rescorings", rescoring.router),
         ("/workers", queue.workers_router),
@@ -114,7 +117,10 @@ def make_api() -> NinjaAPI:
         ("/run-imports", run_imports.router),
         ("/tokens", members.tokens_router),
         ("/storage", administration.storage_router),
-        ("/me", members.own_token_router),  # the last: a revoked token asks no more
+        (
+            "/me",
+            members.own_token_router,
+        ),  # last, because later requests of a revoked token fail
     ]
     for prefix, router in routers:
         api.add_router(prefix, router)

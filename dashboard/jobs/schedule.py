@@ -17,8 +17,8 @@ from dashboard.observability.requests import carry_requests
 
 logger = logging.getLogger(__name__)
 
-# The clock of the receiving worker decides whether a message has expired. Hours
-# that it is wrong shall not matter, nor shall a message outlive days without workers.
+# The clock of the receiving worker decides whether a message has expired: one that is
+# hours off must not matter, and no message should survive days without workers.
 DAY_SECONDS = 86_400
 
 

@@ -1,7 +1,7 @@
-"""Django's admin for operators of the server: everything to read, quotas to edit.
+"""Django's admin for operators: everything to read, quotas to edit.
 
-What has rules of its own is changed on the pages and by commands. Non-operators get a
-404, and nobody signs in here: the page to sign in counts tries.
+Data with rules is changed on the pages and by commands. Non-operators get a 404, and
+there is no sign-in here: Cohort's sign-in page limits attempts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OperatorSite(admin.AdminSite):
         return bool(request.user.is_active and request.user.is_staff)
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
-        """404 for non-operators, in place of a page to sign in."""
+        """404 for non-operators, in place of a sign-in page."""
         wrapped = super().admin_view(view, cacheable)
 
         @wraps(wrapped)
@@ -51,7 +51,7 @@ class OperatorSite(admin.AdminSite):
         return cast(View, guarded)
 
     def get_urls(self) -> list[Any]:
-        """Pages of ours first: Django's last one takes any address."""
+        """Our pages first: Django's last one matches any address."""
         found = super().get_urls()
         for one in found:
             # Else who is not signed in would be sent to the page left out here.
@@ -73,11 +73,11 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
     show_full_result_count = False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Only what the page offers: ?password__startswith=… would tell of a hash."""
+        """Only the offered lookups: ?password__startswith=… would reveal a hash."""
         return lookup.partition(LOOKUP_SEP)[0] in self.list_filter
 
     def has_view_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return True  # the site asks who it is
+        return True  # the site checks who it is
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return True
@@ -93,7 +93,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
 
 
 class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
-    """Saves what was changed, and not over what somebody else changed meanwhile."""
+    """Saves what was changed, unless someone else changed it since."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -138,7 +138,7 @@ class EditableAdmin(ReadOnlyAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> models.Model | None:
-        """Locked, where it is to be changed."""
+        """With a lock, if it will be changed."""
         if request.method == "POST":
             self.model._default_manager.select_for_update().filter(pk=object_id).first()
         return super().get_object(request, object_id, from_field)

@@ -29,8 +29,14 @@ from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPre
 from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 
-WORDS = {"apitoken": "API token"}  # which has no page of its own
-NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
+WORDS = {"apitoken": "API token"}  # which has no page
+NAMES = (
+    "name",
+    "title",
+    "dataset",
+    "recipe",
+    "to",
+)  # name of deleted objects in details
 AT_A_TIME = 1_000
 COLUMNS = (
     *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),

@@ -56,7 +56,10 @@ class FilterForm(forms.Form):
         field.choices = choices
 
     def _people(self, team: Team) -> list[tuple[str, str]]:
-        """Whoever did something, also who has left; then what was nobody."""
+        """Everyone who did something, including former members;
+
+        then Cohort and erased people.
+        """
         own = self.entries.filter(actor=OuterRef("pk"))
         acted = User.objects.filter(Exists(own)).order_by("username")
         people = [(str(one.pk), f"{one} ({one.username})") for one in acted]

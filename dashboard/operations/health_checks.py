@@ -33,11 +33,11 @@ CHECK_SECONDS = 2.0
 SHARED_SECONDS = 1.0
 READ_SECONDS = 1.0
 SILENT = f"no response within {CHECK_SECONDS:g} s"
-LATE_SECONDS = 30  # the reaper looks every 5 s
+LATE_SECONDS = 30  # the reaper runs every 5 s
 MOST_WAITING = 100
 MOST_NAMES = 5
 QUEUES = ("default", "training")
-# One of each place that static files come from.
+# One file of each source of static files.
 LOADED = (
     "css/app.css",
     "js/shell.js",
@@ -47,7 +47,7 @@ LOADED = (
     "vendor/htmx/htmx.min.js",
     "vendor/diff/diff.min.js",
 )
-# A disk that hangs keeps the one thread that looks at it; later looks wait for it.
+# A hanging disk blocks the one thread that checks it; later checks wait for it.
 _of_program = ThreadPoolExecutor(1, thread_name_prefix="health of the program")
 _of_data = ThreadPoolExecutor(1, thread_name_prefix="health of the data")
 
@@ -62,7 +62,7 @@ class Part:
     runbook: str  # a heading of RUNBOOK.md, as its address ends
     is_required: bool = False
     age_seconds: float | None = None
-    remedy: str = ""  # where it is not ok
+    remedy: str = ""  # if it is not ok
     num_messages: Mapping[str, int] = field(default_factory=dict)  # of Redis, by queue
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ _last: tuple[float, Report] | None = None
 
 
 async def read_report() -> Report:
-    """One check at a time and one a second, however many ask: strangers may."""
+    """One check at a time and one per second, since the endpoint is public."""
     global _last
     async with _lock:
         if _last is None or time.monotonic() >= _last[0]:
@@ -150,7 +150,7 @@ async def in_thread(threads: ThreadPoolExecutor, check: Callable[[], T]) -> T:
 
 
 async def check_database() -> list[Part]:
-    """By a connection of its own: the pool's may all wait for a server that hangs."""
+    """On a separate connection: the pool's may all wait for a hanging server."""
     began = time.perf_counter()
     try:
         async with await psycopg.AsyncConnection.connect(

@@ -1,9 +1,8 @@
-"""What /metrics answers: Prometheus' text format, version 0.0.4.
+"""/metrics in Prometheus' text format, version 0.0.4.
 
-Each web process has the counts that it made itself. What PostgreSQL and Redis know is
-the same from each, read on request by few statements of two seconds at most: alert
-rules take the max over instances. A part that cannot be read is left out, and
-cohort_part_up says so.
+Each web process has its own counters. Values from PostgreSQL and Redis are the same for
+each, read on request by few statements of at most two seconds: alert rules use the
+maximum over instances. An unreadable part is left out, and cohort_part_up reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ JOBS = """
     SELECT kind, state, count(*), extract(epoch FROM now() - min(created_at))
     FROM jobs_job WHERE state IN ('queued', 'running') GROUP BY 1, 2
 """
-# Of runs that are neither in the trash nor trained elsewhere. One on hold waits for a
+# Runs that are neither in the trash nor external. One on hold waits for a
 # person, not for a worker.
 RUNS = """
     SELECT state, count(*), max(ingest_lag),
@@ -143,7 +142,7 @@ def _workers() -> Iterator[Metric]:
         silent = now - worker.last_seen
         age.add_metric([worker.name], max(0.0, silent.total_seconds()))
         if silent > GONE_AFTER:
-            continue  # what it said last holds no more
+            continue  # its last report is out of date
         slots.add_metric([worker.name], worker.num_slots)
         _add(memory, [worker.name], worker.use.get("memory"))
         _add(free, [worker.name], worker.use.get("disk_free"))

@@ -36,7 +36,7 @@ class Row:
     name: str
     value: str  # with its unit
     state: State = "ok"
-    advice: str = ""  # where it is not ok
+    advice: str = ""  # if it is not ok
     runbook: str = ""  # a heading of RUNBOOK.md
     link: str = ""  # where there is more
 
@@ -50,7 +50,7 @@ class Section:
     title: str
     key: str
     rows: Sequence[Row]
-    empty: str = ""  # shown where there is no row
+    empty: str = ""  # shown if there are no rows
 
     @property
     def num_bad(self) -> int:

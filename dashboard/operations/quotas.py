@@ -71,7 +71,7 @@ def _stats(folder: Path) -> Iterator[os.stat_result]:
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        return  # not there, or gone meanwhile
+        return  # missing, or deleted in between
     for entry in entries:
         try:
             if entry.is_dir(follow_symlinks=False):

@@ -57,7 +57,7 @@ def runbook_as_html() -> SafeString:
 
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
-    """This process lives; /readyz says whether it can serve."""
+    """This process is alive; /readyz says whether it can serve."""
     return JsonResponse({"status": "ok"})
 
 
@@ -83,8 +83,10 @@ async def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def may_see_server(request: HttpRequest) -> bool:
-    """With a token set it is asked of everybody: a proxy on this machine that hides
-    its visitors could otherwise lend them our own address."""
+    """If a token is set, everyone must send it:
+
+    a proxy on this machine that hides its visitors could make them look local.
+    """
     if settings.METRICS_TOKEN:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         is_right = constant_time_compare(token.strip(), settings.METRICS_TOKEN)

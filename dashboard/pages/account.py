@@ -141,9 +141,9 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_data(request: Request) -> HttpResponse:
-    """A POST with one's own username deletes the account.
+    """A POST with the own username deletes the account.
 
-    Asks for the password first, so an open browser is not enough.
+    It first requires the password, so an open browser is not enough.
     """
     if request.method != "POST":
         return _show(request, request.user)

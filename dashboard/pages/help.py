@@ -53,7 +53,7 @@ def topic(request: HttpRequest, topic: str) -> HttpResponse:
 
 
 def fill_tables(text: str) -> str:
-    """A page with its tables as the code has them now. KeyError: there is no such."""
+    """A page with its current tables. KeyError: unknown page."""
     return BLOCK.sub(lambda at: f"{at[1]}\n{TABLES[at[2]]()}\n{at[3]}", text)
 
 

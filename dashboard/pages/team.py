@@ -61,7 +61,7 @@ class MemberRow:
     """A member, with what the reader may do."""
 
     membership: Membership
-    roles: list[Role]  # that it may be given
+    roles: list[Role]  # that the actor may give
     can_remove: bool
     can_switch: bool  # off and on
 
@@ -162,7 +162,7 @@ def team_new(request: Request) -> HttpResponse:
     return render(request, "accounts/team_new.html", {"form": form}, status=status)
 
 
-# Inviting people, and what they find behind the link.
+# Invitations: creating them, and the page behind the link.
 
 
 @never_cache
@@ -209,7 +209,7 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """Who is signed in joins by a button, anybody else by signing up or in."""
+    """A signed-in person joins by a button, others by signing up or in."""
     found = find_invitation(token)
     if found is None:
         return _gone(request)
@@ -233,7 +233,7 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
         with transaction.atomic():
             user = form.save()
             member = accept(token, user)
-            if member is None:  # somebody else was quicker
+            if member is None:  # someone else was faster
                 transaction.set_rollback(True)
         if member is None:
             return _gone(request)

@@ -79,7 +79,7 @@ def _edit(form: RetentionForm, given: QueryDict) -> Edit:
 
 
 def _chosen(edit: Edit, now: RetentionPeriods) -> RetentionPeriods:
-    """What it would keep; where it is in conflict, what was typed."""
+    """The form's values; on a conflict, the typed ones."""
     try:
         return replace(now, **edit.merge(asdict(now)))
     except EditConflict:
@@ -158,7 +158,7 @@ def _details(entry: AuditEntry) -> list[tuple[str, str]]:
 
 
 def _flat(detail: dict[str, Any]) -> dict[str, Any]:
-    """What fields held before and hold after a change, field by field."""
+    """Values of fields before and after a change."""
     before, after = detail.get("before"), detail.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return detail

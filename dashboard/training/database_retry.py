@@ -19,10 +19,10 @@ class TooLate(Exception):
 
 
 class DatabaseRetry:
-    """Does one thing that needs the database, or puts it off with a growing wait.
+    """Does one action that needs the database, or retries it after a growing wait.
 
-    Each thing has its own. The database may refuse one alone, for a table that
-    somebody holds or a disk that is full, and the others are not to wait for that.
+    Each action has its own instance, since the database may refuse only one, because of
+    a lock or a full disk, and others must not wait for it.
     """
 
     def __init__(self, supervisor_log: SupervisorLog, doing: str) -> None:

@@ -26,7 +26,7 @@ from dashboard.training.lease import (
 from trainer.events import Event, RunFailed, RunFinished, RunPaused
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
-# What goes on by itself is known by it, so it ends the reason of no other pause.
+# Marks runs that resume on free disk space, so no other reason may end with it.
 DISK_REMEDY = "Free some space there. The run then continues from its last checkpoint."
 OWNERS_REMEDY = "Free some space there, then resume the run from its last checkpoint."
 MEMORY_ADVICE = (
@@ -49,8 +49,8 @@ class Ending:
     last_word: Event | None  # RunFinished, RunFailed, RunStopped or RunPaused
     step: int  # the last one its log speaks of
     log_lines: Sequence[str]  # the end of what it printed
-    was_released: bool  # the worker shut down and asked it to stop
-    was_out_of_memory: bool = False  # the kernel's own count says so
+    was_released: bool  # the worker shut down and requested a stop
+    was_out_of_memory: bool = False  # by the kernel's counter
     has_hung: bool = False  # and was killed for it
 
     @property
@@ -113,12 +113,12 @@ def give_up(claim: Claim, reason: str) -> None:
 
 
 def _finish(run: Run, ending: Ending) -> None:
-    """It is not the end where the run was extended behind its trainer's last look."""
+    """Finish the run, or requeue it if its trainer missed an extension."""
     unheard = run.changes.filter(heard_step=None, after__has_key=STEPS)
     if not unheard.exists():
         _end(run, RunState.FINISHED)
     elif run.state == RunState.STOPPING:
-        _end(run, RunState.STOPPED)  # short of the steps that it was given
+        _end(run, RunState.STOPPED)  # before reaching its extended number of steps
     elif run.state == RunState.PAUSING:
         _pause(run, reason=run.pause_reason)
     else:
@@ -145,7 +145,7 @@ def _pause(run: Run, *, reason: str) -> None:
 
 
 def _pause_reason(run: Run, paused: RunPaused) -> str:
-    """Who asked for it, what failed, and what to do, in lines."""
+    """Who requested it, what failed, and what to do, line by line."""
     if paused.share is None:
         waits_for_room = paused.needs_bytes is not None and not _pause_request(run)
         remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
@@ -163,12 +163,12 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
 
 
 def _pause_request(run: Run) -> list[str]:
-    """Why somebody, or an alert, asked for the pause."""
+    """The reason of a person's or an alert's pause request."""
     return [run.pause_reason] if run.state == RunState.PAUSING else []
 
 
 def _silent_pause_reason(ending: Ending) -> str:
-    """Of a trainer whose last word did not fit on the disk either."""
+    """The reason if the trainer had no disk space for its last event."""
     return _with_log(
         "The trainer paused the run but failed to write the reason. "
         f"{_describe_disk()}",
@@ -178,9 +178,9 @@ def _silent_pause_reason(ending: Ending) -> str:
 
 @transaction.atomic
 def pause_for_disk(claim: Claim) -> None:
-    """Of a run whose files could not be written, so that no trainer was started.
+    """Pause a run whose files could not be written; its trainer was not started.
 
-    LeaseLost when it is not ours any more.
+    LeaseLost if another attempt holds the run.
     """
     run = lock_run(claim)
     outcome = "disk full; trainer not started"
@@ -194,9 +194,9 @@ def pause_for_disk(claim: Claim) -> None:
 
 @transaction.atomic
 def end_unstarted(claim: Claim) -> None:
-    """Stop or pause, as it was asked, a run whose trainer was not started.
+    """Stop or pause, as requested, a run whose trainer was not started.
 
-    LeaseLost when it is not ours any more.
+    LeaseLost if another attempt holds the run.
     """
     run = lock_run(claim)
     close_attempt(run.id, claim.attempt, "trainer not started")
@@ -215,7 +215,7 @@ def _describe_disk() -> str:
 
 
 def _release(run: Run, ending: Ending, *, why: str) -> None:
-    """Back into the queue; what was nobody's fault costs the run nothing."""
+    """Requeue it without counting a loss."""
     transition(
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],

@@ -22,7 +22,7 @@ MAX_SHOWN = 200
 MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
 BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
-SHOWN_LINES = 20  # behind a sentence
+SHOWN_LINES = 20  # after a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Lines:
 
     first: int
     texts: tuple[bytes, ...]
-    end: int  # byte offset behind the last one
+    end: int  # byte offset after the last one
 
     def __bool__(self) -> bool:
         return bool(self.texts)
@@ -42,10 +42,10 @@ class Lines:
 
 
 class LogTailer:
-    """Where we are in one attempt's log.
+    """Position in one attempt's log.
 
-    `read` does not move: only `advance`, called once the lines are stored, does. So a
-    batch that could not be stored is read again.
+    `read` does not move it; `advance` does, once the lines are stored. So a batch that
+    failed to be stored is read again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class LogTailer:
 
     def read(self, *, max_bytes: int = BATCH_BYTES) -> Lines:
         data = self._read_whole_lines(max_bytes)
-        # Only \n ends a line: JSON text may hold U+2028 and its like.
+        # Only \n ends a line: JSON text may contain U+2028 and similar characters.
         texts = tuple(data.split(b"\n")[:-1])
         return Lines(first=self._next_line, texts=texts, end=self._offset + len(data))
 
@@ -79,11 +79,10 @@ class LogTailer:
 
 
 def read_events(lines: Lines, *, attempt: int) -> list[Event]:
-    """One event for every line: one that cannot be read becomes a warning.
+    """One event per line: an unreadable line becomes a warning, and so does an event
+    type that only a newer trainer knows.
 
-    So does one of a type that only a newer trainer knows.
-
-    So the numbers stay without a gap, and the page says what is missing.
+    So line numbers have no gaps, and the page shows what is missing.
     """
     return [
         _read(text, line=lines.first + index, attempt=attempt)
@@ -216,7 +215,7 @@ def read_tail(path: Path, *, max_lines: int) -> Tail:
 
 
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
-    """The sentence, and the last of a log's lines behind it."""
+    """The message, and the last lines of a log after it."""
     shown = "\n".join(lines[-SHOWN_LINES:])
     return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)
 

@@ -1,7 +1,7 @@
-"""What an outside trainer may send: limits, which events, and why a batch is refused.
+"""What external trainers may send: limits, event types, and why a batch is refused.
 
-An event that is no good becomes a warning. A batch that the database refused would be
-sent again and again, and everything behind it would wait.
+An invalid event becomes a warning: a client would send a rejected batch again and
+again, and later events would wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.events import (
     Warned,
 )
 
-# A reporter that has nothing to tell says so every 30 s.
+# An idle reporter sends a heartbeat every 30 s.
 SILENCE = timedelta(minutes=5)
 MAX_STEP = 2**31 - 1
 MAX_LINES = 5_000  # of one batch
@@ -69,12 +69,12 @@ class EventValidator:
     _rules: set[str] = field(default_factory=set)
 
     def validate(self, events: Sequence[Event]) -> list[Event]:
-        """Two queries where steps or groups are told of."""
+        """Two queries if there are steps or groups."""
         self._read_known(events)
         return [self._judge(event) for event in events]
 
     def _read_known(self, events: Sequence[Event]) -> None:
-        # Evaluations' are in the summary alone.
+        # Metrics of evaluations are only in the summary.
         last = self.run.summary.get("last", {})
         self._metrics = {*self.run.metric_names, *last}
         rules = self.run.config["reward"]["recipe"]["rules"]
@@ -181,7 +181,7 @@ def _rules_of(event: GroupScored) -> set[str]:
 
 
 def _with_known_names(event: GroupScored) -> GroupScored:
-    """Rules' names as they are stored, so that the run's settings name the same."""
+    """Rule names as they are stored, so that the run's settings use the same."""
     if all(len(n) <= 40 and n == clean_text(n) for n in _rules_of(event)):
         return event
     completions = [
@@ -213,7 +213,7 @@ class MissingLines(Exception):
 
 
 class RunEnded(Exception):
-    """The run has ended, so it takes no further line."""
+    """The run has ended, so it accepts no further line."""
 
     code = "events.run_ended"
 

@@ -1,4 +1,4 @@
-"""Event lines of an outside trainer, each stored once, up to the run's end."""
+"""Event lines of an external trainer, each stored once, up to the run's end."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def _move(run: Run, target: RunState, **fields: Any) -> None:
 
 
 def _store_prompts(run: Run) -> None:
-    """What its groups number becomes a dataset, as an import's prompts do.
+    """The run's prompts become a dataset, as those of an imported run do.
 
-    Not where numbers are missing: a row's place would be another prompt's.
+    Not if indexes are missing: row positions would then point at other prompts.
     """
     groups = Group.objects.filter(run=run)
     highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
@@ -121,7 +121,7 @@ def _free_name(run: Run) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPosition:
-    """How far a run is known; whoever goes on with it asks for this."""
+    """How far a run is stored; a client continues from here."""
 
     state: str
     attempt: int
@@ -151,12 +151,14 @@ def read_position(run: Run) -> RunPosition:
 def take_lines(
     run: Run, *, attempt: int, first: int, texts: Sequence[bytes]
 ) -> RunPosition:
-    """Store consecutive lines, of which `first` is the number of the first one.
+    """Store consecutive lines; `first` is the number of the first one.
 
-    Those that are stored already are passed over, so whatever was not answered may be
-    sent again. Without lines it says that the trainer lives. A line that cannot be read
-    becomes a warning, as in a log of ours. Raises AttemptReplaced, Gap, Over or Full,
-    with nothing stored.
+    Lines that are already stored are skipped, so a client may repeat a request without
+    response. Without lines it is a heartbeat. A line that cannot be read becomes a
+    warning, as in our own logs.
+
+    Raises AttemptReplaced, MissingLines, RunEnded or QuotaExceeded, with nothing
+    stored.
     """
     if len(texts) > MAX_LINES:
         raise UserError(
@@ -232,7 +234,7 @@ def _store(run: Run, lines: Lines) -> None:
 
 
 def _note_left_out(run: Run, events: Sequence[Event]) -> None:
-    """The run's page says so: its trainer may hear nothing but 200."""
+    """Shown on the run's page, since the trainer may only check for 200."""
     warned = [event for event in events if isinstance(event, Warned)]
     left_out = [event for event in warned if event.code in LEFT_OUT]
     if left_out:

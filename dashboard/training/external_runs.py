@@ -1,4 +1,4 @@
-"""An outside trainer opens a run, or another attempt of one from a step."""
+"""Opening runs of external trainers, and further attempts from a step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from trainer.client.lines import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
-    """What a trainer says of a run before its first step."""
+    """What a trainer reports about a run before its first step."""
 
     key: UUID  # the client's own: the same key opens the same run
     name: str
@@ -55,7 +55,8 @@ class Opening:
 def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
     """The run, and whether it is new.
 
-    ValueError names the field that is no good; Full: the team may have no more runs.
+    ValueError names the invalid field; QuotaExceeded: the team's quota of runs is
+    reached.
     """
     _check(opening)
     known = Run.objects.filter(team=team, source__key=str(opening.key))
@@ -65,7 +66,7 @@ def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, b
         with transaction.atomic():
             return _make(opening, team, user), True
     except IntegrityError:
-        # The same opening came twice at once; any other conflict is ours.
+        # The same opening came twice at once; any other conflict is a bug.
         if run := known.first():
             return run, False
         raise
@@ -178,10 +179,10 @@ def _begin_attempt(run: Run, host: str) -> None:
 
 @transaction.atomic
 def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
-    """Begin another attempt, which trains on from behind `from_step`; its number.
+    """Start another attempt, which continues after `from_step`; returns its number.
 
-    Whatever the one before told of later steps is no part of the history any more, and
-    what it sends from now on is fenced off.
+    Later steps of the previous attempt are superseded, and its further events are
+    refused.
     """
     held = Run.objects.select_for_update(of=("self",)).select_related("team")
     run = held.get(pk=run.pk)

@@ -33,7 +33,7 @@ BLOCK_BYTES = 1024 * 1024
 # RE2's time is the pattern's instructions times the text's bytes, 13 ns each where it
 # fares worst, and nothing interrupts it: so much at a time, or a second at most.
 MAX_WORK = 40_000_000
-MAX_INSTRUCTIONS = 5_000  # `.{1,500}` takes 4,500
+MAX_INSTRUCTIONS = 5_000  # `.{1,500}` needs 4,500
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*")
 # Both: the trainer's lines with its supervisor's among them, by their times.
 SOURCES = {"both": "Both", "trainer": "Trainer", "supervisor": "Worker"}
@@ -91,9 +91,9 @@ def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
 
 
 def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
-    """The lines that match as they are shown, within 2 s and 64 MiB.
+    """Matching lines as they are shown, within 2 s and 64 MiB.
 
-    Of a line that is longer than what is looked at together, only the beginning is.
+    Of a line longer than a block only the beginning is searched.
     """
     listed: list[Match] = []
     total, stopped = 0, ""
@@ -177,7 +177,7 @@ def _show(raw: bytes) -> bytes:
 
 
 def _with_spans(match: Match, pattern: Any, deadline: float) -> Match:
-    """As many as there is time for: each is looked for from the one before it."""
+    """As many as time allows: each search starts at the previous match."""
     spans: list[tuple[int, int]] = []
     for found in islice(pattern.finditer(match.line.text), MAX_SPANS):
         spans.append(found.span())
@@ -264,7 +264,7 @@ def search_source(source: Source, pattern: Any, *, first: int = 0) -> dict[str, 
 
 
 def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, Any]:
-    """The trainer's lines that match, and behind them the worker's."""
+    """Matching lines of the trainer, then of the worker."""
     matches: list[dict[str, Any]] = []
     total, stopped = 0, ""
     for name, path in zip(("trainer", "supervisor"), paths, strict=True):

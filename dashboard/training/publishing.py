@@ -32,7 +32,7 @@ LINK = partial(link_or_copy, purpose="publishing this model")
 
 
 def find_files(checkpoint: Checkpoint) -> Path:
-    """The checkpoint's folder. FilesGone says where it may be instead."""
+    """The checkpoint's folder. FilesGone says where else it may be."""
     store = CheckpointStore(checkpoint.run_id)
     path = store.find(checkpoint.name)
     if path is None and not store.is_seen:
@@ -45,17 +45,19 @@ def find_files(checkpoint: Checkpoint) -> Path:
 
 
 def archive_model(checkpoint: Checkpoint) -> ModelArchive:
-    """Its model's folder as one file. ValueError: its files are gone, or damaged."""
+    """The model's folder as one file.
+
+    ValueError: its files were deleted or are damaged.
+    """
     run = checkpoint.run
     folder = f"{slugify(run.name) or 'run'}-{run.pk}-step-{checkpoint.step}"
     return ModelArchive(find_files(checkpoint), checkpoint, folder=folder)
 
 
 def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
-    """Give the model's files a place of their own, under a name of the team's.
+    """Copy the model's files to the team's published models, under a name.
 
-    They are checked against what the run's log says of them first. ValueError says
-    what is wrong, with them or the name.
+    First checks them against the run's log. ValueError: a file or the name is invalid.
     """
     run = checkpoint.run
     name = " ".join(name.split())

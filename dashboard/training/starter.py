@@ -1,7 +1,7 @@
 """Starter content: a small model made on this machine, and a first run of it.
 
 The warm-up takes a minute or two and is kept in COHORT_DATA/starter; the run is
-launched once, whatever other runs the team has.
+launched once, whether or not the team has other runs.
 """
 
 from __future__ import annotations

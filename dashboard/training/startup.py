@@ -33,7 +33,7 @@ QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
 
 def originating_request(run_id: int) -> dict[str, str | None]:
-    """Team and request, for the log; nothing where the database does not say."""
+    """Team and request ID, for the log; empty if the database does not respond."""
     try:
         run = Run.objects.select_related("team").get(id=run_id)
         entries = AuditEntry.objects.filter(
@@ -50,9 +50,9 @@ def originating_request(run_id: int) -> dict[str, str | None]:
 def take_fork_checkpoint(
     run: Run, directory: RunDirectory, *, on_progress: Callable[[], None]
 ) -> None:
-    """Have the checkpoint in the fork's own directory before it first trains.
+    """Copy the checkpoint into the fork's directory before it first trains.
 
-    ValueError: its files are gone. What was saved since makes up for them.
+    ValueError if its files were deleted, unless the fork has saved its own since.
     """
     fork_point = fork_point_of(run, directory)
     is_begun = run.checkpoints.filter(attempt__gt=0, superseded_by=None).exists()
@@ -93,6 +93,7 @@ def prepare(
     """Write the run's files and find where to resume; every step can be repeated.
 
     During a database outage it keeps the run and reads its requests.
+
     Raises CannotStart, LeaseLost or TooLate.
     """
     found: list[Start] = []
@@ -131,7 +132,7 @@ def _start_of(
         if run.fork_step is not None:
             take_fork_checkpoint(run, directory, on_progress=keep_alive)
         if run.fork_step is not None or claim.attempt > 1:
-            renew(claim)  # which may have taken a while
+            renew(claim)  # which may have taken long
             checkpoint = take_over(
                 claim,
                 directory,

@@ -1,4 +1,4 @@
-"""One attempt of a run: start its trainer, store what it says, heed what is asked."""
+"""One attempt of a run: starts its trainer, stores its events, follows requests."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Timing:
     check_seconds: float = 1.0  # for a request to stop or pause
     renew_seconds: float = RENEW_SECONDS
     grace_seconds: float = 120.0  # to finish a step and save
-    release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
+    release_patience_seconds: float = 30.0  # for a missing database at shutdown
     hang_seconds: float = HANG_SECONDS  # without a sign of life
     hang_patience_seconds: float = PATIENCE_SECONDS
 
 
 class StoreRefused(Exception):
-    """The database answered, but would not take what the log says."""
+    """The database responded, but rejected the events."""
 
 
 def supervise(
@@ -77,7 +77,7 @@ def supervise(
     command: CommandFactory = trainer_command,
     timing: Timing = Timing(),
 ) -> None:
-    """Hold the run until its trainer's end, whatever that is."""
+    """Hold the run until its trainer exits."""
     about = {
         "run": claim.run_id,
         "attempt": claim.attempt,
@@ -182,7 +182,7 @@ class Attempt:
 
     def _follow_to_the_end(self) -> None:
         while True:
-            # Asked before reading, so that its last words are in what we read.
+            # Checked before reading, so that the last events are included.
             has_exited = self._trainer.has_exited()
             self._note_time()
             num_lines = self._store_new_lines()
@@ -198,7 +198,7 @@ class Attempt:
             self._clock.update()
 
     def _store_new_lines(self) -> int | None:
-        """How many lines; None when the database does not take them now."""
+        """How many lines; None if the database does not accept them now."""
         lines = self._follower.read()
         if not lines:
             return 0

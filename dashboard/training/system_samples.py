@@ -1,7 +1,8 @@
-"""What a run's machine uses: sampled, kept to some rows, drawn on the System tab.
+"""Samples of a run's machine: taken, reduced to a limited number of rows, drawn on the
+System tab.
 
-Neighbours become one: the mean of what is a rate or a share, the peak of what is held,
-the least of what is left. So a short peak of memory is never lost.
+Neighbouring rows merge: the mean of rates and shares, the maximum of used memory, the
+minimum of free space. So a short memory peak is never lost.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SAMPLE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is looked at: seconds since 1970, or steps."""
+    """The x axis: seconds since 1970, or steps."""
 
     axis: Axis = "time"
     first: float | None = None
@@ -143,7 +144,7 @@ def _where(run_id: int, window: Window) -> tuple[str, list[Any]]:
     place = _place(window.axis)
     where, parameters = "sample.run_id = %s", [run_id]
     if window.axis == "step":
-        # Steps that a resume went back before are told by the later attempt alone.
+        # Steps that a resume repeated come from the later attempt only.
         where += """ AND NOT EXISTS (
           SELECT 1 FROM runs_epoch AS later WHERE later.run_id = sample.run_id
           AND later.number > sample.epoch AND later.from_step < sample.step)"""
@@ -168,7 +169,7 @@ def _span(run_id: int, window: Window) -> tuple[float, float]:
 
 
 def _num_values(run_id: int) -> int:
-    """The most that any of its machines told; they may have different GPUs."""
+    """The maximum over its machines, which may have different GPUs."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(array_length(values, 1)) FROM training_systemsample"
@@ -276,7 +277,7 @@ CHARTS = (
 
 
 class SystemSampler:
-    """Stores a sample every 5 s, beside the supervisor; never fails it."""
+    """Stores a sample every 5 s, next to the supervisor; never raises."""
 
     def __init__(
         self,
@@ -317,7 +318,7 @@ class SystemSampler:
         values = reader.read()
         run_id, attempt = self._claim.run_id, self._claim.attempt
         try:
-            # Of a run that another worker has claimed since, nothing is told any more.
+            # If another worker has claimed the run, nothing more is stored.
             current = RunAttempt.objects.filter(
                 run_id=run_id, number=attempt, run__attempt=attempt
             )

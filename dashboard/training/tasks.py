@@ -41,15 +41,15 @@ def send_work(app: Celery) -> int:
 
 
 def count_waiting(app: Celery) -> int:
-    """Messages that no worker has taken; while all are busy they must not pile up."""
+    """Number of messages without a worker; they must not pile up while all are busy."""
     with app.connection_for_write() as broker:
         return int(broker.default_channel.client.llen(QUEUE))
 
 
 def resume_on_free_disk() -> list[int]:
-    """Queue those whose files are here, with the disk space they asked for; their ids.
+    """Resume runs that paused for disk space and have it now; returns their IDs.
 
-    None that somebody wanted paused besides.
+    Not those that someone also requested to pause.
     """
     paused = Run.objects.filter(
         state=RunState.PAUSED, source={}, pause_reason__endswith=DISK_REMEDY
@@ -66,7 +66,7 @@ def _has_disk_space(run: Run) -> bool:
 
 
 def _bytes_needed(run: Run) -> int | None:
-    """None where it is not for the disk that it paused."""
+    """None if it did not pause for disk space."""
     last_word = RunEvent.objects.filter(
         run_id=run.id, attempt=run.attempt, type="run_paused"
     )
@@ -93,7 +93,7 @@ def _resume(run: Run) -> bool:
 
 @shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., None]) -> None:
-    """Take the first run in line that suits this worker, and see it through."""
+    """Train the first queued run that fits this worker."""
     worker = self.request.hostname or "worker"
     unseen: list[Run] = []
 
@@ -132,7 +132,7 @@ def resume() -> None:
 
 @celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
-    """`sender` is the worker's name; no task has been taken yet."""
+    """`sender` is the worker's name; no task has started yet."""
     if QUEUE not in instance.app.amqp.queues.consume_from:
         return
     try:

@@ -12,11 +12,11 @@ from dashboard.training.process import TrainerProcess
 
 PROC = Path("/proc")
 MACHINE = PROC / "vmstat"
-WINDOW_SECONDS = 30.0  # that a large process may take to be gone
+WINDOW_SECONDS = 30.0  # for a large process to exit
 _V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
 _V1 = ("memory.oom_control",)
 HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
-PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
+PATIENCE_SECONDS = 20.0  # to dump its stacks and to continue
 
 
 class MemoryKills:
@@ -28,7 +28,10 @@ class MemoryKills:
         self.check()
 
     def check(self) -> None:
-        """Once a second or so while the process lives: the dead are in no group."""
+        """Call it about once a second while the process is alive:
+
+        a dead one has no cgroup.
+        """
         files = [*group_files(self._pid), MACHINE]
         counts = {file: _read_count(file) for file in files}
         known = {file: n for file, n in counts.items() if n is not None}
@@ -45,7 +48,7 @@ class MemoryKills:
 
 
 def group_files(pid: int) -> list[Path]:
-    """Where the count of the process's own control group stands; [] where nowhere."""
+    """Paths of the OOM counters of the process's cgroups; [] if there are none."""
     groups = _read(PROC / str(pid) / "cgroup")
     mounts = _read(PROC / "self" / "mountinfo")
     if groups is None or mounts is None:
@@ -98,10 +101,10 @@ class Periodic:
 
 
 class Watchdog:
-    """Looks at the time of a file that the trainer touches while anything moves.
+    """Watches the modification time of a file that the trainer touches on progress.
 
-    Only that it changes counts, by this process's clock: neither a clock that is set
-    nor a slow disk's own time matters.
+    Only changes count, timed by this process's clock, so neither clock adjustments nor
+    a slow disk's timestamps matter.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class Watchdog:
         self.has_killed = False
 
     def check(self) -> None:
-        """Loading may take as long as it takes: the first sign is given behind it."""
+        """Loading has no limit: the trainer first touches the file after it."""
         now, seen = time.monotonic(), self._read()
         if seen != self._seen:
             self._seen, self._moved_at = seen, now

@@ -1,4 +1,4 @@
-"""A training worker: what it has, what it takes, and its heartbeat."""
+"""A training worker: its hardware, which runs it accepts, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ GONE_AFTER = timedelta(seconds=45)
 
 
 def takes_here() -> str:
-    """COHORT_WORKER_CLASS, as it is kept beside the hardware."""
+    """COHORT_WORKER_CLASS, as stored with the hardware."""
     takes: str = settings.COHORT_WORKER_CLASS
     return takes
 
 
 def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that CUDA shows to this process; nvidia-smi lists the whole machine's.
+    """The GPUs that CUDA shows to this process; nvidia-smi lists the whole machine's.
 
-    As in CUDA the list ends at the first that is not there, such as -1. One named by
-    its UUID is counted, and taken for the machine's first.
+    As in CUDA, the list ends at the first missing one, such as -1. GPUs named by UUID
+    are only counted; the machine's first ones stand for them.
     """
     shown = visible_gpus()
     if takes_here() == "cpu":
@@ -96,9 +96,9 @@ def _on_the_cpu(reason: str) -> str:
 
 
 def _refusal_of_torch() -> str:
-    """Why PyTorch cannot use this machine's GPU; empty where it can.
+    """Why PyTorch cannot use this machine's GPU; empty if it can.
 
-    It is asked in another process: what serves pages never loads it.
+    A subprocess checks it, because the web process never imports PyTorch.
     """
     command = [sys.executable, "-c", _ASK_TORCH]
     try:
@@ -167,10 +167,10 @@ def _devices_of(worker: Worker) -> list[Device]:
 
 
 class WorkerHeartbeat:
-    """Tells the database every 5 s that this worker lives; never fails it.
+    """Reports every 5 s to the database that this worker is alive; never raises.
 
-    `on_drain` is called with True when the worker is drained, with False when it is
-    not any more.
+    `on_drain` is called with True when the worker is drained, and with False when it is
+    undrained.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class WorkerHeartbeat:
             connection.close()
 
     def _report(self, reader: Reader) -> bool:
-        """False: its row was deleted meanwhile, as after a week of sleep."""
+        """False: its row was deleted, as after a week of sleep."""
         row = Worker.objects.filter(name=self.name)
         return bool(row.update(last_seen=Now(), use=describe_use(reader.read())))
 
@@ -231,7 +231,7 @@ class WorkerHeartbeat:
         try:
             drained = is_drained(self.name)
         except DatabaseError:
-            return  # what the last look found still holds
+            return  # the last known state applies
         if drained == self._is_drained:
             return
         try:
@@ -244,13 +244,13 @@ class WorkerHeartbeat:
         self._is_drained = drained
 
     def _report_packages(self) -> None:
-        """One that is installed meanwhile is there for the next run."""
+        """A package that was installed since is available to the next run."""
         found = installed_packages()
         if found != self._packages and self._store_facts(packages=found):
             self._packages = found
 
     def _report_sandbox(self) -> None:
-        """After the first word, since a busy machine takes long to find it out."""
+        """After the first heartbeat, because the test takes long on a busy machine."""
         found = sandbox_here(timeout_seconds=START_SECONDS)
         if found != self._sandbox and self._store_facts(sandbox=found.as_json()):
             self._sandbox = found
@@ -286,10 +286,11 @@ def describe_use(values: Values) -> dict[str, Any]:
 
 
 def reclaim(name: str) -> list[int]:
-    """Requeue at once what a dead process of the same name on this host still holds.
+    """Requeue at once the runs of a dead process with the same name on this host;
+    returns their IDs.
 
-    Without waiting for the leases to run out; the ids of the runs. Called before the
-    worker takes its first task, so nothing it holds can be the new process's own.
+    This does not wait for the leases to expire. Called before the worker's first task,
+    so no run can belong to the new process.
     """
     before = Worker.objects.filter(name=name, host=socket.gethostname()).first()
     if before is None:

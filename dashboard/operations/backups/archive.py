@@ -1,7 +1,7 @@
 """The backup file: a tar file with a manifest, whose last part has all SHA-256 sums.
 
-Read as it is written, from front to end; a file that was cut off has no last part.
-Files under several names, as checkpoints that are kept, are written once.
+It is read from front to end, as it was written; an incomplete file has no last part.
+Files with several names, such as kept checkpoints, are written once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer:
         self._add(tarfile.TarInfo(name), file, size)
 
     def add_file(self, name: str, path: Path) -> bool:
-        """False where it is gone meanwhile: what runs goes on."""
+        """False if it was deleted in between: runs continue during a backup."""
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class Writer:
         self.add_text(SUMS, "".join(lines))
 
     def _add(self, info: tarfile.TarInfo, file: IO[bytes], size: int) -> None:
-        info.size = size  # a log may grow meanwhile
+        info.size = size  # a log may grow in between
         reader = _Summing(file)
         self._tar.addfile(info, reader)
         self._sums[info.name] = reader.digest.hexdigest()
@@ -98,7 +98,7 @@ class _Summing(io.RawIOBase):
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """A new file for our user alone, there under its name once it is whole."""
+    """A new file, readable only by our user, that gets its name once it is complete."""
     partial = path.with_name(f"{path.name}.partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -139,7 +139,7 @@ def read_text(tar: tarfile.TarFile, name: str) -> str:
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Every file, each checked. BackupFault where one is not as it was written."""
+    """Every file, verified. BackupFault if one differs from what was written."""
     sums = dict(_read_sums(read_text(tar, SUMS)))
     tar.extractall(folder, filter="data")
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
@@ -197,7 +197,7 @@ def applied_migrations() -> list[tuple[str, str]]:
 
 
 def check_versions(manifest: Manifest) -> None:
-    """BackupFault where it is of a newer Cohort or PostgreSQL than this one."""
+    """BackupFault if it comes from a newer Cohort or PostgreSQL."""
     if manifest.format != FORMAT:
         raise BackupFault(
             f"The backup has format {manifest.format}; this version of Cohort "

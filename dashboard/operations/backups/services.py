@@ -1,7 +1,8 @@
-"""Backups made, restored, and kept in a folder.
+"""Creates, restores and deletes backups.
 
-A backup is made while everything goes on: rows of one moment first, then files, as what
-rows name is written before them. A file may be newer than its rows, as after a crash.
+A backup is made while Cohort runs: first a snapshot of the rows, then files, since
+files are written before the rows that name them. A file may be newer than its rows, as
+after a crash.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def check_place(path: Path, data: Path) -> None:
 
 
 def check_database() -> None:
-    """A command without the server's environment reaches a new database of its own."""
+    """A command without the server's environment would use a new, empty database."""
     if applied_migrations():
         return
     if settings.DATABASE_IS_EMBEDDED:
@@ -155,7 +156,7 @@ def _write_rows(
 
 
 def _write_table(writer: Writer, beside: Path, name: str, columns: list[str]) -> int:
-    # A tar file says how long a part is before the part; /tmp is often memory.
+    # A tar file states a part's length before the part; /tmp is often in memory.
     with TemporaryFile(dir=beside) as file:
         num_rows = write_rows(name, columns, file)
         writer.add_stream(f"tables/{name}", file)
@@ -195,7 +196,7 @@ def check_empty(data: Path) -> None:
             "into an empty one: set DATABASE_URL to an empty database, or unset "
             "it and use an empty COHORT_DATA."
         )
-    # The key is made by whatever command is first.
+    # The first command of any kind creates the key.
     files = [name for name, _ in islice(list_files(data, with_checkpoints=True), 4)]
     files = [name for name in files if name != KEY_FILE]
     if files:
@@ -247,7 +248,7 @@ def _move_files(files: Path, data: Path) -> None:
 
 
 def list_backups(folder: Path) -> list[Path]:
-    """The oldest first; files of other names are nobody's business here."""
+    """Oldest first; other files in the folder are ignored."""
     if not folder.is_dir():
         raise BackupFault(f"Folder {folder} not found. Create it first.")
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
@@ -267,7 +268,7 @@ def delete_old_backups(folder: Path, *, keep: int) -> list[Path]:
 
 
 def delete_abandoned_parts(folder: Path, now: datetime) -> None:
-    """What a backup that was killed left behind."""
+    """Incomplete file of a killed backup."""
     for path in folder.glob("cohort-*.tar.partial"):
         written_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         if now - written_at > ABANDONED:

@@ -1,4 +1,4 @@
-"""What the operators' commands take: names that are looked up in the database."""
+"""Arguments of the operators' commands: names that are looked up in the database."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Command(BaseCommand):
 def read_bytes(text: str) -> int | None:
     if text.lower() == "none":
         return None
-    # Of more digits is no number of bytes that the database holds.
+    # More digits exceed the database's bigint.
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or float(found[1]) * unit >= MOST_BYTES:
