@@ -465,7 +465,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert sorted(map(str, names)) == sorted({*OPEN, *PERSONAL, *VIEWERS_POST})
 
 
-def test_nobody_looks_without_signing_in(addresses: dict[str, str]) -> None:
+def test_pages_require_sign_in(addresses: dict[str, str]) -> None:
     client = Client()
 
     assert {name: _ask(client, "get", addresses[name]) for name in OPEN} == OPEN
@@ -477,7 +477,7 @@ def test_nobody_looks_without_signing_in(addresses: dict[str, str]) -> None:
             assert response.headers["Location"].startswith("/sign-in/?next="), name
 
 
-def test_a_stranger_finds_nothing(
+def test_non_members_find_nothing(
     addresses: dict[str, str], charlie_client: Client
 ) -> None:
     for method in ("get", "post"):
@@ -515,7 +515,7 @@ def test_a_viewer_looks_at_everything_and_changes_nothing(
         assert found == dict.fromkeys(found, 405), method
 
 
-def test_what_takes_only_a_form_leads_to_the_page_it_belongs_to(
+def test_form_addresses_link_to_their_page(
     addresses: dict[str, str], alice_client: Client
 ) -> None:
     pages = set()

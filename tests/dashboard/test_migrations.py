@@ -96,7 +96,7 @@ def since_the_baseline(key: Key) -> bool:
     return app in OURS and int(name[:4]) > BASELINE.get(app, 1)
 
 
-def test_no_migration_holds_a_large_table_for_long(db: None) -> None:
+def test_no_migration_locks_a_large_table_for_long(db: None) -> None:
     loader = MigrationLoader(connection)
     found: dict[Key, set[str]] = {}
     for key in filter(since_the_baseline, loader.graph.nodes):

@@ -46,7 +46,7 @@ def test_an_owner_gives_every_role(alice: User, bob: User) -> None:
     assert (detail["before"], detail["after"]) == ("owner", "viewer")
 
 
-def test_a_role_that_stays_is_no_act(alice: User, bob: User) -> None:
+def test_an_unchanged_role_has_no_entry(alice: User, bob: User) -> None:
     change_role(by=place(alice), of=place(bob), role="viewer")
 
     assert entries() == []
@@ -55,7 +55,7 @@ def test_a_role_that_stays_is_no_act(alice: User, bob: User) -> None:
 @pytest.mark.parametrize(
     ("of", "role"), [("bob", "owner"), ("alice", "member"), ("alice", "admin")]
 )
-def test_an_admin_neither_makes_nor_unmakes_owners(
+def test_an_admin_can_neither_add_nor_remove_owners(
     of: str, role: str, team: Team, alice: User, bob: User
 ) -> None:
     admin = join(team, "ann", Role.ADMIN)
@@ -66,9 +66,7 @@ def test_an_admin_neither_makes_nor_unmakes_owners(
     assert raised.value.code == "members.role_too_low"
 
 
-def test_an_admin_removes_others_but_no_owner(
-    team: Team, alice: User, bob: User
-) -> None:
+def test_an_admin_can_remove_all_but_owners(team: Team, alice: User, bob: User) -> None:
     admin = join(team, "ann", Role.ADMIN)
 
     remove_member(by=admin, member=place(bob))
@@ -80,7 +78,7 @@ def test_an_admin_removes_others_but_no_owner(
     assert entries() == [("member.removed", "bob")]
 
 
-def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
+def test_the_last_owner_cannot_leave_or_change_role(team: Team, alice: User) -> None:
     owner = place(alice)
     join(team, "ann", Role.ADMIN)
 
@@ -96,7 +94,7 @@ def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
     assert place(alice).role == "owner"
 
 
-def test_an_owner_who_cannot_sign_in_does_not_count(team: Team, alice: User) -> None:
+def test_a_deactivated_owner_does_not_count(team: Team, alice: User) -> None:
     gone = join(team, "otto", Role.OWNER)
     User.objects.filter(pk=gone.user_id).update(is_active=False)
 
@@ -124,7 +122,7 @@ def test_the_ownership_is_transferred(alice: User, bob: User) -> None:
     assert raised.value.code == "members.not_owner"
 
 
-def test_who_was_removed_meanwhile_changes_nothing(alice: User, bob: User) -> None:
+def test_a_removed_member_cannot_be_changed(alice: User, bob: User) -> None:
     gone = place(bob)
     gone_pk = gone.pk
     Membership.objects.filter(pk=gone_pk).delete()
@@ -134,7 +132,7 @@ def test_who_was_removed_meanwhile_changes_nothing(alice: User, bob: User) -> No
     assert raised.value.code == "members.left_team"
 
 
-def test_deactivation_ends_every_session_of_that_person_alone(
+def test_deactivation_ends_only_that_persons_sessions(
     alice: User, bob: User, alice_client: Client, bob_client: Client
 ) -> None:
     deactivate(by=place(alice), member=place(bob))
@@ -156,9 +154,7 @@ def test_deactivation_ends_every_session_of_that_person_alone(
     ]
 
 
-def test_nobody_is_deactivated_by_the_owner_of_one_of_their_teams(
-    alice: User, bob: User
-) -> None:
+def test_deactivation_requires_owning_all_teams(alice: User, bob: User) -> None:
     elsewhere = Team.objects.create(slug="beta", name="Beta")
     Membership.objects.create(team=elsewhere, user=bob, role=Role.VIEWER)
 
@@ -170,13 +166,13 @@ def test_nobody_is_deactivated_by_the_owner_of_one_of_their_teams(
     assert bob.is_active
 
 
-def test_nobody_deactivates_themselves(alice: User) -> None:
+def test_deactivating_yourself_is_rejected(alice: User) -> None:
     with pytest.raises(UserError) as raised:
         deactivate(by=place(alice), member=place(alice))
     assert raised.value.code == "members.own_account"
 
 
-def test_the_server_deactivates_anybody(
+def test_the_command_deactivates_any_user(
     bob: User, bob_client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("deactivate", "bob")
@@ -191,7 +187,7 @@ def test_the_server_deactivates_anybody(
     assert bob.is_active
 
 
-def test_each_right_is_held_from_one_role_on() -> None:
+def test_each_right_belongs_to_a_role_and_all_above() -> None:
     for right in RIGHTS:
         held = [is_held for _, is_held in right.held]
 

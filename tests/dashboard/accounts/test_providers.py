@@ -118,7 +118,7 @@ def test_an_account_elsewhere_is_connected_and_lets_in(
 
 
 @pytest.mark.usefixtures("server", "alice")
-def test_nobody_signs_up_by_it() -> None:
+def test_a_provider_creates_no_account() -> None:
     client = Client()
 
     page = go_there_and_back(client)
@@ -129,9 +129,7 @@ def test_nobody_signs_up_by_it() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_the_second_factor_is_asked_for_all_the_same(
-    alice: User, alice_in: Client
-) -> None:
+def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> None:
     go_there_and_back(alice_in)
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
     client = Client()
@@ -141,7 +139,7 @@ def test_the_second_factor_is_asked_for_all_the_same(
 
 
 @pytest.mark.usefixtures("server")
-def test_connecting_asks_for_the_password_first(alice: User) -> None:
+def test_connecting_requires_the_password(alice: User) -> None:
     alice.set_password(PASSWORD)
     alice.save()
     client = Client()
@@ -153,9 +151,7 @@ def test_connecting_asks_for_the_password_first(alice: User) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_it_is_disconnected_by_its_owner_alone(
-    alice_in: Client, bob_client: Client
-) -> None:
+def test_only_the_owner_can_disconnect(alice_in: Client, bob_client: Client) -> None:
     go_there_and_back(alice_in)
     address = f"/account/providers/{SocialAccount.objects.get().pk}/remove"
 
@@ -168,7 +164,7 @@ def test_it_is_disconnected_by_its_owner_alone(
 
 
 @pytest.mark.usefixtures("server")
-def test_an_answer_that_nobody_asked_for_lets_nobody_in() -> None:
+def test_an_unsolicited_response_signs_nobody_in() -> None:
     forged = {"code": "given", "state": "made-up"}
 
     page = Client().get("/account/providers/oidc/back", forged)
@@ -185,12 +181,14 @@ def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
     assert "no connection" in page.text
 
 
-def test_what_is_not_set_up_is_not_there() -> None:
+def test_unconfigured_providers_are_not_found() -> None:
     for key in ("oidc", "github", "google", "other"):
         assert Client().post(f"/account/providers/{key}/go").status_code == 404
 
 
-def test_half_a_set_up_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_configuration_names_the_missing_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
 
     with pytest.raises(ValueError, match="GITHUB_SECRET"):

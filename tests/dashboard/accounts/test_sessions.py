@@ -47,7 +47,7 @@ def test_one_is_ended_from_another(alices: tuple[Client, Client]) -> None:
     assert UserSession.objects.count() == 1
 
 
-def test_all_others_end_and_nobody_elses(
+def test_all_other_own_sessions_end(
     alices: tuple[Client, Client], alice: User, bob_client: Client
 ) -> None:
     here, there = alices
@@ -61,7 +61,7 @@ def test_all_others_end_and_nobody_elses(
     assert bob_client.get("/account/").status_code == 200
 
 
-def test_nobody_ends_a_strangers_session(
+def test_sessions_of_others_cannot_be_ended(
     alices: tuple[Client, Client], bob_client: Client
 ) -> None:
     for pk in UserSession.objects.values_list("pk", flat=True):

@@ -87,9 +87,7 @@ def test_a_link_works_once(alice: User, client: Client) -> None:
     assert "_auth_user_id" not in stranger.session
 
 
-def test_who_is_signed_in_already_may_click_the_used_link(
-    alice: User, client: Client
-) -> None:
+def test_a_signed_in_user_may_open_the_used_link(alice: User, client: Client) -> None:
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
 
@@ -103,7 +101,7 @@ def test_a_link_expires(alice: User) -> None:
     assert consume_sign_in_link(token) is None
 
 
-def test_a_person_who_left_cannot_enter(alice: User) -> None:
+def test_a_deactivated_user_cannot_use_a_link(alice: User) -> None:
     token = create_sign_in_link(alice)
     User.objects.update(is_active=False)
 
@@ -133,7 +131,7 @@ def test_of_two_clicks_at_the_same_time_one_signs_in() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_waited_for_the_first_click_comes_too_late() -> None:
+def test_a_link_works_for_one_of_two_requests() -> None:
     token = create_sign_in_link(User.objects.create(username="dora"))
 
     def click() -> User | None:

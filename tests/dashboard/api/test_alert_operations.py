@@ -100,7 +100,7 @@ def test_of_a_built_in_rule_its_numbers_change_and_it_stays(
     assert gone.status_code == 409
 
 
-def test_a_webhook_tells_its_secret_once(program: Program) -> None:
+def test_a_webhook_secret_is_shown_once(program: Program) -> None:
     key = {"Idempotency-Key": "c1"}
 
     made = [program.ask("POST", "/alert-channels", HOOK, **key) for _ in range(2)]

@@ -36,7 +36,7 @@ def change_rule(team: Team) -> tuple[str, dict[str, Any], Callable[[], object]]:
 
 
 @pytest.mark.parametrize("begin", [change_run, change_rule])
-def test_what_was_written_while_a_change_waited_stays(
+def test_a_concurrent_change_is_not_lost(
     begin: Callable[[Team], Any], team: Team, alice: User
 ) -> None:
     program = Program(make_token(alice, "write"))

@@ -124,7 +124,7 @@ def test_a_token_may_do_what_both_its_scope_and_its_role_allow() -> None:
         assert access.scopes == SCOPE_SETS[scope] & OF_ROLE[role], (role, scope)
 
 
-def test_a_role_that_has_become_less_takes_scopes_from_a_token(
+def test_a_lower_role_removes_scopes_from_a_token(
     people: dict[str, User],
 ) -> None:
     """Of an owner's, so that the person may ask anything again once promoted."""
@@ -162,7 +162,7 @@ def programs(
     }
 
 
-def test_an_operation_is_answered_to_the_least_that_may_ask_it_alone(
+def test_only_sufficient_scopes_get_a_response(
     addresses: dict[str, str], people: dict[str, User], charlie: User
 ) -> None:
     """Each is asked without a body by those who may, and what removes comes last."""

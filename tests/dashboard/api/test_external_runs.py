@@ -61,7 +61,7 @@ def test_a_run_is_opened_once(program: Program) -> None:
     assert first.json()["address"] == f"http://testserver{page}"
 
 
-def test_an_opening_that_is_no_good_names_its_field(program: Program) -> None:
+def test_an_invalid_opening_names_its_field(program: Program) -> None:
     for changes, field in [
         ({"name": ""}, "body.name"),
         ({"key": "7"}, "body.key"),
@@ -105,7 +105,7 @@ def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\x1f\x8b", b"\0"])
-def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
+def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
     program: Program, behind: bytes
 ) -> None:
     run = open_one(program).json()["id"]
@@ -120,7 +120,7 @@ def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
     assert not Run.objects.get(pk=run).steps.exists()
 
 
-def test_a_gzip_holds_no_more_members_than_a_batch_has_lines(program: Program) -> None:
+def test_a_gzip_has_at_most_as_many_members_as_a_batch_lines(program: Program) -> None:
     run = open_one(program).json()["id"]
     packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 
@@ -198,7 +198,7 @@ def test_clients_of_version_0_1_use_the_old_addresses(program: Program) -> None:
     assert program.post(f"{old}/lives", {"from_step": 0}).json() == {"attempt": 2}
 
 
-def test_what_is_too_much_is_refused_before_it_is_read(
+def test_oversized_bodies_are_rejected_before_parsing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dashboard.api import external_runs
@@ -218,7 +218,7 @@ def test_what_is_too_much_is_refused_before_it_is_read(
     assert Run.objects.get().seq == 0
 
 
-def test_only_an_outside_run_is_told_of(program: Program, alice: User) -> None:
+def test_only_external_runs_accept_events(program: Program, alice: User) -> None:
     from tests.dashboard.training.factories import Launcher
 
     team = alice.memberships.get().team
@@ -228,7 +228,7 @@ def test_only_an_outside_run_is_told_of(program: Program, alice: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_clients_reporter_is_understood(
+def test_the_clients_reporter_works(
     live_server: LiveServer, alice: User, tmp_path: Path
 ) -> None:
     from trainer.client.http import Server

@@ -146,7 +146,7 @@ def test_a_probe_is_started_read_and_stopped(
     assert program.get("/probes").json()["total"] == 1
 
 
-def test_what_a_probe_found_is_read(program: Program, team: Team) -> None:
+def test_probe_results_can_be_read(program: Program, team: Team) -> None:
     from tests.dashboard.analysis.probes.factories import make_probe
 
     probe = make_probe(team, make_version(team))

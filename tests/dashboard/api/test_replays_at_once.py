@@ -52,7 +52,7 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
     assert answers[1]["Idempotent-Replayed"] == "true"
 
 
-def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
+def test_a_timed_out_replay_gets_retry_after(alice: User) -> None:
     """As in a web process, which waits for no lock longer than 3 s."""
     token = make_token(alice, "write")
     is_inside, may_go_on = Event(), Event()

@@ -197,7 +197,7 @@ def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> Non
     assert program.post(f"{address}/make", {"name": "more"}).status_code == 409
 
 
-def test_a_large_file_is_sent_in_parts_and_gone_on_with(
+def test_a_large_file_is_uploaded_in_parts_and_continued(
     program: Program, team: Team
 ) -> None:
     address = f"/run-imports/{program.post('/run-imports').json()['id']}"

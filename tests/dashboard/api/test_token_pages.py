@@ -33,7 +33,7 @@ def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
     assert found[1] not in alice_client.get("/alpha/tokens/").text
 
 
-def test_what_is_no_token_is_refused_beside_its_field(
+def test_an_invalid_token_form_marks_its_field(
     alice: User, alice_client: Client
 ) -> None:
     for change, field in [
@@ -51,7 +51,7 @@ def test_what_is_no_token_is_refused_beside_its_field(
         assert not ApiToken.objects.exists(), change
 
 
-def test_a_viewer_is_offered_reading_alone(bob: User, bob_client: Client) -> None:
+def test_a_viewer_can_only_choose_read(bob: User, bob_client: Client) -> None:
     page = bob_client.get("/alpha/tokens/").text
     refused = bob_client.post("/alpha/tokens/", {"name": "x", "scopes": ["write"]})
 

@@ -184,7 +184,7 @@ def test_toml_is_launched_as_the_form_takes_it(program: Program, team: Team) -> 
     assert wrong.json()["errors"][0]["field"] == "body.toml"
 
 
-def test_a_run_is_asked_to_stop_once(program: Program, team: Team) -> None:
+def test_a_stop_is_requested_once(program: Program, team: Team) -> None:
     run = make_run(team, state="queued", finished_at=None, started_at=None)
 
     first = program.post(f"/runs/{run.pk}/stop").json()

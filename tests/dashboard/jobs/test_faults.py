@@ -305,7 +305,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", KINDS)
-def test_whatever_happens_the_result_is_there_once(
+def test_the_result_is_stored_once_under_any_fault(
     name: str,
     fault: Callable[[str, pytest.MonkeyPatch], None],
     made: Made,

@@ -69,7 +69,7 @@ def ask(team: Team, *targets: int) -> None:
         enqueue(NAME, target, team_id=team.pk)
 
 
-def test_a_team_that_asks_for_much_waits_behind_others(
+def test_a_team_with_many_jobs_waits_for_others(
     team: Team, late: Team, done: list[int]
 ):
     ask(team, 0, 1, 2, 3)
@@ -121,7 +121,7 @@ def test_its_place_is_its_teams_own(team: Team, late: Team):
     assert places == [1, 2, 1]
 
 
-def test_a_page_says_why_a_job_waits(team: Team):
+def test_a_page_shows_why_a_job_is_queued(team: Team):
     ask(team, 1, 2)
     waits = Job.objects.get(target_id=2)
     assert waiting_reason(waits) == ""
@@ -185,7 +185,7 @@ def test_a_lost_job_that_was_to_be_cancelled_is(team: Team):
     assert Job.objects.get().state == JobState.CANCELLED
 
 
-def test_a_kind_that_this_version_does_not_know_is_left_alone(team: Team):
+def test_an_unknown_kind_is_ignored(team: Team):
     Job.objects.create(kind="of.another.version", target_id=1, team=team)
 
     assert do_all() == []
@@ -276,7 +276,7 @@ def test_a_page_that_found_no_place_gets_one_later(
     assert [found.is_done for found in VersionLeak.objects.all()] == [True] * 3
 
 
-def test_a_purge_that_fails_holds_up_no_other(
+def test_a_failing_purge_does_not_stop_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, db: None
 ):
     called: list[int] = []
@@ -308,9 +308,7 @@ def test_a_job_from_before_the_databases_start_has_time_to_report_again(
     assert not since.held().exists()
 
 
-def test_what_failed_is_worth_asking_for_after_a_while(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_job_is_retried_later(team: Team, monkeypatch: pytest.MonkeyPatch):
     def fail(_: Context) -> None:
         raise ValueError("no")
 
@@ -325,7 +323,7 @@ def test_what_failed_is_worth_asking_for_after_a_while(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_ends_slowly_behind_its_cancellation_keeps_its_lease(
+def test_a_slowly_cancelled_job_keeps_its_lease(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.02)

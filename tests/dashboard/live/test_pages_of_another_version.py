@@ -45,7 +45,7 @@ async def test_one_of_the_same_is_served(alice: User, run: Run) -> None:
 
 
 @pytest.mark.parametrize("protocol", OTHERS)
-async def test_another_is_told_which_the_server_speaks_and_let_go(
+async def test_another_version_gets_the_servers_and_is_closed(
     alice: User, run: Run, protocol: int
 ) -> None:
     async with watch(run.id, alice, f"?after=0&protocol={protocol}") as viewer:
@@ -57,16 +57,14 @@ async def test_another_is_told_which_the_server_speaks_and_let_go(
     assert subscription is None or not subscription._listeners
 
 
-async def test_a_stranger_is_not_even_told_that(
+async def test_non_members_do_not_learn_the_version(
     alice: User, charlie: User, run: Run
 ) -> None:
     assert await refusal(run.id, charlie, f"?protocol={PROTOCOL + 1}") == 4404
     assert await refusal(run.id, alice, "?protocol=new") == 4400
 
 
-def test_a_page_without_a_socket_is_told_the_same(
-    alice_client: Client, run: Run
-) -> None:
+def test_polling_pages_get_the_same_response(alice_client: Client, run: Run) -> None:
     address = f"/alpha/runs/{run.id}/stream.json"
 
     for protocol in OTHERS:
@@ -76,7 +74,7 @@ def test_a_page_without_a_socket_is_told_the_same(
     assert alice_client.get(address, {"protocol": "new"}).status_code == 400
 
 
-def test_the_real_socket_tells_it_before_it_closes(
+def test_the_real_socket_sends_it_before_closing(
     live_app: str, alice_client: Client, run: Run
 ) -> None:
     name = settings.SESSION_COOKIE_NAME

@@ -58,7 +58,7 @@ def connect(
     )
 
 
-def test_a_private_socket_lets_our_role_in_which_is_no_superuser(
+def test_the_private_socket_accepts_only_a_role_without_superuser(
     postgres: EmbeddedPostgres,
 ) -> None:
     postgres.start()
@@ -141,7 +141,7 @@ def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
     server.stop()
 
 
-def test_a_cluster_that_cannot_start_is_told_with_its_log(
+def test_a_cluster_that_cannot_start_shows_its_log(
     postgres: EmbeddedPostgres,
 ) -> None:
     (postgres.folder / "postgresql.conf").write_text("no_such_setting = 1\n")

@@ -112,7 +112,7 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     assert "retries in 2 s" in told
 
 
-def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
+def test_it_retries_as_a_deadlocks_victim(
     sleeps: Sleeps,
 ) -> None:
     with psycopg.connect(test_database_url(), autocommit=True) as other:
@@ -126,7 +126,7 @@ def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
 
 
 @pytest.mark.slow
-def test_it_gives_way_where_each_waits_for_the_other(
+def test_it_yields_in_a_deadlock(
     sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody writes to the first table, and then to the second, which is locked."""

@@ -66,7 +66,9 @@ def supervise(
     return supervisor
 
 
-def test_what_ends_is_started_again_and_told(tmp_path: Path, told: list[str]) -> None:
+def test_an_exited_process_is_restarted_and_reported(
+    tmp_path: Path, told: list[str]
+) -> None:
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
     supervisor = supervise(service, told=told)
     assert service.child is not None
@@ -93,9 +95,7 @@ def test_pauses_grow_while_it_keeps_ending(tmp_path: Path, told: list[str]) -> N
     assert "exit 4" in told[0]
 
 
-def test_what_could_not_be_started_again_is_tried_again(
-    tmp_path: Path, told: list[str]
-) -> None:
+def test_a_failed_restart_is_retried(tmp_path: Path, told: list[str]) -> None:
     full, busy = LocalFault("the disk is full"), BlockingIOError(errno.EAGAIN, "busy")
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
     supervisor = supervise(service, told=told)
@@ -113,7 +113,7 @@ def test_what_could_not_be_started_again_is_tried_again(
     assert len(told) == 5
 
 
-def test_a_server_that_takes_long_to_be_ready_is_awaited_and_told(
+def test_a_slow_server_is_awaited_and_reported(
     tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervising, "REPORT_SECONDS", 0.2)

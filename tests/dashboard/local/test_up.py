@@ -192,7 +192,7 @@ def test_a_killed_start_leaves_no_process_and_no_obstacle(
 
 
 @pytest.mark.slow
-def test_what_is_killed_is_started_again(
+def test_killed_processes_are_restarted(
     start: Callable[..., Terminal], data: Path, port: int
 ) -> None:
     terminal = start("--no-starter")

@@ -154,7 +154,7 @@ def test_an_empty_server_becomes_the_same_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
-def test_what_is_added_after_a_restore_gets_numbers_of_its_own(
+def test_rows_added_after_a_restore_get_new_ids(
     full_server: Run, tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True)[0]
@@ -176,7 +176,7 @@ def test_what_is_added_after_a_restore_gets_numbers_of_its_own(
     assert list((tmp_path / "another").rglob("events.jsonl"))
 
 
-def test_a_backup_is_for_its_owners_eyes_and_never_written_over(
+def test_a_backup_is_private_and_never_overwritten(
     full_server: Run, tmp_path: Path, data: Path
 ) -> None:
     file = tmp_path / "backup.tar"
@@ -312,7 +312,7 @@ def test_a_database_that_is_not_the_servers_makes_no_backup(
     assert not list(tmp_path.glob("backup.tar*"))
 
 
-def test_a_backup_without_the_key_says_what_depends_on_it(
+def test_a_backup_without_the_key_lists_the_consequences(
     data: Path, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "backup.tar"

@@ -62,7 +62,7 @@ def test_all_is_well_where_the_reaper_has_looked() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
+def test_without_beat_pages_are_served_with_a_remedy() -> None:
     ReaperWatch.objects.create(
         id=1, since=Now(), looked_at=Now() - timedelta(seconds=40)
     )
@@ -78,7 +78,7 @@ def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
     assert not part["required"]
 
 
-def test_many_messages_that_wait_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_waiting_messages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_checks, "MOST_WAITING", -1)
 
     _, told = ask()
@@ -115,7 +115,7 @@ def test_pages_are_not_served_before_migrations_are_applied() -> None:
     assert not Report(parts=[part]).is_ready
 
 
-def test_a_database_that_is_newer_is_said_to_be() -> None:
+def test_a_newer_database_is_reported() -> None:
     part = compare([("runs", "0001")], [("runs", "0001"), ("runs", "0002"), ("x", "1")])
 
     assert part.state == "degraded"
@@ -141,7 +141,7 @@ def test_it_is_not_ready_where_files_of_pages_are_lost(
     assert parts_of(told)["static files"]["value"] == "not found: vendor/lost.js"
 
 
-def test_a_full_disk_is_said_before_it_is_full(settings: Settings) -> None:
+def test_low_disk_space_is_reported(settings: Settings) -> None:
     settings.LEAST_FREE_BYTES = 2**60
 
     status, told = ask()
@@ -153,9 +153,7 @@ def test_a_full_disk_is_said_before_it_is_full(settings: Settings) -> None:
     assert part["remedy"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_read_only_folder_is_reported(settings: Settings, tmp_path: Path) -> None:
     settings.COHORT_DATA = tmp_path / "gone"
 
     _, told = ask()
@@ -194,7 +192,7 @@ def test_it_answers_though_both_servers_hang(
     assert parts["static files"]["state"] == "ok"
 
 
-def test_strangers_hear_one_word() -> None:
+def test_strangers_get_one_word() -> None:
     for headers in (
         {"host": "testserver"},
         {"x_forwarded_for": "192.0.2.7"},
@@ -205,7 +203,7 @@ def test_strangers_hear_one_word() -> None:
         assert list(told) == ["status"], headers
 
 
-def test_with_a_token_it_is_asked_of_everybody(settings: Settings) -> None:
+def test_with_a_token_everyone_must_send_it(settings: Settings) -> None:
     settings.METRICS_TOKEN = TOKEN
     settings.ALLOWED_HOSTS = ["localhost", "cohort.example.org"]
 
@@ -216,7 +214,7 @@ def test_with_a_token_it_is_asked_of_everybody(settings: Settings) -> None:
     assert "parts" in told
 
 
-def test_nothing_that_lets_in_is_told(
+def test_no_credentials_are_reported(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> dict[str, Any]:
@@ -231,7 +229,7 @@ def test_nothing_that_lets_in_is_told(
     assert "hidden" not in str(told)
 
 
-async def test_strangers_who_ask_at_once_cost_one_look(
+async def test_concurrent_requests_cost_one_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
@@ -270,12 +268,12 @@ async def test_a_disk_that_hangs_takes_one_thread() -> None:
     assert looks == 1
 
 
-def test_a_part_that_is_only_degraded_refuses_nobody() -> None:
+def test_a_degraded_part_keeps_serving() -> None:
     part = Part(name="a", state="failed", value="", runbook="")
 
     assert Report(parts=[part]).is_ready
     assert Report(parts=[part]).status == "degraded"
 
 
-def test_tasks_that_were_never_done_are_late() -> None:
+def test_tasks_that_never_ran_are_late() -> None:
     assert judge_tasks(None).state == "degraded"

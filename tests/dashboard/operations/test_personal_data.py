@@ -62,7 +62,7 @@ def test_every_reference_to_a_person_is_in_the_file(bobs: Run, bob: User) -> Non
     assert added == "runs.Run.locked_by"
 
 
-def test_who_confirms_is_erased_and_the_team_keeps_what_was_made(
+def test_a_confirmed_account_is_erased_and_the_team_keeps_its_data(
     bobs: Run, bob_client: Client, team: Team
 ) -> None:
     asked = bob_client.post("/account/data/", {"username": "bob"})
@@ -81,7 +81,7 @@ def test_who_confirms_is_erased_and_the_team_keeps_what_was_made(
     assert verbs == [("run.renamed", None), ("team.member_erased", None)]
 
 
-def test_who_types_another_name_stays(bobs: Run, bob_client: Client) -> None:
+def test_a_wrong_username_deletes_nothing(bobs: Run, bob_client: Client) -> None:
     for typed in ("", "alice", "Bob"):
         page = bob_client.post("/account/data/", {"username": typed})
 

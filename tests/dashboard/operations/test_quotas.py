@@ -158,7 +158,7 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
     assert not Run.objects.exists()
 
 
-def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
+def test_quota_changes_have_audit_entries(team: Team) -> None:
     output = StringIO()
 
     call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=output)
@@ -173,7 +173,7 @@ def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
     assert (quota.max_bytes, quota.max_runs) == (None, 4)
 
 
-def test_what_is_no_quota_is_refused(team: Team) -> None:
+def test_an_invalid_quota_is_rejected(team: Team) -> None:
     for options, said in (
         (["nobody"], "'nobody'.*alpha"),
         (["alpha", "--storage", "much"], "got 'much'"),

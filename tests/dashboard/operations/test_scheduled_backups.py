@@ -34,7 +34,7 @@ def folder(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_newest_are_kept_and_other_files_left_alone(folder: Path) -> None:
+def test_the_newest_are_kept_and_other_files_are_ignored(folder: Path) -> None:
     old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
     others = [folder / "cohort-monday.tar", folder / "notes.txt"]
     part = folder / "cohort-20250101T000000Z.tar.partial"
@@ -65,7 +65,7 @@ def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
     assert list_backups(folder) == old
 
 
-def test_what_cannot_be_done_is_said(folder: Path) -> None:
+def test_invalid_arguments_are_reported(folder: Path) -> None:
     for arguments, said in (
         (["a.tar", "--keep", "3"], "--into FOLDER"),
         (["--into", "/nowhere/at-all"], "/nowhere/at-all"),
@@ -110,7 +110,7 @@ def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_goes_on_until_it_is_told_to_stop(
+def test_it_runs_until_it_is_stopped(
     folder: Path, schedule: subprocess.Popen[str]
 ) -> None:
     wait_for(lambda: list_backups(folder), what="the first backup")

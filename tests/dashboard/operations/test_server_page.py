@@ -46,7 +46,7 @@ def rows_of(client: Client) -> dict[str, tuple[str, str]]:
     return {name: (word, value) for name, word, value in bare}
 
 
-def test_each_part_says_how_it_is_and_what_to_do(operator: Client) -> None:
+def test_each_part_has_a_state_and_a_remedy(operator: Client) -> None:
     rows = rows_of(operator)
 
     assert rows["Database"][0] == "ok"
@@ -56,9 +56,7 @@ def test_each_part_says_how_it_is_and_what_to_do(operator: Client) -> None:
     assert rows["Connections"][1].count(" of ") == 1
 
 
-def test_a_worker_that_is_gone_is_red_and_a_run_that_lags_is_seen(
-    operator: Client, team: Team
-) -> None:
+def test_lost_workers_and_lagging_runs_are_shown(operator: Client, team: Team) -> None:
     register("gpu-1", num_slots=1)
     register("gpu-2", num_slots=1)
     Worker.objects.filter(name="gpu-2").update(last_seen=Now() - timedelta(minutes=5))
@@ -92,7 +90,7 @@ def test_queued_runs_without_a_worker_are_seen(operator: Client, team: Team) -> 
     assert with_worker[0] == "ok"
 
 
-def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
+def test_rows_of_a_deleted_run_are_counted_until_deleted(
     operator: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(team, trashed_at=timezone.now())
@@ -120,7 +118,7 @@ def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_backup_is_told_once_there_is_one(
+def test_the_last_backup_is_shown(
     operator: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("elsewhere") / "monday.tar"
@@ -151,7 +149,7 @@ def test_no_query_more_for_more_runs(
         operator.get("/admin/server/")
 
 
-def test_nobody_but_operators_finds_it(alice_client: Client, client: Client) -> None:
+def test_non_operators_get_a_404(alice_client: Client, client: Client) -> None:
     for path in ("/admin/server/", "/admin/runbook/"):
         assert alice_client.get(path).status_code == 404
         assert client.get(path).url.startswith("/sign-in/")

@@ -66,7 +66,7 @@ def ask(url: str, **headers: str) -> tuple[bytes, dict[str, str]]:
         return answer.read(), dict(answer.headers)
 
 
-def test_plotly_is_sent_packed_to_whoever_takes_that(live_app: str) -> None:
+def test_plotly_is_sent_compressed_if_accepted(live_app: str) -> None:
     plain, told_plain = ask(live_app + static(PLOTLY))
     packed, told = ask(live_app + static(PLOTLY), **{"Accept-Encoding": "gzip"})
 

@@ -15,7 +15,7 @@ STOP = "/alpha/runs/7/stop"
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
-def test_a_browser_is_told_what_happened_and_where_to_go(
+def test_a_browser_gets_an_explanation_and_a_link(
     alice_client: Client, team: Team
 ) -> None:
     answer = alice_client.get(STOP, headers=BROWSER)
@@ -26,7 +26,7 @@ def test_a_browser_is_told_what_happened_and_where_to_go(
     assert 'href="/alpha/runs/7/">' in answer.text
 
 
-def test_it_is_told_under_asgi_too() -> None:
+def test_it_works_under_asgi() -> None:
     async def refuse(_: HttpRequest) -> HttpResponse:
         return HttpResponseNotAllowed(["POST"])
 

@@ -57,7 +57,7 @@ def test_a_secret_is_read_from_a_file_and_shown_nowhere(
     assert value not in repr(environment)
 
 
-def test_what_cannot_be_read_is_named(
+def test_an_unreadable_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "key"

@@ -37,7 +37,7 @@ def write(child: Path, then: str = "") -> None:
     child.write_text(CHILD.format(then=textwrap.indent(then, " " * 4)))
 
 
-def test_it_answers_until_it_has_said_all(child: Path):
+def test_it_yields_all_results(child: Path):
     write(child)
 
     assert list(call("child", 3)) == [0, 1, 2]
@@ -54,7 +54,7 @@ def test_it_answers_until_it_has_said_all(child: Path):
     ],
     ids=["abort", "kill", "exit", "memory", "time"],
 )
-def test_what_it_said_before_it_broke_off_counts(child: Path, then: str, how: str):
+def test_results_before_a_crash_count(child: Path, then: str, how: str):
     write(child, then)
     said: list[int] = []
 
@@ -75,7 +75,7 @@ def test_one_that_reads_no_question_has_broken_off(child: Path):
         list(call("child", "x" * 10_000_000))
 
 
-def test_it_is_gone_when_nobody_asks_on(child: Path):
+def test_it_ends_when_the_iterator_is_closed(child: Path):
     write(child, "import os, time\nyield os.getpid()\ntime.sleep(600)")
     answers = call("child", 0)
     pid = next(answers)

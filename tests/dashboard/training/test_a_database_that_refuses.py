@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     ("ask", "state"),
     [(request_stop, RunState.STOPPED), (request_pause, RunState.PAUSED)],
 )
-def test_a_preparation_that_waits_heeds_what_is_asked(
+def test_a_waiting_preparation_follows_requests(
     run: Run, alice: User, ask: Callable[..., bool], state: RunState
 ) -> None:
     claim = claim_run(run.id, "worker-1")
@@ -134,7 +134,7 @@ def test_a_preparation_that_waits_ends_with_its_worker(run: Run) -> None:
     assert "lease" in journal_of(run)
 
 
-def test_a_preparation_that_waits_keeps_its_run_and_goes_on(run: Run) -> None:
+def test_a_waiting_preparation_keeps_its_run_and_continues(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim
     Run.objects.filter(id=run.id).update(lease_until=Now())

@@ -56,7 +56,7 @@ def test_a_drained_worker_takes_no_run_until_it_is_undrained(
     assert claim.run_id == other.id
 
 
-def test_it_finishes_what_it_runs(alice_client: Client, run: Run) -> None:
+def test_a_drained_worker_finishes_its_run(alice_client: Client, run: Run) -> None:
     worker = make_worker(NAME)
     claim_run(run.id, NAME)
 
@@ -96,7 +96,7 @@ def test_only_admins_and_owners_may_ask(
     assert post(alice_client, "drain", worker) == 302
 
 
-def test_what_it_ran_before_is_listed(alice_client: Client, launch: Launcher) -> None:
+def test_earlier_runs_are_listed(alice_client: Client, launch: Launcher) -> None:
     make_worker(NAME)
     run = launch(name="long gone")
     claim_run(run.id, NAME)
@@ -137,7 +137,7 @@ def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) ->
     ]
 
 
-def test_without_redis_the_heartbeat_goes_on_and_heeds_its_drain_later(
+def test_without_redis_the_heartbeat_continues_and_drains_later(
     team: Team, alice: User
 ) -> None:
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:

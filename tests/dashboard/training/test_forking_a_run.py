@@ -91,7 +91,7 @@ def test_a_fork_waits_at_the_step_of_its_checkpoint(
     assert (entry.detail["fork_of"], entry.detail["at"]) == (checkpoint.run_id, 4)
 
 
-def test_its_trainer_resumes_from_a_checkpoint_of_its_own(
+def test_a_forks_trainer_resumes_from_its_own_checkpoint(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
@@ -103,7 +103,7 @@ def test_its_trainer_resumes_from_a_checkpoint_of_its_own(
     assert child.attempts.get().from_step == 4
 
 
-def test_what_the_parent_deletes_while_the_fork_waits_is_not_missed(
+def test_a_queued_fork_survives_deleted_parent_checkpoints(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
@@ -165,7 +165,7 @@ def test_a_worker_takes_files_that_the_launch_could_not_see(
     assert told == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_fork_whose_files_are_gone_when_a_worker_begins_fails_with_a_sentence(
+def test_a_fork_without_files_fails_with_a_reason(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     parents = run_directory(checkpoint.run_id)
@@ -192,7 +192,7 @@ def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(
     assert "has SHA-256" in ended.fail_reason
 
 
-def test_files_that_are_gone_at_the_launch_refuse_it(
+def test_a_fork_of_deleted_files_is_rejected(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints / checkpoint.name)
@@ -233,7 +233,7 @@ def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
     assert told == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_later_attempt_goes_on_from_what_the_fork_saved_itself(
+def test_a_later_attempt_continues_from_the_forks_own_checkpoint(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)

@@ -103,7 +103,7 @@ def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
 
 
 @pytest.mark.parametrize("max_rows", [None, 11])
-def test_rows_that_are_gone_are_no_set(
+def test_deleted_rows_are_not_a_set(
     launch: Launcher, held_out: DatasetVersion, max_rows: int | None
 ) -> None:
     run = evaluated_on(launch, held_out, max_rows=max_rows)
@@ -113,7 +113,7 @@ def test_rows_that_are_gone_are_no_set(
         write_snapshot(run)
 
 
-def test_a_run_is_evaluated_on_what_was_chosen(
+def test_a_run_is_evaluated_on_the_chosen_sets(
     launch: Launcher, held_out: DatasetVersion, tmp_path: Path
 ) -> None:
     run = evaluated_on(

@@ -73,7 +73,7 @@ def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
     assert GroupTokens.objects.count() == 1
 
 
-def test_of_a_group_told_of_twice_the_first_values_count(claim: Claim) -> None:
+def test_of_repeated_token_values_the_first_count(claim: Claim) -> None:
     log = LogBuilder().started().add(GroupScored, step=1, **group(0))
     for text in ("first", "second"):
         log.add(
@@ -107,9 +107,7 @@ def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
     assert not GroupTokens.objects.exists()
 
 
-def test_a_step_that_is_made_again_has_values_of_its_own(
-    run: Run, claim: Claim
-) -> None:
+def test_a_repeated_step_has_its_own_token_values(run: Run, claim: Claim) -> None:
     directory = run_directory(run.id)
     log = told(LogBuilder().started().stepped(1).saved(1), 2, kl=[0.1, 0.1])
     log.write(directory.attempt(1).events)
@@ -180,7 +178,7 @@ def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:
     assert not any("grouptokens" in query["sql"] for query in queries)
 
 
-def test_a_group_of_as_many_tokens_as_a_trainer_tells_of_is_stored(
+def test_a_group_with_the_maximum_of_tokens_is_stored(
     claim: Claim,
 ) -> None:
     long = measured(*[f"word{place % 999}\0\n\\." for place in range(32_768)])

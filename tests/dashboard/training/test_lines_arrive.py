@@ -64,7 +64,7 @@ def test_they_are_stored_as_a_trainers_of_ours(outside: Run) -> None:
     assert [rule["name"] for rule in rules] == ["answer", "format"]
 
 
-def test_what_is_sent_again_is_stored_once(outside: Run) -> None:
+def test_repeated_lines_are_stored_once(outside: Run) -> None:
     log = LogBuilder().stepped(1)
     send(outside, log)
 
@@ -77,7 +77,7 @@ def test_what_is_sent_again_is_stored_once(outside: Run) -> None:
     assert Step.objects.filter(run=outside).count() == 2
 
 
-def test_a_run_says_how_many_lines_were_left_out_and_why(outside: Run) -> None:
+def test_a_run_reports_skipped_lines_and_the_reason(outside: Run) -> None:
     take_lines(outside, attempt=1, first=1, texts=[b"{}", b'{"type": "step_finished"}'])
     place = take_lines(outside, attempt=1, first=3, texts=[b"[]"])
 
@@ -87,7 +87,7 @@ def test_a_run_says_how_many_lines_were_left_out_and_why(outside: Run) -> None:
     assert place.left_out == warnings_of(outside)[-1]
 
 
-def test_a_gap_is_refused_with_the_line_to_go_on_from(outside: Run) -> None:
+def test_a_gap_is_rejected_with_the_next_line(outside: Run) -> None:
     log = LogBuilder().stepped(1).stepped(2)
     send(outside, LogBuilder().stepped(1))
 
@@ -118,7 +118,7 @@ SPOILED = [  # fields of a finished step, and what is warnings of it
 ]
 
 
-def test_a_line_that_is_no_good_becomes_a_warning(team: Team, alice: User) -> None:
+def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
     log = LogBuilder().stepped(1).add(StepFinished, step=2, metrics={"loss": 1.0})
     *before, last = lines_of(log)
     trees = [(json.loads(last) | changed, warnings) for changed, warnings in SPOILED]
@@ -142,7 +142,7 @@ def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
     return tree | changes
 
 
-def test_checkpoints_are_not_for_outside_trainers(outside: Run) -> None:
+def test_external_trainers_cannot_report_checkpoints(outside: Run) -> None:
     log = LogBuilder()
     log.add(CheckpointSaved, step=1, name="a", sha256="0" * 64, num_bytes=1)
 
@@ -178,7 +178,7 @@ def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:
         send(outside, log.stepped(2))
 
 
-def test_a_failure_says_why(outside: Run) -> None:
+def test_a_failure_has_a_reason(outside: Run) -> None:
     send(outside, LogBuilder().failed("Out of memory."))
 
     outside.refresh_from_db()
@@ -194,7 +194,7 @@ def test_prompts_with_missing_numbers_are_no_dataset(outside: Run) -> None:
     assert (outside.state, outside.dataset_version) == ("finished", None)
 
 
-def test_a_silent_run_is_lost_and_goes_on_when_it_speaks(outside: Run) -> None:
+def test_a_silent_run_is_lost_and_continues_with_the_next_request(outside: Run) -> None:
     log = LogBuilder().stepped(1)
     send(outside, log)
     Run.objects.filter(pk=outside.pk).update(lease_until=Now() - timedelta(seconds=1))
@@ -225,7 +225,7 @@ def test_an_alert_is_raised_but_pauses_nothing(outside: Run) -> None:
     assert Alert.objects.filter(run=outside).exists()
 
 
-def test_of_a_newer_reporter_what_is_known_is_stored_and_what_is_new_noted(
+def test_known_events_of_a_newer_reporter_are_stored(
     outside: Run,
 ) -> None:
     trees = [json.loads(line) for line in lines_of(LogBuilder().stepped(1))]

@@ -53,7 +53,7 @@ def use_v1(machine: Path) -> Path:
 
 
 @pytest.mark.parametrize("use", [use_v1, use_v2])
-def test_a_group_that_counts_one_more_tells_of_it(machine, use):
+def test_a_higher_count_of_the_cgroup_is_detected(machine, use):
     file = use(machine)
     assert group_files(PID) == [file]
     kills = MemoryKills(PID)
@@ -65,7 +65,7 @@ def test_a_group_that_counts_one_more_tells_of_it(machine, use):
     assert kills.has_risen()
 
 
-def test_without_a_group_the_machine_tells(machine):
+def test_without_a_cgroup_the_machine_counts(machine):
     kills = MemoryKills(PID)
     assert not kills.has_risen()
 
@@ -74,7 +74,7 @@ def test_without_a_group_the_machine_tells(machine):
     assert kills.has_risen()
 
 
-def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
+def test_old_kills_belong_to_other_processes(machine, monkeypatch):
     now = 100.0
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now)
     kills = MemoryKills(PID)
@@ -86,7 +86,7 @@ def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
     assert not kills.has_risen()
 
 
-def test_where_nothing_is_counted_nothing_is_said(machine):
+def test_without_counters_no_kill_is_reported(machine):
     (machine / "proc" / "vmstat").unlink()
 
     assert not MemoryKills(PID).has_risen()

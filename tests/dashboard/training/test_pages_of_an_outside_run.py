@@ -45,7 +45,7 @@ def page(client: Client, name: str, *args: object) -> str:
     return answer.content.decode()
 
 
-def test_each_page_is_there_and_says_who_trains_it(
+def test_each_page_exists_and_names_the_trainer(
     outside: Run, alice_client: Client
 ) -> None:
     shown = {name: page(alice_client, name, outside.pk) for name in PAGES}

@@ -37,7 +37,7 @@ def rest_seconds(run: Run) -> float:
     return float(rest.total_seconds())
 
 
-def test_a_run_with_a_lease_is_left_alone(run: Run) -> None:
+def test_a_run_with_a_lease_is_not_reaped(run: Run) -> None:
     claim(run)
 
     assert lease.reap(grace=AT_ONCE) == []
@@ -154,7 +154,7 @@ def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
     assert lease.reap(grace=SHORT) == [run.id]
 
 
-def test_a_round_is_no_gap_and_a_turn_is_long_enough_to_renew() -> None:
+def test_a_check_interval_is_shorter_than_a_gap_and_a_renewal() -> None:
     round_seconds = app.conf.beat_schedule["reap"]["schedule"]
 
     assert lease.TURN.total_seconds() > RENEW_SECONDS

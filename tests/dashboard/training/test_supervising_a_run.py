@@ -86,7 +86,7 @@ def test_a_finished_run_has_all_its_steps(run: Run) -> None:
     assert list(run.steps.order_by("step").values_list("step", flat=True)) == [1, 2, 3]
 
 
-def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
+def test_the_run_directory_contains_the_launched_config(run: Run) -> None:
     live(run, "finish")
 
     directory = run_directory(run.id)
@@ -96,7 +96,7 @@ def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
     assert "Claimed by worker-1." in directory.attempt(1).supervisor_log.read_text()
 
 
-def test_a_failed_run_says_what_the_trainer_said(run: Run) -> None:
+def test_a_failed_run_shows_the_trainers_error(run: Run) -> None:
     ended = live(run, "fail")
 
     assert ended.state == RunState.FAILED
@@ -281,7 +281,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
     assert run.checkpoints.get().step == 2
 
 
-def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
+def test_a_run_with_deleted_checkpoints_is_not_started_over(run: Run) -> None:
     live(run, "train_until_told", lambda: run.steps.count() >= 2)
 
     ended = live(run, "finish")
@@ -292,7 +292,7 @@ def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
     assert run.attempts.get(number=2).outcome.startswith("ended by its worker")
 
 
-def test_one_that_slept_since_its_claim_leaves_the_next_attempt_alone(
+def test_a_worker_that_slept_does_not_touch_the_next_attempt(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = claim_run(run.id, "worker-1")

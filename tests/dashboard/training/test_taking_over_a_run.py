@@ -75,7 +75,7 @@ def test_rows_past_the_checkpoint_are_superseded(
     assert set(past.values_list("superseded_by", flat=True)) == {2}
 
 
-def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
+def test_lines_left_in_the_old_log_are_stored_up_to_the_checkpoint(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1)
@@ -91,7 +91,7 @@ def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
     assert not run.events.filter(step=4).exists()
 
 
-def test_the_new_attempt_goes_on_without_gap_or_duplicate(
+def test_the_new_attempt_continues_without_gap_or_duplicate(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3)
@@ -162,7 +162,7 @@ def test_a_checkpoint_the_log_does_not_name_becomes_known(
     assert history(run) == [(1, 1)]
 
 
-def test_an_old_log_already_behind_a_resume_is_not_drained_again(
+def test_an_old_log_is_not_drained_again(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
@@ -179,7 +179,7 @@ def test_an_old_log_already_behind_a_resume_is_not_drained_again(
     assert history(run) == [(1, 1), (2, 2), (3, 2)]
 
 
-def test_what_a_cut_off_attempt_saved_later_is_no_part_of_the_history(
+def test_later_checkpoints_of_a_cut_off_attempt_do_not_count(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1)

@@ -75,7 +75,7 @@ def read_until(reader: Reader, **least: float) -> dict[str, float | None]:
         assert time.monotonic() < deadline, values
 
 
-def test_a_trainer_that_has_gone_has_no_values(tmp_path: Path) -> None:
+def test_an_exited_trainer_has_no_values(tmp_path: Path) -> None:
     with TrainerProcess([sys.executable, "-c", ""], log=tmp_path / "log") as trainer:
         while not trainer.has_exited():
             time.sleep(0.01)
@@ -275,7 +275,7 @@ def test_each_gpu_has_its_values(alice_client: Client, run: Run) -> None:
     }
 
 
-def test_the_page_says_which_worker_the_run_has_and_what_that_lacks(
+def test_the_page_names_the_runs_worker_and_missing_hardware(
     alice_client: Client, run: Run
 ) -> None:
     assert "No worker" in page(alice_client, run)
@@ -290,14 +290,16 @@ def test_the_page_says_which_worker_the_run_has_and_what_that_lacks(
     assert "training@gpu-1" in html
 
 
-def test_a_bound_that_is_no_number_is_refused(alice_client: Client, run: Run) -> None:
+def test_a_bound_that_is_not_a_number_is_rejected(
+    alice_client: Client, run: Run
+) -> None:
     url = reverse("run_system_samples", args=["alpha", run.id])
 
     for bad in ("-1", "x", "nan", "1e99"):
         assert alice_client.get(url, {"first": bad}).status_code == 400, bad
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, run: Run) -> None:
+def test_non_members_find_nothing(charlie_client: Client, run: Run) -> None:
     for name in ("run_system", "run_system_samples"):
         for slug in ("alpha", "other"):
             url = reverse(name, args=[slug, run.id])
@@ -360,7 +362,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_gpus_tell_their_use_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_report_utilization_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert Gpus().read() == [87, 2**30, None, 2**31]
 

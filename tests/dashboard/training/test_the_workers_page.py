@@ -34,13 +34,11 @@ def page(client: Client, slug: str = "alpha") -> str:
     return response.content.decode()
 
 
-def test_without_workers_the_page_says_how_to_start_one(alice_client: Client) -> None:
+def test_without_workers_the_page_shows_how_to_start_one(alice_client: Client) -> None:
     assert "make run" in page(alice_client)
 
 
-def test_a_worker_says_what_it_is_and_what_it_runs(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_worker_shows_its_hardware_and_runs(alice_client: Client, run: Run) -> None:
     register("training@gpu-1", num_slots=1)
     claim_run(run.id, "training@gpu-1")
 
@@ -52,7 +50,7 @@ def test_a_worker_says_what_it_is_and_what_it_runs(
     assert "cores" in html
 
 
-def test_a_worker_says_which_runs_it_takes(alice_client: Client) -> None:
+def test_a_worker_shows_which_runs_it_accepts(alice_client: Client) -> None:
     register("training@any", num_slots=1)
     register("training@cpu", num_slots=1)
     register("training@old", num_slots=1)
@@ -80,7 +78,7 @@ def test_another_teams_run_is_counted_but_not_named(
     assert "secret plan" not in html
 
 
-def test_whether_it_is_gone_does_not_depend_on_the_web_servers_clock(
+def test_lost_contact_does_not_depend_on_the_web_servers_clock(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("training@gpu-1", num_slots=1)
@@ -134,7 +132,7 @@ def test_a_worker_that_was_forgotten_registers_again(
     assert worker.hardware["sandbox"] == sandbox.as_json()
 
 
-def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
+def test_a_worker_reports_newly_installed_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     here = ["peft"]
@@ -161,7 +159,7 @@ def test_a_worker_registers_and_signs_off() -> None:
     assert worker.stopped_at is not None
 
 
-def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
+def test_non_members_do_not_see_a_teams_page(charlie_client: Client) -> None:
     response = charlie_client.get(reverse("workers", args=["alpha"]))
 
     assert response.status_code == 404
@@ -170,7 +168,7 @@ def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
 NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 
-def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) -> None:
+def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
     assert "unknown" in page(alice_client)
 
@@ -185,7 +183,7 @@ def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) ->
     assert "Install bubblewrap" in html
 
 
-def test_the_servers_own_sandbox_is_told(
+def test_the_servers_sandbox_is_shown(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped = Found(level="A", reasons={}, has_group=True)
