@@ -55,7 +55,7 @@ def test_they_are_stored_as_a_trainers_of_ours(external: Run) -> None:
     external.refresh_from_db()
     assert (place.line, place.step, place.num_prompts) == (6, 2, 2)
     assert external.last_step == 2
-    assert external.num_steps == 2  # nobody warnings how many there would be
+    assert external.num_steps == 2  # the trainer did not report how many there will be
     assert Group.objects.filter(run=external).count() == 4
     assert len(completions_of(external)) == 8
     assert external.summary["last"]["reward/mean"] == 0.2
@@ -109,7 +109,7 @@ def test_an_attempt_that_is_over_is_fenced_off(external: Run, alice: User) -> No
     assert send(external, LogBuilder(attempt=2).stepped(2)).step == 2
 
 
-SPOILED = [  # fields of a finished step, and what is warnings of it
+SPOILED = [  # fields of a finished step, and a fragment of the warning
     ({"type": "mystery"}, "unknown"),
     ({"line": 9}, "line 9"),
     ({"step": 2**40}, "2,147,483,647"),
@@ -123,19 +123,19 @@ SPOILED = [  # fields of a finished step, and what is warnings of it
 def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
     log = LogBuilder().stepped(1).add(StepFinished, step=2, metrics={"loss": 1.0})
     *before, last = lines_of(log)
-    trees = [(json.loads(last) | changed, warnings) for changed, warnings in SPOILED]
+    trees = [(json.loads(last) | changed, fragment) for changed, fragment in SPOILED]
     trees += [(group_tree(step=1), "prompt 0 of step 1")]
-    trees += [(group_tree(step=2, completions=[]), "it has 0")]
+    trees += [(group_tree(step=2, completions=[]), "got 0")]
     rest = LogBuilder().stepped(1).stepped(2).stepped(3)
 
-    for tree, warnings in trees:
+    for tree, fragment in trees:
         run = open_external(team, alice)
         texts = [*before, json.dumps(tree).encode()]
         place = take_lines(run, attempt=1, first=1, texts=texts)
 
-        assert place.line == 4, warnings
-        assert warnings in " ".join(warnings_of(run))
-        assert send(run, rest, first=5).step == 3, warnings
+        assert place.line == 4, fragment
+        assert fragment in " ".join(warnings_of(run))
+        assert send(run, rest, first=5).step == 3, fragment
 
 
 def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:

@@ -206,9 +206,9 @@ def test_a_log_on_another_machine_names_the_machine(
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
 
-    warnings = part(alice_client, run)["missing"]
+    missing = part(alice_client, run)["missing"]
 
-    assert "gpu-1.example" in warnings
+    assert "gpu-1.example" in missing
 
 
 def test_the_whole_log_can_be_downloaded(

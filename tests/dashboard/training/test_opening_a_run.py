@@ -95,8 +95,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_an_invalid_field_is_named(team: Team, alice: User) -> None:
-    for changes, warnings in REFUSED:
-        with pytest.raises(ValueError, match=warnings):
+    for changes, fragment in REFUSED:
+        with pytest.raises(ValueError, match=fragment):
             opened(team, alice, **changes)
     assert not Run.objects.exists()
 

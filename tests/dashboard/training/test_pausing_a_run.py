@@ -44,8 +44,8 @@ def test_a_run_with_failing_scores_pauses_with_a_reason(run: Run) -> None:
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert (paused.finished_at, paused.num_losses, paused.last_step) == (None, 0, 2)
-    warnings, fault, remedy = paused.pause_reason.split("\n")
-    assert warnings.startswith("100%")  # as the trainer warnings it
+    reason, fault, remedy = paused.pause_reason.split("\n")
+    assert reason.startswith("100%")  # as the trainer reported it
     assert fault.startswith("16 ")
     assert fault.endswith(": It is␀away.")
     assert "step 3" in remedy

@@ -178,8 +178,8 @@ def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> 
 
     store_facts("training@gpu-1", sandbox=describe(NONE).as_json())
     html = page(alice_client)
-    for warnings in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
-        assert warnings in html
+    for fragment in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
+        assert fragment in html
     assert "Install bubblewrap" in html
 
 
