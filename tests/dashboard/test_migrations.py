@@ -31,7 +31,7 @@ NAME = r'"?(?P<table>\w+)"?'
 HOLDS = {
     "rewrites every row": (
         rf"ALTER TABLE (ONLY )?{NAME}.*\bALTER COLUMN \S+ (SET DATA )?TYPE\b"
-        # varchar to text, and a longer varchar, change the catalogue alone
+        # varchar to text, and a longer varchar, change only the catalogue
         r"(?! (text|varchar\())"
     ),
     "rewrites every row for a default that is no constant": (

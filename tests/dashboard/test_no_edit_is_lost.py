@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 @dataclass(kw_only=True)
 class Case:
-    """A form, its field that both change, and one that the first alone changes."""
+    """A form, its field that both change, and one that only the first changes."""
 
     page: str  # where it stands, within the team
     action: str = ""  # how the address that it is sent to ends
@@ -95,7 +95,7 @@ CASES: dict[str, list[Case]] = {
             texts=("first", "second"),
             other=("shared", ""),
             pressed={"action": "rename"},
-            is_alone=True,  # nobody else sees it then
+            is_alone=True,  # then only they see it
         ),
         Case(
             page="runs/?view=code&q=state%3Drunning",

@@ -74,7 +74,7 @@ def test_dispatch_runs_as_often_as_documented() -> None:
     for task, promised_seconds in [
         ("training.dispatch", 5),  # a queued run is rung for
         ("training.reap", 5),  # a lease that is over is found
-        ("training.go_on", 30),  # a run that waits for room goes on
+        ("training.go_on", 30),  # a run that waits for disk space continues
     ]:
         entries = cohort.conf.beat_schedule.values()
         [seconds] = [entry["schedule"] for entry in entries if entry["task"] == task]

@@ -1,5 +1,7 @@
-"""Addresses are verified, and forgotten passwords set anew, by mail, or the page says
-that there is none."""
+"""Verifying addresses and resetting passwords by e-mail;
+
+without a mail server the pages say so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody guesses passwords, and nobody keeps a session that was not theirs."""
+"""Limits of password guesses, and sessions that end."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_known_browser_guesses_no_more_than_another(
 
 @pytest.mark.parametrize("name", ["bob", "ALICE"])
 def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
-    """ALICE may be somebody else, who makes as many browsers known as she likes."""
+    """ALICE may be another person, who may register any number of browsers."""
     User.objects.create_user(name, password=PASSWORD)
     client = Client()
     assert sign_in(name, PASSWORD, client=client) == 302
@@ -143,7 +143,7 @@ def test_the_device_cookie_is_http_only(with_password: User):
 
 @pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])
 def test_spellings_of_a_username_share_a_count(with_password: User, spelling: str):
-    """The form takes some for the same, so whoever varies them had no limit."""
+    """Spellings that the form treats as equal must share a limit."""
     guess_from_everywhere()
 
     assert sign_in(spelling, PASSWORD, "198.51.100.7") == 429

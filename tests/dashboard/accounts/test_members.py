@@ -147,7 +147,7 @@ def test_deactivation_ends_only_that_persons_sessions(
 
     bob.refresh_from_db()
     assert bob.is_active
-    assert bob_client.get("/alpha/settings").status_code == 302  # signs in anew
+    assert bob_client.get("/alpha/settings").status_code == 302  # signs in again
     assert entries() == [
         ("person.deactivated", "bob"),
         ("person.reactivated", "bob"),

@@ -28,7 +28,7 @@ PASSWORD = "correct horse battery"
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Somebody is signed in there: whoever `who` is."""
+    """`who` is signed in at the provider."""
 
     who = "alice-at-work"
 

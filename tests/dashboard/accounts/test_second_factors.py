@@ -1,4 +1,4 @@
-"""A password alone does not let in who has set up a second factor."""
+"""With a second factor, a password alone does not sign in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where somebody is signed in, and ending it."""
+"""Listing and ending sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By operation: who may ask it, and what it has to be told."""
+"""By operation: the scope it needs, and the body and query it requires."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ REMOVING = {
     *("delete_report", "delete_rescoring", "discard_run_import", "unpublish_model"),
     "delete_run",
 }
-# Lists of what is no team's, or of who asks.
+# Lists without a team, or of the token's owner.
 OF_ALL = {
     *(
         "me",

@@ -1,4 +1,4 @@
-"""How the API answers, whatever is asked: problems, limits, pages, replays."""
+"""Responses of the API: problems, limits, pages, replays."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SCOPE_SETS = {
     "ingest": {"ingest"},
     "admin": {"read", "write", "ingest", "admin"},
 }
-# What the role allows, whatever the token says.
+# What the role allows, for any token.
 OF_ROLE = {
     Role.VIEWER: {"read"},
     Role.MEMBER: {"read", "write", "ingest"},
@@ -165,7 +165,10 @@ def programs(
 def test_only_sufficient_scopes_get_a_response(
     addresses: dict[str, str], people: dict[str, User], charlie: User
 ) -> None:
-    """Each is asked without a body by those who may, and what removes comes last."""
+    """Each operation is called without a body by every allowed role;
+
+    deletions come last.
+    """
     session = Program()  # a session is no token
     session.client.force_login(people[Role.OWNER])
     stranger = Program(make_token(charlie, "admin"))
@@ -206,7 +209,7 @@ def _ask(program: Program, name: str, method: str, address: str) -> int:
 def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     addresses: dict[str, str], team: Team, charlie: User
 ) -> None:
-    """What is not found is refused, whether it is another team's or nobody's."""
+    """Missing objects are rejected, whether another team's or non-existent."""
     run = team.runs.get(source={})
     assert run.dataset_version
     dataset_id = run.dataset_version.dataset_id

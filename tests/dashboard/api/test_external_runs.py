@@ -1,4 +1,4 @@
-"""A run of an outside trainer over HTTP, told by the client that trainers use."""
+"""External runs over HTTP, sent by the client that trainers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two programs change one thing: PATCH writes what is sent, and tells of a clash."""
+"""Two programs change one object: PATCH writes sent fields and reports conflicts."""
 
 from __future__ import annotations
 

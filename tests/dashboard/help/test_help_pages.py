@@ -7,7 +7,7 @@ from django.test import Client
 
 from dashboard.help.pages import FOLDER, all_pages, search
 
-# Errors are shown to who is signed in, which asks the database.
+# Error pages for signed-in users need the database.
 pytestmark = pytest.mark.django_db
 
 

@@ -287,7 +287,7 @@ def _database_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _given_to_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker is slow, not dead: it goes on behind the second."""
+    """The first worker is slow, not dead: it continues after the second."""
     slow = take(name)
     lose()
     do(take(name, worker="quick"))

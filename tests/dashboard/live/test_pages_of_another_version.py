@@ -1,4 +1,4 @@
-"""A page whose script is older or newer than the server is told so, and no numbers."""
+"""A page whose script is older or newer than the server gets an error and no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page hears all that happens to its run, once and in order."""
+"""A page receives all events of its run, once and in order."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_uv_has_pips_settings(
 
 
 def test_a_locks_pins_are_kept(environment: Path) -> None:
-    """`tool.uv` overrides some versions, for making locks alone."""
+    """`tool.uv` overrides some versions, only for making locks."""
     calls(environment)
 
     installed = (environment / "calls").read_text().splitlines()
@@ -248,7 +248,7 @@ def have_free(monkeypatch: pytest.MonkeyPatch, *, gib: int) -> None:
 
 
 def vllm_calls(environment: Path) -> list[list[str]]:
-    """What uv was told to install for the GPU."""
+    """The arguments of uv for the GPU."""
     (environment / "calls").unlink(missing_ok=True)
     install.install_gpu_vllm(environment / "requirements.lock")
     notes = environment / "calls"

@@ -132,7 +132,7 @@ def test_it_yields_in_a_deadlock(
     """Somebody writes to the first table, and then to the second, which is locked."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
     with psycopg.connect(test_database_url()) as writer:
-        # Who waits first asks first, after a second, whether that is a deadlock.
+        # PostgreSQL checks for a deadlock after a second, first for the first waiter.
         writer.execute("LOCK TABLE crowded_first IN ROW EXCLUSIVE MODE")
         sleeps.on_sleep = writer.rollback
         thread = Thread(target=lock_in_turn, args=(writer,))

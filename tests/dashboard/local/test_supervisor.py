@@ -107,7 +107,7 @@ def test_a_failed_restart_is_retried(tmp_path: Path, told: list[str]) -> None:
     look_until(supervisor, lambda: service.num_starts == 2)
     supervisor.stop()
 
-    tried = [1, 3]  # of what is told; the others say that it ended
+    tried = [1, 3]  # the other messages say that it exited
     assert [place for place, text in enumerate(told) if "busy" in text] == tried[:1]
     assert [place for place, text in enumerate(told) if "full" in text] == tried[1:]
     assert len(told) == 5
@@ -183,7 +183,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie that nobody has reaped yet is not alive."""
+    """A zombie that was not reaped is not alive."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

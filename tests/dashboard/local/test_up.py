@@ -58,7 +58,7 @@ class Terminal:
 
 @pytest.fixture
 def start(data: Path, port: int) -> Iterator[Callable[..., Terminal]]:
-    """Start `up` on the test's folder; whatever happens, it is stopped."""
+    """Start `up` on the test's folder, and stop it in any case."""
     terminals: list[Terminal] = []
 
     def start_up(*options: str) -> Terminal:

@@ -1,4 +1,4 @@
-"""What /metrics tells, as Prometheus reads it."""
+"""/metrics, as Prometheus reads it."""
 
 from __future__ import annotations
 

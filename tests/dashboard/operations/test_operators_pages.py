@@ -1,4 +1,4 @@
-"""Operators look at everything and set quotas; nobody else finds their pages."""
+"""Operators can open everything and set quotas; others get a 404."""
 
 from __future__ import annotations
 

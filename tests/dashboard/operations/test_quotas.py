@@ -1,4 +1,4 @@
-"""A team that has used what it may is told so where it would begin more."""
+"""A team over its quota gets an error when it adds more."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def operator() -> Client:
 
 
 def rows_of(client: Client) -> dict[str, tuple[str, str]]:
-    """By name: how it is and what is said of it."""
+    """By name: state and value."""
     page = client.get("/admin/server/").text
     cells = r"<th scope=\"row\">(.*?)</th>\s*<td>(.*?)</td>\s*<td>(.*?)</td>"
     found = re.findall(cells, page, re.DOTALL)

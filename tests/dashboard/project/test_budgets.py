@@ -215,7 +215,7 @@ async def test_all_unknown_senders_share_a_budget() -> None:
 
 
 async def test_no_header_leads_round_a_persons_budget() -> None:
-    """Pages know people by their cookies alone."""
+    """Pages identify people only by cookies."""
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)

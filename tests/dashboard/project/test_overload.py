@@ -1,4 +1,4 @@
-"""Where there is no room, everybody is told when to come again."""
+"""At capacity, every response has Retry-After."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer that does as told (BEHAVIOUR OUT EPOCH), by the real one's contract."""
+"""A scripted trainer (BEHAVIOUR OUT EPOCH) with the real one's interface."""
 
 from __future__ import annotations
 

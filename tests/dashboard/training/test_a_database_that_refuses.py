@@ -1,4 +1,4 @@
-"""It is there, but refuses one thing: what somebody else holds, or has no room for."""
+"""The database is up, but rejects one thing: a lock or a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run pauses as its judge is away, then as somebody asks, and ends as any other."""
+"""A run pauses for a failing judge, then on request, and ends normally."""
 
 from __future__ import annotations
 

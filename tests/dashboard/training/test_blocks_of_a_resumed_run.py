@@ -1,4 +1,4 @@
-"""What is searched is the current history, whatever a resume took back."""
+"""A search covers the current history, without superseded steps."""
 
 from __future__ import annotations
 

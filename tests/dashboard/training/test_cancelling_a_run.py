@@ -1,4 +1,4 @@
-"""An end at once, whatever the trainer, its worker or the queue are at."""
+"""Cancelling ends a run at once, in any state of trainer, worker and queue."""
 
 from __future__ import annotations
 

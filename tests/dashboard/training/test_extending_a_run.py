@@ -1,4 +1,4 @@
-"""More steps for a run, and other intervals: asked of it in any state."""
+"""More steps for a run, and other intervals: requested in any state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(
     assert (entry.actor, entry.detail["num_steps"]) == (alice, 30)
     live(run, "be_killed")
     assert run.attempts.get(number=2).from_step == 2
-    assert first_steps(run) == 10  # its trainer hears of the rest
+    assert first_steps(run) == 10  # its trainer gets the rest
     asked = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
     assert changes_of(run, 2) == [asked]
 

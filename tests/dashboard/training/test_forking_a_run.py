@@ -1,4 +1,4 @@
-"""A fork begins from another run's checkpoint, whatever becomes of that run."""
+"""A fork starts from another run's checkpoint, even if that run is deleted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fork(checkpoint: Checkpoint, launch: Launcher, **parts: Any) -> Run:
 
 
 def live(run: Run) -> tuple[Run, list[Path | None]]:
-    """One attempt of a trainer that ends at once; what it was told to resume from."""
+    """One attempt of a trainer that exits at once; returns its --resume-from."""
     told: list[Path | None] = []
 
     def command(

@@ -33,7 +33,7 @@ def claim(run: Run) -> Claim:
 
 
 def told(log: LogBuilder, step: int, *, index: int = 0, **values: Any) -> LogBuilder:
-    """A step of two groups, of which one's tokens are told of."""
+    """A step of two groups, one of them with token values."""
     log.add(GroupScored, step=step, **group(0)).add(GroupScored, step=step, **group(1))
     completions = [measured("a", "<eos>", **values), measured("b", "c")]
     log.add(TokensMeasured, step=step, prompt_index=index, completions=completions)

@@ -85,7 +85,7 @@ def test_batches_of_any_size_make_the_same_summaries(
 
     for first in range(0, len(events), size):
         ingest(claim, events[first : first + size])
-    ingest(claim, events)  # told again, as after an outage
+    ingest(claim, events)  # sent again, as after an outage
 
     assert stored(run) == counted(run)
     assert stored(run)["reward/mean"] == (0.4, 6, 0.25, 2, 0.75, 3, 2.65, 5)

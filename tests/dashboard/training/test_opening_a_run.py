@@ -1,4 +1,4 @@
-"""An external trainer opens a run, and goes on with it in another attempt."""
+"""An external trainer opens a run and continues it in another attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of an external run shows what its trainer told, and says what it lacks."""
+"""Every page of an external run shows the reported data and what is missing."""
 
 from __future__ import annotations
 

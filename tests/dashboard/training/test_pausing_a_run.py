@@ -1,4 +1,4 @@
-"""A run pauses, by itself or because somebody asks, and goes on when it is resumed."""
+"""A run pauses automatically or on request, and continues when it is resumed."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
 
     def attempt_unless_away(self: DatabaseRetry, action: Callable[[], None]) -> bool:
         if is_ending and b"run_stopped" not in events.read_bytes():
-            self._down_since = 0.0  # for longer than anybody waits
+            self._down_since = 0.0  # for longer than the patience
             return False
         return attempt(self, action)
 

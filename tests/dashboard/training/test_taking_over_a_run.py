@@ -208,7 +208,7 @@ def test_an_attempt_that_slept_takes_no_checkpoint_from_the_next(
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 1)
-    save(directory, 3)  # of this attempt as well: it died before it told of it
+    save(directory, 3)  # of this attempt as well: it died before it reported it
     cut = takeover.cut_history
 
     def cut_and_sleep(claim: Claim, **options: Any) -> None:

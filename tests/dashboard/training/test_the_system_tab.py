@@ -307,7 +307,7 @@ def test_non_members_find_nothing(charlie_client: Client, run: Run) -> None:
 
 
 def test_figures_of_the_machine_are_the_kernels(tmp_path: Path) -> None:
-    """Read beside /proc itself, which goes on counting meanwhile."""
+    """Read at the same time as /proc, which keeps counting."""
     reader = Reader(tmp_path, pid=os.getpid())
     before = read_proc()
     while read_proc()["all"] < before["all"] + 0.5 * (os.cpu_count() or 1):
@@ -343,7 +343,7 @@ def read_proc() -> dict[str, float]:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which the second does not tell its use."""
+    """The second GPU does not report its use."""
 
     def use(gpu: int) -> SimpleNamespace:
         if gpu == 1:

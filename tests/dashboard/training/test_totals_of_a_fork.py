@@ -1,4 +1,4 @@
-"""A fork goes on counting where its parent was, on every axis of its charts."""
+"""A fork continues its parent's totals, on every axis of its charts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ASKED = {
     "pausing": {"run.pause_requested"},
     "queued": {"run.resume_requested", "run.extended"},
 }
-# Why a run may fail here; any other reason is one that nobody should have to read.
+# Why a run may fail here; any other reason is a bug.
 REASONS = (
     "It broke.",
     "The trainer crashed twice in the same way",

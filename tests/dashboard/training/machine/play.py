@@ -198,7 +198,7 @@ class Play:
         return actor
 
     def _look_on(self) -> None:
-        """Until nobody can go on by himself."""
+        """Until no actor can continue."""
         with self._judging():
             self._look()
         while passed := [one for one in self.cast.present if one.has_passed]:
@@ -266,7 +266,7 @@ class Play:
     # The end.
 
     def cease_faults(self) -> None:
-        """Whoever is stalled goes on, so that whoever waits for them does."""
+        """Every stalled actor continues, so that others that wait for it do."""
         for actor in self.cast.present:
             actor.faults.cease()
             actor.is_asleep = False

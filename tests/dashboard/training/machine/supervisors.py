@@ -68,7 +68,7 @@ class Broker:
         assert (task, queue, expires) == ("training.work", "training", DAY_SECONDS)
         self.num_messages += count
 
-    # As much of a Celery app and its connection as the dispatcher asks of them.
+    # The part of a Celery app and its connection that the dispatcher uses.
 
     def send_task(self, task: str, *, queue: str, expires: int) -> None:
         self.wake(task, queue=queue, expires=expires)

@@ -77,7 +77,7 @@ class ScriptedTrainer:
         log.touch()
         self.all.append(self)
 
-    # What a supervisor asks of it.
+    # The supervisor's calls.
 
     @property
     def pid(self) -> int:
