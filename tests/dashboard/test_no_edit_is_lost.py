@@ -612,9 +612,9 @@ def test_the_log_keeps_both_texts_of_an_edit_up_to_a_length(
 
     entry = AuditEntry.objects.get(verb="run.described")
     assert entry.detail["before"] == {"notes": "Began"}
-    told = entry.detail["after"]["notes"]
-    assert told.startswith("x" * 2_000 + "…")
-    assert "2,000 of 2,500" in told
+    reported = entry.detail["after"]["notes"]
+    assert reported.startswith("x" * 2_000 + "…")
+    assert "2,000 of 2,500" in reported
     page = alice_client.get("/alpha/audit-log/").text
     assert "notes before" in page
     assert "2,000 of 2,500" in page

@@ -18,11 +18,11 @@ def test_a_missing_page_keeps_the_navigation(alice_client: Client, team: Team) -
 def test_a_foreign_team_looks_like_a_missing_one(
     charlie_client: Client, team: Team
 ) -> None:
-    def told(slug: str) -> str:
+    def reported(slug: str) -> str:
         page = charlie_client.get(f"/{slug}/runs/").text
         return page[page.index("<main") :].replace(slug, "")
 
-    assert told(team.slug) == told("nobody")
+    assert reported(team.slug) == reported("nobody")
 
 
 def test_an_address_that_is_markup_is_shown_as_text(alice_client: Client) -> None:

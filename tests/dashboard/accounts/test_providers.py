@@ -95,10 +95,12 @@ def alice_in(alice: User) -> Client:
 def go_there_and_back(client: Client) -> str:
     """The page that it ends at."""
     page = client.post("/account/providers/oidc/go")
-    asked = parse_qs(urlsplit(page.context["address"]).query)
-    assert asked["redirect_uri"] == ["http://testserver/account/providers/oidc/back"]
-    assert asked["code_challenge_method"] == ["S256"]
-    answer = {"code": "given", "state": asked["state"][0]}
+    requested = parse_qs(urlsplit(page.context["address"]).query)
+    assert requested["redirect_uri"] == [
+        "http://testserver/account/providers/oidc/back"
+    ]
+    assert requested["code_challenge_method"] == ["S256"]
+    answer = {"code": "given", "state": requested["state"][0]}
     return client.get("/account/providers/oidc/back", answer, follow=True).text
 
 
@@ -145,9 +147,9 @@ def test_connecting_requires_the_password(alice: User) -> None:
     client = Client()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
 
-    asked = client.post("/account/providers/oidc/go")
+    requested = client.post("/account/providers/oidc/go")
 
-    assert asked.headers["Location"].startswith("/account/reauthenticate/")
+    assert requested.headers["Location"].startswith("/account/reauthenticate/")
 
 
 @pytest.mark.usefixtures("server")

@@ -96,9 +96,9 @@ def test_setting_up_an_app_requires_the_password_again(
     client = Client()
     enter(client)
 
-    asked = client.get("/account/factors/totp/activate/")
-    assert asked.headers["Location"].startswith("/account/reauthenticate/")
-    client.post(asked.headers["Location"], {"password": PASSWORD})
+    requested = client.get("/account/factors/totp/activate/")
+    assert requested.headers["Location"].startswith("/account/reauthenticate/")
+    client.post(requested.headers["Location"], {"password": PASSWORD})
     page = client.get("/account/factors/totp/activate/").text
     found = re.search(r'wrap-anywhere mb-1">(\w+)<', page)
     assert found

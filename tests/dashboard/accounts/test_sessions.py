@@ -83,7 +83,7 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
 
 
 def test_a_browser_is_named_so_that_one_knows_it() -> None:
-    for agent, said in [
+    for agent, message in [
         (FIREFOX, "Firefox 140 on Linux"),
         (
             "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) "
@@ -98,4 +98,4 @@ def test_a_browser_is_named_so_that_one_knows_it() -> None:
         ("x" * 100, "x" * 60),
         ("", "unknown browser"),
     ]:
-        assert browser_of(agent) == said, agent
+        assert browser_of(agent) == message, agent

@@ -78,13 +78,13 @@ def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> 
 def test_a_link_works_once(alice: User, client: Client) -> None:
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
-    stranger = Client()
+    non_member = Client()
 
-    response = stranger.post(f"/sign-in/{token}/")
+    response = non_member.post(f"/sign-in/{token}/")
 
     assert response.status_code == 410
     assert "has expired" in response.text
-    assert "_auth_user_id" not in stranger.session
+    assert "_auth_user_id" not in non_member.session
 
 
 def test_a_signed_in_user_may_open_the_used_link(alice: User, client: Client) -> None:
@@ -144,12 +144,12 @@ def test_a_link_works_for_one_of_two_requests() -> None:
         with transaction.atomic():
             assert consume_sign_in_link(token) is not None
             second = pool.submit(click)
-            wait_until(somebody_waits_for_a_row)
+            wait_until(a_row_lock_is_waited_for)
 
         assert second.result() is None
 
 
-def somebody_waits_for_a_row() -> bool:
+def a_row_lock_is_waited_for() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         (count,) = cursor.fetchone()

@@ -54,10 +54,10 @@ def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> 
 
 
 def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> None:
-    asked = bob_client.post("/alpha/settings/leave")
+    requested = bob_client.post("/alpha/settings/leave")
     left = bob_client.post("/alpha/settings/leave", {"confirmed": "on"})
 
-    assert asked.status_code == 422
+    assert requested.status_code == 422
     assert left.status_code == 302
     assert bob_client.get("/alpha/settings").status_code == 404
     assert bob_client.get("/").status_code == 403
@@ -66,10 +66,10 @@ def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> N
 def test_the_team_is_transferred(
     alice_client: Client, alice: User, bob: User, charlie: User
 ) -> None:
-    stranger = charlie.memberships.get().pk
+    non_member = charlie.memberships.get().pk
     address = "/alpha/settings/transfer"
 
-    assert alice_client.post(address, {"to": stranger}).status_code == 404
+    assert alice_client.post(address, {"to": non_member}).status_code == 404
     assert alice_client.post(address, {"to": "²"}).status_code == 404
     assert alice_client.post(address, {"to": member_of(bob).pk}).status_code == 302
     assert (member_of(bob).role, member_of(alice).role) == ("owner", "admin")

@@ -51,9 +51,9 @@ def test_a_concurrent_change_is_not_lost(
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             theirs()
-            asked = pool.submit(ask)
+            requested = pool.submit(ask)
             wait_until_somebody_waits_for_a_lock()
-        answer = asked.result(30)
+        answer = requested.result(30)
 
     assert answer.status_code == 200, answer.text
     rows = {change_run: Run, change_rule: Rule}[begin]

@@ -171,7 +171,7 @@ def test_only_sufficient_scopes_get_a_response(
     """
     session = Program()  # a session is no token
     session.client.force_login(people[Role.OWNER])
-    stranger = Program(make_token(charlie, "admin"))
+    non_member = Program(make_token(charlie, "admin"))
     least, most = programs(people, LEAST), programs(people, MOST)
     wrong = {}
 
@@ -183,7 +183,7 @@ def test_only_sufficient_scopes_get_a_response(
             found["most"] = most[name].ask(method, address).status_code
             expected["most"] = 403
         if "{" in path and name not in SHARED:
-            found["stranger"] = _ask(stranger, name, method, address)
+            found["stranger"] = _ask(non_member, name, method, address)
             expected["stranger"] = 404
         if found != expected:
             wrong[name] = found
@@ -215,7 +215,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     dataset_id = run.dataset_version.dataset_id
     preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
     program = Program(make_token(charlie, "admin"))
-    asked: dict[str, list[dict[str, object]]] = {
+    requested: dict[str, list[dict[str, object]]] = {
         "/rescorings": [{"run_id": run.pk}],
         "/alert-rules": [{"metric": "m", "kind": "missing", "run_id": run.pk}],
         "/dataset-fetches": [{"link": "a/b", "dataset_id": dataset_id}],
@@ -240,10 +240,10 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     ]
     swept = {"sweep": [{"setting": "seed", "values": ["0..2"]}]}
     for path in ("/launches", "/launches/check", "/probes"):
-        asked[path] = launches
-    asked["/sweeps"] = [launch | swept for launch in launches]
+        requested[path] = launches
+    requested["/sweeps"] = [launch | swept for launch in launches]
 
-    for path, bodies in asked.items():
+    for path, bodies in requested.items():
         for body in bodies:
             assert program.post(path, body).status_code in (404, 422), (path, body)
     for address in (

@@ -134,8 +134,8 @@ def test_a_run_is_extended_and_its_intervals_changed(
 
     short = program.post(f"{address}/extend", {"num_steps": 100})
     longer = program.post(f"{address}/extend", {"num_steps": 300})
-    asked = {"settings": {"checkpoint.every_steps": 7}}
-    changed = program.post(f"{address}/changes", asked)
+    requested = {"settings": {"checkpoint.every_steps": 7}}
+    changed = program.post(f"{address}/changes", requested)
     wrong = program.post(f"{address}/changes", {"settings": {"seed": 7}})
 
     assert short.status_code == 409

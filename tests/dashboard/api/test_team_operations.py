@@ -92,10 +92,10 @@ def test_an_invitation_shows_its_address_once_and_works(
     program: Program, team: Team
 ) -> None:
     key = {"Idempotency-Key": "i1"}
-    asked = {"role": "member", "email": "eve@example.org"}
+    requested = {"role": "member", "email": "eve@example.org"}
 
     answers: list[Any] = [
-        program.ask("POST", "/invitations", asked, **key) for _ in range(2)
+        program.ask("POST", "/invitations", requested, **key) for _ in range(2)
     ]
 
     first, second = (each.json() for each in answers)

@@ -19,8 +19,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
-    asked = {"name": " nightly  sweep ", "scopes": ["read", "write"], "lifetime": "30"}
-    made = alice_client.post("/alpha/tokens/", asked)
+    values = {
+        "name": " nightly  sweep ",
+        "scopes": ["read", "write"],
+        "lifetime": "30",
+    }
+    made = alice_client.post("/alpha/tokens/", values)
 
     found = re.search(r"data-secret>(cohort_[\w-]+)<", made.text)
     assert found, made.text
@@ -42,9 +46,9 @@ def test_an_invalid_token_form_marks_its_field(
         ({"scopes": ["root"]}, "scopes"),
         ({"lifetime": "4"}, "lifetime"),
     ]:
-        asked = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
+        values = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
 
-        refused = alice_client.post("/alpha/tokens/", asked)
+        refused = alice_client.post("/alpha/tokens/", values)
 
         assert refused.status_code == 422, change
         assert list(refused.context["form"].errors) == [field], change

@@ -105,10 +105,10 @@ def test_a_target_has_one_open_job_of_a_kind(team: Team):
 def test_of_a_page_few_wait(team: Team, late: Team, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
 
-    asked = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
+    requested = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
 
-    assert asked[2] is None
-    assert asked[3] == asked[0]
+    assert requested[2] is None
+    assert requested[3] == requested[0]
     assert enqueue_few(NAME, 9, team_id=late.pk) is not None
 
 
@@ -327,12 +327,12 @@ def test_a_slowly_cancelled_job_keeps_its_lease(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.02)
-    told: list[int] = []
+    reported: list[int] = []
 
     def end_slowly(context: Context) -> None:
-        context.on_interrupt = lambda: told.append(1)
+        context.on_interrupt = lambda: reported.append(1)
         cancel(context.job)
-        while not told:
+        while not reported:
             time.sleep(0.01)
         context.held().update(lease_until=Now())
         while not context.held().filter(lease_until__gt=Now()).exists():
@@ -344,4 +344,4 @@ def test_a_slowly_cancelled_job_keeps_its_lease(
 
     run_pending("default", WORKER, is_shutting_down=bool)
 
-    assert (Job.objects.get().state, told) == (JobState.CANCELLED, [1])
+    assert (Job.objects.get().state, reported) == (JobState.CANCELLED, [1])

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-TOLD = """
+SENT = """
 import os, signal
 from dashboard.jobs import shutdown
 shutdown.begin_task()
@@ -32,7 +32,7 @@ def run(code: str) -> tuple[int, str]:
 
 
 def test_a_task_sees_the_shutdown_and_its_process_ends_afterwards() -> None:
-    assert run(TOLD) == (-signal.SIGTERM, "True\n")
+    assert run(SENT) == (-signal.SIGTERM, "True\n")
 
 
 def test_between_tasks_a_shutdown_ends_the_process() -> None:

@@ -22,7 +22,7 @@ from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OTHERS = [PROTOCOL - 1, PROTOCOL + 1]
-TOLD = {"type": "protocol", "protocol": PROTOCOL}
+SENT = {"type": "protocol", "protocol": PROTOCOL}
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ async def test_another_version_gets_the_servers_and_is_closed(
     alice: User, run: Run, protocol: int
 ) -> None:
     async with watch(run.id, alice, f"?after=0&protocol={protocol}") as viewer:
-        told = await viewer.next()
+        reported = await viewer.next()
         code = await viewer.until_closed()
 
-    assert (told, code) == (TOLD, OTHER_PROTOCOL)
+    assert (reported, code) == (SENT, OTHER_PROTOCOL)
     subscription = _subscriptions.get(ACCESS)
     assert subscription is None or not subscription._listeners
 
@@ -69,7 +69,7 @@ def test_polling_pages_get_the_same_response(alice_client: Client, run: Run) -> 
 
     for protocol in OTHERS:
         answer = alice_client.get(address, {"protocol": protocol})
-        assert (answer.status_code, answer.json()) == (409, TOLD), protocol
+        assert (answer.status_code, answer.json()) == (409, SENT), protocol
     assert alice_client.get(address, {"protocol": PROTOCOL}).status_code == 200
     assert alice_client.get(address, {"protocol": "new"}).status_code == 400
 
@@ -83,21 +83,21 @@ def test_the_real_socket_sends_it_before_closing(
 
     async def hear(protocol: int) -> tuple[list[str], int | None]:
         query = f"?after=0&protocol={protocol}"
-        heard: list[str] = []
+        received: list[str] = []
         async with connect(
             address + query,
             origin=live_app,  # type: ignore[arg-type]
             additional_headers={"Cookie": cookie},
         ) as socket:
             try:
-                while "snapshot" not in "".join(heard):
-                    heard.append(str(await asyncio.wait_for(socket.recv(), 10)))
+                while "snapshot" not in "".join(received):
+                    received.append(str(await asyncio.wait_for(socket.recv(), 10)))
             except ConnectionClosed as closed:
-                return heard, closed.rcvd.code if closed.rcvd else None
-        return heard, None
+                return received, closed.rcvd.code if closed.rcvd else None
+        return received, None
 
-    told, code = asyncio.run(hear(PROTOCOL + 1))
+    reported, code = asyncio.run(hear(PROTOCOL + 1))
     served, none = asyncio.run(hear(PROTOCOL))
 
-    assert ([json.loads(text) for text in told], code) == ([TOLD], 4426)
+    assert ([json.loads(text) for text in reported], code) == ([SENT], 4426)
     assert (len(served), none) == (1, None)

@@ -17,8 +17,8 @@ pytestmark = [
 
 
 async def now() -> Samples:
-    told_now: Samples = await in_thread(told)()
-    return told_now
+    reported_now: Samples = await in_thread(told)()
+    return reported_now
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ class Page:
     """Hears numbers, and lets one wait for them."""
 
     def __init__(self) -> None:
-        self.heard: asyncio.Queue[int] = asyncio.Queue()
+        self.received: asyncio.Queue[int] = asyncio.Queue()
 
     def hear(self, seq: int) -> None:
-        self.heard.put_nowait(seq)
+        self.received.put_nowait(seq)
 
     async def next(self) -> int:
-        return await asyncio.wait_for(self.heard.get(), 5)
+        return await asyncio.wait_for(self.received.get(), 5)
 
 
 async def notify(seq: int) -> None:
@@ -61,17 +61,17 @@ async def test_all_pages_are_notified_through_one_channel() -> None:
 
 
 async def test_the_last_listener_closes_the_channel() -> None:
-    heard, left = Page(), Page()
+    received, left = Page(), Page()
     own = Subscription(GROUP)
-    await own.join(heard.hear)
+    await own.join(received.hear)
     await own.join(left.hear)
 
     await own.leave(left.hear)
     await notify(6)
 
-    assert await heard.next() == 6
-    assert left.heard.empty()
-    await own.leave(heard.hear)
+    assert await received.next() == 6
+    assert left.received.empty()
+    await own.leave(received.hear)
     assert await num_members() == 0
 
 

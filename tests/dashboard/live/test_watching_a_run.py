@@ -314,7 +314,7 @@ async def test_viewers_that_poll_share_a_look_too(
     assert stream.FRESH_SECONDS >= 1
     monkeypatch.setattr(stream, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.02)
-    looks, have_looked = Counter[int](), asyncio.Event()
+    looks, have_read = Counter[int](), asyncio.Event()
     read_after = RunConsumer.read_after
 
     async def counted(
@@ -322,14 +322,14 @@ async def test_viewers_that_poll_share_a_look_too(
     ) -> tuple[Position, str] | None:
         looks[id(self)] += 1
         if len(looks) == 3 and min(looks.values()) >= 4:
-            have_looked.set()
+            have_read.set()
         return await read_after(self, position, notified_seq)
 
     monkeypatch.setattr(RunConsumer, "read_after", counted)
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(watch(story.run.id, alice))
-        await asyncio.wait_for(have_looked.wait(), 30)
+        await asyncio.wait_for(have_read.wait(), 30)
 
     assert reads["read_run"] == 1
 

@@ -163,11 +163,11 @@ def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
     (first.folder / "standby.signal").touch()
     server = make_server(folder)
     server.settings["hot_standby"] = "off"
-    told: list[str] = []
+    reported: list[str] = []
 
     def promote_in_the_end(text: str) -> None:
-        told.append(text)
-        if len(told) == 4:
+        reported.append(text)
+        if len(reported) == 4:
             (server.folder / "promote").touch()
             assert server.child is not None
             server.child.send_signal(signal.SIGUSR1)
@@ -179,5 +179,5 @@ def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
             assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
         server.stop()
-    assert "is recovering" in told[0]
-    assert str(server.log) in told[0]
+    assert "is recovering" in reported[0]
+    assert str(server.log) in reported[0]

@@ -300,9 +300,9 @@ def test_without_disk_space_for_vllm_the_installation_continues(
     have_free(monkeypatch, gib=11)
 
     assert vllm_calls(gpu) == []
-    told = capsys.readouterr().out
-    assert "12 GiB" in told
-    assert "11 are free" in told
+    reported = capsys.readouterr().out
+    assert "12 GiB" in reported
+    assert "11 are free" in reported
     have_free(monkeypatch, gib=12)
     assert len(vllm_calls(gpu)) == 1
 

@@ -105,11 +105,11 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     with reading() as reader:
         sleeps.on_sleep = lambda: reader.rollback() if len(sleeps.waits) == 2 else None
 
-        told = migrate_now()
+        reported = migrate_now()
 
     assert is_migrated()
     assert sleeps.waits == [1.0, 2.0]
-    assert "retries in 2 s" in told
+    assert "retries in 2 s" in reported
 
 
 def test_it_retries_as_a_deadlocks_victim(
@@ -138,12 +138,12 @@ def test_it_yields_in_a_deadlock(
         thread = Thread(target=lock_in_turn, args=(writer,))
         thread.start()
 
-        told = migrate_now()
+        reported = migrate_now()
 
         thread.join()
 
     assert sleeps.waits == [1.0]
-    assert "retries in 1 s" in told
+    assert "retries in 1 s" in reported
     assert is_migrated()
 
 

@@ -41,10 +41,10 @@ async def ask(
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_a_request_id_is_generated_and_returned(kind: str) -> None:
-    within, told = await ask({"host": "cohort.example.org"}, kind=kind)
+    within, reported = await ask({"host": "cohort.example.org"}, kind=kind)
 
-    assert within == told
-    assert re.fullmatch(r"[0-9a-f]{32}", told)
+    assert within == reported
+    assert re.fullmatch(r"[0-9a-f]{32}", reported)
     assert current_request_id() is None
 
 
@@ -67,9 +67,9 @@ async def test_request_ids_of_strangers_are_ignored() -> None:
         headers = {"host": "localhost:8000", "x-request-id": GIVEN, **more}
         client = headers.pop("client", "127.0.0.1")
 
-        _, told = await ask(headers, client=client)
+        _, reported = await ask(headers, client=client)
 
-        assert told != headers["x-request-id"], more
+        assert reported != headers["x-request-id"], more
 
 
 async def test_a_proxys_is_taken_where_it_sets_it_itself() -> None:

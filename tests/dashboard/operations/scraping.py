@@ -30,5 +30,5 @@ def samples(metrics: list[Metric]) -> Samples:
     }
 
 
-def told() -> Samples:
+def reported() -> Samples:
     return samples(scrape())

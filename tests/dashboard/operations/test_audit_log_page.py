@@ -50,8 +50,8 @@ def test_an_entry_has_actor_action_object_and_source(
 
     assert verbs_shown(text) == ["run.lost", "run.launched"]
     assert f'<a href="/alpha/runs/{run.pk}/"><bdi>' in text
-    for told in ("192.0.2.7", "Firefox 128 on Linux", "training.reap", "Alice"):
-        assert told in text
+    for reported in ("192.0.2.7", "Firefox 128 on Linux", "training.reap", "Alice"):
+        assert reported in text
     assert "went silent" in text
     assert '<span class="number">2</span> of <span class="number">2</span>' in text
 

@@ -161,7 +161,7 @@ def test_rows_added_after_a_restore_get_new_ids(
     file = tmp_path / "backup.tar"
     call_command("backup", str(file), "--without-checkpoints")
 
-    said = another_server("restore", file)
+    message = another_server("restore", file)
     code = (
         "from dashboard.accounts.models import *\n"
         "from dashboard.accounts.services import record\n"
@@ -171,7 +171,7 @@ def test_rows_added_after_a_restore_get_new_ids(
     added = another_server("shell", "--no-imports", "-c", code)
 
     assert int(added.split("number ")[1].split()[0]) > newest
-    assert "no checkpoints" in said
+    assert "no checkpoints" in message
     assert not list((tmp_path / "another").rglob("*.safetensors"))
     assert list((tmp_path / "another").rglob("events.jsonl"))
 
@@ -226,7 +226,7 @@ def test_a_damaged_file_restores_nothing(
     call_command("flush", "--no-input", verbosity=0)
     settings.COHORT_DATA = tmp_path / "fresh"
 
-    for part, content, said in (
+    for part, content, message in (
         ("tables/accounts_team", b"1\tEvil\n", "tables/accounts_team"),
         (SUMS, None, "incomplete"),
         ("backup.json", b"{}", "cannot read backup.json"),
@@ -234,7 +234,7 @@ def test_a_damaged_file_restores_nothing(
         damaged = {part: content}
         shutil.copy(whole, file)
         rewrite(file, lambda name, old, damaged=damaged: damaged.get(name, old))
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("restore", str(file))
 
         assert not User.objects.exists()
@@ -248,7 +248,7 @@ def test_a_backup_of_a_newer_server_is_refused(
     call_command("backup", str(whole))
     manifest = json.loads(read_part(whole, "backup.json"))
 
-    for change, said in (
+    for change, message in (
         ({"migrations": [["runs", "9999_of_tomorrow"]]}, "runs.9999_of"),
         ({"postgres": 99}, "PostgreSQL 99"),
         ({"format": 2}, "format 2"),
@@ -256,7 +256,7 @@ def test_a_backup_of_a_newer_server_is_refused(
         newer = {"backup.json": json.dumps({**manifest, **change}).encode()}
         shutil.copy(whole, file)
         rewrite(file, lambda name, old, newer=newer: newer.get(name, old))
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("restore", str(file))
 
 
@@ -304,11 +304,11 @@ def test_a_database_that_is_not_the_servers_makes_no_backup(
     tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
     """As a command without the server's environment reaches one."""
-    said = another_server("backup", tmp_path / "backup.tar", code=1)
+    message = another_server("backup", tmp_path / "backup.tar", code=1)
 
-    is_own = f"embedded database in {tmp_path / 'another'}" in said
-    assert is_own or "another_server at " in said
-    assert "/etc/cohort/environment" in said
+    is_own = f"embedded database in {tmp_path / 'another'}" in message
+    assert is_own or "another_server at " in message
+    assert "/etc/cohort/environment" in message
     assert not list(tmp_path.glob("backup.tar*"))
 
 

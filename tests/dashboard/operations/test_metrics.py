@@ -169,13 +169,13 @@ def test_strangers_learn_how_to_authenticate(settings: Settings) -> None:
 
 
 def test_alert_rules_name_metrics_that_there_are() -> None:
-    told_names = {family.name for family in scrape()}
+    reported_names = {family.name for family in scrape()}
     ending = re.compile(r"_(total|bucket|count|sum)$")
 
     named = set(re.findall(r"\b(?:cohort|process)_[a-z_]+\b", RULES.read_text()))
 
     assert named
-    assert {ending.sub("", name) for name in named} <= told_names
+    assert {ending.sub("", name) for name in named} <= reported_names
 
 
 def test_the_help_page_lists_each_metric_and_no_other() -> None:

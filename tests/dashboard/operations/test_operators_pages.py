@@ -71,9 +71,9 @@ def operator_client(db: None) -> Client:
 def test_non_operators_get_a_404(addresses: list[str], alice_client: Client) -> None:
     assert len(addresses) > 20
     for address in [*addresses, "/admin/login/", "/admin/no/such/"]:
-        stranger = Client().get(address)
-        assert stranger.status_code == 302, address
-        assert stranger.headers["Location"].startswith("/sign-in/?next=")
+        non_member = Client().get(address)
+        assert non_member.status_code == 302, address
+        assert non_member.headers["Location"].startswith("/sign-in/?next=")
         assert alice_client.get(address).status_code == 404, address
         assert alice_client.post(address).status_code in (403, 404), address
     assert "/admin/" not in alice_client.get("/alpha/runs/").text

@@ -174,12 +174,12 @@ def test_quota_changes_have_audit_entries(team: Team) -> None:
 
 
 def test_an_invalid_quota_is_rejected(team: Team) -> None:
-    for options, said in (
+    for options, message in (
         (["nobody"], "'nobody'.*alpha"),
         (["alpha", "--storage", "much"], "got 'much'"),
         (["alpha", "--runs", "-1"], "got '-1'"),
     ):
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("quota", *options)
     assert not Quota.objects.exists()
 

@@ -66,14 +66,14 @@ def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
 
 
 def test_invalid_arguments_are_reported(folder: Path) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["a.tar", "--keep", "3"], "--into FOLDER"),
         (["--into", "/nowhere/at-all"], "/nowhere/at-all"),
         (["--into", "/tmp", "--keep", "0"], "10,000; got 0"),
         (["--into", "/tmp", "--every", "soon"], "10,000; got soon"),
         ([], "file --into"),
     ):
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("backup", *arguments)
 
 
@@ -117,7 +117,7 @@ def test_it_runs_until_it_is_stopped(
     assert schedule.poll() is None
 
     schedule.send_signal(signal.SIGTERM)
-    said = schedule.communicate(timeout=30)[1]
+    message = schedule.communicate(timeout=30)[1]
 
-    assert (schedule.returncode, "Traceback" in said) == (0, False)
+    assert (schedule.returncode, "Traceback" in message) == (0, False)
     assert len(list_backups(folder)) == len(list(folder.iterdir())) == 1

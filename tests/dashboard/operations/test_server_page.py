@@ -102,16 +102,16 @@ def test_rows_of_a_deleted_run_are_counted_until_deleted(
     delete_hidden_rows(until=0)
     Run.everywhere.update(deleted_at=Now() - timedelta(minutes=3))
 
-    told = rows_of(operator)["Rows of deleted runs"]
+    reported = rows_of(operator)["Rows of deleted runs"]
     Run.everywhere.update(deleted_at=Now() - timedelta(hours=3))
     late = rows_of(operator)["Rows of deleted runs"]
     for _ in range(3):
         delete_hidden_rows(until=0)
     gone = rows_of(operator)["Rows of deleted runs"]
 
-    assert told[0] == "ok"
+    assert reported[0] == "ok"
     for part in ("of 1 run", "2 rows", "3 min 0"):
-        assert part in told[1]
+        assert part in reported[1]
     assert late[0] == "check"
     assert gone[0] == "ok"
     assert gone[1].startswith("none ")

@@ -92,8 +92,8 @@ def test_readiness_reports_it(alice_client: Client, taken: None) -> None:
     assert part["remedy"]
 
 
-def _connections(told: dict[str, Any]) -> list[dict[str, Any]]:
-    return [part for part in told["parts"] if part["name"] == "database connections"]
+def _connections(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in report["parts"] if part["name"] == "database connections"]
 
 
 @pytest.fixture

@@ -56,16 +56,16 @@ def test_it_yields_all_results(child: Path):
 )
 def test_results_before_a_crash_count(child: Path, then: str, how: str):
     write(child, then)
-    said: list[int] = []
+    message: list[int] = []
 
     def listen() -> None:
         for number in call("child", 2):
-            said.append(number)  # noqa: PERF402  # extend would lose them
+            message.append(number)  # noqa: PERF402  # extend would lose them
 
     with pytest.raises(ChildFailed, match=how):
         listen()
 
-    assert said == [0, 1]
+    assert message == [0, 1]
 
 
 def test_one_that_reads_no_question_has_broken_off(child: Path):

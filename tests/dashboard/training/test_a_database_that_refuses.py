@@ -68,9 +68,9 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def is_held_and_heard() -> bool:
-        is_asked = "Asked the trainer to save and stop" in journal_of(run)
-        return is_asked and is_renewed(run)
+    def is_held_and_read() -> bool:
+        is_requested = "Asked the trainer to save and stop" in journal_of(run)
+        return is_requested and is_renewed(run)
 
     def course() -> Iterator[None]:
         yield from wait_until(lambda: run.steps.count() >= 2)
@@ -78,14 +78,14 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
             yield from wait_until(lambda: "Storing the log failed" in journal_of(run))
             Run.objects.filter(id=run.id).update(lease_until=Now())
             request_stop(run=run, user=alice)
-            yield from wait_until(is_held_and_heard)
+            yield from wait_until(is_held_and_read)
             let_go()
 
     turns = course()
     supervise(
         claim,
         is_shutting_down=lambda: bool(next(turns, None)),
-        command=script("train_until_told"),
+        command=script("train_until_stopped"),
         timing=TIMING,
     )
 

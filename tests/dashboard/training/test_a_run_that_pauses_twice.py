@@ -23,7 +23,7 @@ from tests.faults.tiny import ROOT, config_tree, read_log, save_model, series, u
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-NUM_ASKED = 20  # by the second or third step
+NUM_REQUESTED = 20  # by the second or third step
 NUM_STEPS = 40
 
 
@@ -35,8 +35,8 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def by_length(asked: dict[str, Any]) -> str:
-    return str(len(asked["messages"][1]["content"]) % 10)
+def by_length(requested: dict[str, Any]) -> str:
+    return str(len(requested["messages"][1]["content"]) % 10)
 
 
 def tree_of(model: Path, judge: Judging) -> dict[str, Any]:
@@ -74,10 +74,10 @@ def test_the_run_ends_as_if_it_had_never_paused(
     expected = undisturbed(tmp_path / "undisturbed", tree)
     judge.asked.clear()
 
-    def away(asked: dict[str, Any]) -> str:
-        if len(judge.asked) > NUM_ASKED:
+    def away(requested: dict[str, Any]) -> str:
+        if len(judge.asked) > NUM_REQUESTED:
             return "I am not what you take me for."
-        return by_length(asked)
+        return by_length(requested)
 
     judge.reply = away
     run = launch(**tree)
@@ -94,13 +94,13 @@ def test_the_run_ends_as_if_it_had_never_paused(
     act = after_steps(
         paused.last_step + 2, run, lambda: request_pause(run=run, user=alice)
     )
-    asked = live(run, act)
+    requested = live(run, act)
 
-    assert asked.state == RunState.PAUSED, asked.fail_reason
-    assert paused.last_step < asked.last_step < NUM_STEPS
-    assert run.checkpoints.filter(step=asked.last_step, attempt=2).exists()
+    assert requested.state == RunState.PAUSED, requested.fail_reason
+    assert paused.last_step < requested.last_step < NUM_STEPS
+    assert run.checkpoints.filter(step=requested.last_step, attempt=2).exists()
 
-    assert resume_run(run=asked, user=alice)
+    assert resume_run(run=requested, user=alice)
     ended = live(run)
 
     assert ended.state == RunState.FINISHED, ended.fail_reason

@@ -107,13 +107,13 @@ def test_earlier_runs_are_listed(alice_client: Client, launch: Launcher) -> None
 
 class Control:
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requested: list[Any] = []
 
     def cancel_consumer(self, queue: str, destination: list[str]) -> None:
-        self.asked.append(("cancel", queue, *destination))
+        self.requested.append(("cancel", queue, *destination))
 
     def add_consumer(self, queue: str, destination: list[str]) -> None:
-        self.asked.append(("add", queue, *destination))
+        self.requested.append(("add", queue, *destination))
 
 
 def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
@@ -131,7 +131,7 @@ def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) ->
     undrain(worker, team=team, user=alice)
     heartbeat._apply_drain()
 
-    assert app.control.asked == [
+    assert app.control.requested == [
         ("cancel", "training", NAME),
         ("add", "training", NAME),
     ]
@@ -142,7 +142,7 @@ def test_without_redis_the_heartbeat_continues_and_drains_later(
 ) -> None:
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
         app.conf.broker_transport_options = {"max_retries": 0}
-        asked: list[bool] = []
+        requested: list[bool] = []
         heartbeat = WorkerHeartbeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
 
@@ -150,8 +150,8 @@ def test_without_redis_the_heartbeat_continues_and_drains_later(
             app, NAME, is_drained
         )
         heartbeat._apply_drain()
-        heartbeat._on_drain = asked.append
+        heartbeat._on_drain = requested.append
         heartbeat._apply_drain()
         heartbeat._apply_drain()
 
-    assert asked == [True]
+    assert requested == [True]

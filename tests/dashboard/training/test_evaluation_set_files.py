@@ -137,6 +137,6 @@ def test_a_run_is_evaluated_on_the_chosen_sets(
     found = run.evaluations.order_by("step")
     assert [(one.step, one.name) for one in found] == [(0, "x"), (1, "x")]
     assert {"eval/x/mean", "eval/x/pass@1"} <= set(found[0].metrics)
-    told = run.events.filter(type="evaluated").first()
-    assert told is not None
-    assert told.body["num_prompts"] == 5
+    reported = run.events.filter(type="evaluated").first()
+    assert reported is not None
+    assert reported.body["num_prompts"] == 5

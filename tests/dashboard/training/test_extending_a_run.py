@@ -64,8 +64,8 @@ def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(
     live(run, "be_killed")
     assert run.attempts.get(number=2).from_step == 2
     assert first_steps(run) == 10  # its trainer gets the rest
-    asked = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
-    assert changes_of(run, 2) == [asked]
+    requested = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
+    assert changes_of(run, 2) == [requested]
 
 
 def test_a_stopped_run_continues_to_its_number_of_steps(run: Run, alice: User) -> None:
@@ -173,13 +173,13 @@ def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
         change_run(run=run, user=alice, edit=Edit(given={"checkpoint.every_steps": 3}))
 
     def ask() -> bool:
-        asked()
+        requested()
         stop()
         return False
 
-    asked = after_steps(1, run, act)
+    requested = after_steps(1, run, act)
     stop = after_steps(8, run, lambda: request_stop(run=run, user=alice))
-    live(run, "train_until_told", ask)
+    live(run, "train_until_stopped", ask)
 
     assert [c["settings"] for c in changes_of(run, 1)] == [
         {"optim.num_steps": 20},

@@ -76,6 +76,6 @@ def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
     line = read_queue()
     note_unseen("training@blind", [])
 
-    assert f"run {saved_run.id}" in told
+    assert f"run {saved_run.id}" in reported
     assert Worker.objects.get().notice == ""
     assert "checkpoint" in line.positions[saved_run.id].lack

@@ -84,10 +84,10 @@ def test_rule_output_and_errors_are_stored_with_the_group(
     fields = group(0)
     first, second = fields["completions"]
     data = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
-    told = first.model_copy(update=data)
+    reported = first.model_copy(update=data)
     log = LogBuilder().started()
     log.add(
-        GroupScored, step=3, **fields | {"completions": [second, told]}, num_notes=7
+        GroupScored, step=3, **fields | {"completions": [second, reported]}, num_notes=7
     )
 
     ingest(claim, log.events)

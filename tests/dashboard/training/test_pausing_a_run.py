@@ -68,7 +68,7 @@ def test_a_run_paused_for_disk_space_resumes_automatically(run: Run) -> None:
 def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> None:
     act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "wait_for_disk_space_when_told", act)
+    paused = live(run, "wait_for_disk_space_on_request", act)
 
     by_whom, _, remedy = paused.pause_reason.split("\n")
     assert by_whom.startswith("alice")
@@ -145,7 +145,7 @@ def test_a_paused_run_does_not_block_others(run: Run, launch: Launcher) -> None:
 def test_a_requested_pause_saves_a_checkpoint(run: Run, alice: User) -> None:
     act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", act)
+    paused = live(run, "train_until_stopped", act)
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert run.checkpoints.get().step == paused.last_step
@@ -166,7 +166,7 @@ def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
 ) -> None:
     act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", lambda: act() or run.steps.count() >= 1)
+    paused = live(run, "train_until_stopped", lambda: act() or run.steps.count() >= 1)
 
     assert paused.state == RunState.PAUSED
 
@@ -187,7 +187,7 @@ def test_a_stop_is_stronger_than_a_pause(run: Run, alice: User) -> None:
         request_pause(run=run, user=alice)
         request_stop(run=run, user=alice)
 
-    ended = live(run, "train_until_told", after_steps(1, run, ask))
+    ended = live(run, "train_until_stopped", after_steps(1, run, ask))
 
     assert ended.state == RunState.STOPPED
 

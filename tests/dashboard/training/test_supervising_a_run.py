@@ -120,7 +120,7 @@ def test_a_trainer_that_leaves_without_a_word_has_failed(run: Run) -> None:
 def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
     act = after_steps(2, run, lambda: request_stop(run=run, user=alice))
 
-    ended = live(run, "train_until_told", act)
+    ended = live(run, "train_until_stopped", act)
 
     assert ended.state == RunState.STOPPED
     assert run.checkpoints.get().step == ended.last_step
@@ -138,14 +138,14 @@ def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) ->
             request_stop(run=run, user=alice)
         return False
 
-    ended = live(run, "load_until_told", act)
+    ended = live(run, "load_until_stopped", act)
 
     assert ended.state == RunState.STOPPED
     assert run.attempts.get().outcome == "stopped at step 0"
 
 
 def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run: Run) -> None:
-    ended = live(run, "load_until_told", lambda: is_loading(run))
+    ended = live(run, "load_until_stopped", lambda: is_loading(run))
 
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
@@ -157,7 +157,7 @@ def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
     monkeypatch.setattr(process, "LOG_KEPT_BYTES", 1_000)
     stop = after_steps(30, run, lambda: request_stop(run=run, user=alice))
 
-    live(run, "talk_until_told", is_shutting_down=stop)
+    live(run, "print_until_stopped", is_shutting_down=stop)
 
     text = run_directory(run.id).attempt(1).trainer_log.read_text()
     assert re.match(r"\[\d+ bytes left out\]\n", text)
@@ -173,7 +173,7 @@ def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
 
 
 def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
-    ended = live(run, "train_until_told", lambda: run.steps.count() >= 2)
+    ended = live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     assert ended.state == RunState.QUEUED
     assert ended.num_losses == 0
@@ -228,7 +228,7 @@ def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> N
     def take_away() -> None:
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
-    ended = live(run, "train_until_told", after_steps(2, run, take_away))
+    ended = live(run, "train_until_stopped", after_steps(2, run, take_away))
 
     assert (ended.attempt, ended.worker, ended.state) == (7, "worker-2", "running")
     log = run_directory(run.id).attempt(1).supervisor_log.read_text()
@@ -242,11 +242,11 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def freeze_slowly(run: Run, **options: Any) -> None:
+    def write_slowly(run: Run, **options: Any) -> None:
         write_snapshot(run, **options)
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
-    monkeypatch.setattr(startup, "write_snapshot", freeze_slowly)
+    monkeypatch.setattr(startup, "write_snapshot", write_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
@@ -282,7 +282,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
 
 
 def test_a_run_with_deleted_checkpoints_is_not_started_over(run: Run) -> None:
-    live(run, "train_until_told", lambda: run.steps.count() >= 2)
+    live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     ended = live(run, "finish")
 

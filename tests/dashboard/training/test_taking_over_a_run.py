@@ -121,8 +121,8 @@ def test_a_damaged_checkpoint_is_passed_over(
 
     assert name == "step-000001-attempt-1"
     assert history(run) == [(1, 1)]
-    told = directory.attempt(2).supervisor_log.read_text()
-    assert "step-000002-attempt-1: model/model.safetensors has SHA-256" in told
+    reported = directory.attempt(2).supervisor_log.read_text()
+    assert "step-000002-attempt-1: model/model.safetensors has SHA-256" in reported
 
 
 def test_with_every_checkpoint_damaged_the_run_is_not_started_over(

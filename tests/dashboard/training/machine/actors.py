@@ -114,7 +114,7 @@ def _beyond_statements(actor: Actor) -> Iterator[None]:
         actor.pass_statement()
         pass_point(actor)
 
-    def roll_back_and_tell() -> None:
+    def roll_back_and_report() -> None:
         roll_back()
         actor.pass_statement()
 
@@ -129,7 +129,7 @@ def _beyond_statements(actor: Actor) -> Iterator[None]:
         cursor.copy = copy_with_point
         return cursor
 
-    wrapper._commit, wrapper._rollback = commit_with_points, roll_back_and_tell
+    wrapper._commit, wrapper._rollback = commit_with_points, roll_back_and_report
     wrapper.create_cursor = create_cursor_with_points
     try:
         yield

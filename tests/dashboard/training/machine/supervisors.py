@@ -121,8 +121,8 @@ def replace_surroundings(
     )
     real = tasks.supervise
 
-    def supervise_and_tell(claim: Claim, **options: Any) -> None:
+    def supervise_and_report(claim: Claim, **options: Any) -> None:
         current().claims.append(claim)
         real(claim, **options)
 
-    monkeypatch.setattr(tasks, "supervise", supervise_and_tell)
+    monkeypatch.setattr(tasks, "supervise", supervise_and_report)
