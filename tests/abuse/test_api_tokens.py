@@ -16,7 +16,7 @@ from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.api.test_external_runs import body_of, open_one, tell
+from tests.dashboard.api.test_external_runs import body_of, open_one, send_events
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.fixtures_app import WebProcesses
@@ -112,11 +112,11 @@ def test_an_ended_run_accepts_no_events(alice: User) -> None:
     program = Program(make_token(alice, "ingest"))
     run = open_one(program).json()["id"]
     log = LogBuilder().stepped(1).finished(1)
-    assert tell(program, run, body_of(log)).json()["state"] == "finished"
+    assert send_events(program, run, body_of(log)).json()["state"] == "finished"
     before = Run.objects.values().get()
 
-    more = tell(program, run, b'{"type": "step_finished"}\n', first=5)
-    again = tell(program, run, body_of(log))
+    more = send_events(program, run, b'{"type": "step_finished"}\n', first=5)
+    again = send_events(program, run, body_of(log))
 
     assert (more.status_code, again.status_code) == (409, 200)
     assert "finished" in detail_of(more)

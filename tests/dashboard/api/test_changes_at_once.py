@@ -15,7 +15,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.test_replays_at_once import (
-    wait_until_somebody_waits_for_a_lock,
+    wait_for_a_blocked_lock,
 )
 from tests.dashboard.runs.stories import queue_run
 
@@ -52,7 +52,7 @@ def test_a_concurrent_change_is_not_lost(
         with transaction.atomic():
             theirs()
             requested = pool.submit(ask)
-            wait_until_somebody_waits_for_a_lock()
+            wait_for_a_blocked_lock()
         answer = requested.result(30)
 
     assert answer.status_code == 200, answer.text

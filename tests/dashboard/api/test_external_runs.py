@@ -33,7 +33,7 @@ def open_one(program: Program, **changes: Any) -> Any:
     return program.post("/external-runs", tree)
 
 
-def send(
+def send_events(
     program: Program, run: int, body: bytes, *, first: int = 1, **headers: str
 ) -> Any:
     return program.client.post(
@@ -82,9 +82,9 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     body = body_of(LogBuilder().stepped(1))
 
     if is_zipped:
-        found = send(program, run, gzip.compress(body), Content_Encoding="gzip")
+        found = send_events(program, run, gzip.compress(body), Content_Encoding="gzip")
     else:
-        found = send(program, run, body)
+        found = send_events(program, run, body)
 
     place = {"state": "running", "attempt": 1, "line": 3, "step": 1, "num_prompts": 2}
     place |= {"num_left_out": 0, "left_out": ""}
@@ -99,7 +99,7 @@ def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
     body = body_of(LogBuilder().stepped(1).stepped(2))
     packed = b"".join(map(gzip.compress, (body[:cut], body[cut:], b"")))
 
-    found = send(program, run, packed, Content_Encoding="gzip")
+    found = send_events(program, run, packed, Content_Encoding="gzip")
 
     assert (found.status_code, found.json()["line"]) == (200, 6)
 
@@ -111,7 +111,7 @@ def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
     run = open_one(program).json()["id"]
     packed = gzip.compress(body_of(LogBuilder().stepped(1)))
 
-    found = send(program, run, packed + behind, Content_Encoding="gzip")
+    found = send_events(program, run, packed + behind, Content_Encoding="gzip")
 
     assert (found.status_code, found.json()["type"]) == (
         400,
@@ -124,7 +124,7 @@ def test_a_gzip_has_at_most_as_many_members_as_a_batch_lines(program: Program) -
     run = open_one(program).json()["id"]
     packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 
-    assert send(program, run, packed, Content_Encoding="gzip").status_code == 400
+    assert send_events(program, run, packed, Content_Encoding="gzip").status_code == 400
 
 
 def test_events_with_the_fields_that_the_reference_names_are_a_run(
@@ -160,7 +160,7 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
         for n, event in enumerate(events, start=1)
     ]
 
-    found = send(program, run, "\n".join(lines).encode() + b"\n")
+    found = send_events(program, run, "\n".join(lines).encode() + b"\n")
 
     assert found.json() == {
         "state": "finished",
@@ -177,11 +177,11 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
 
 def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     run = open_one(program).json()["id"]
-    send(program, run, body_of(LogBuilder().stepped(1)))
+    send_events(program, run, body_of(LogBuilder().stepped(1)))
 
-    gap = send(program, run, b"{}\n", first=9)
+    gap = send_events(program, run, b"{}\n", first=9)
     life = program.post(f"/external-runs/{run}/attempts", {"from_step": 1})
-    fenced = send(program, run, b"{}\n", first=4)
+    fenced = send_events(program, run, b"{}\n", first=4)
     ahead = program.post(f"/external-runs/{run}/attempts", {"from_step": 5})
 
     assert (gap.status_code, fenced.status_code) == (409, 409)
@@ -207,11 +207,13 @@ def test_oversized_bodies_are_rejected_before_parsing(
     bomb = gzip.compress(b"\n" * (external_events.MAX_BATCH_BYTES + 10))
     monkeypatch.setattr(external_runs, "MAX_LINE_BYTES", 100)
 
-    large = send(program, run, bomb, Content_Encoding="gzip")
-    long = send(program, run, b"x" * 101)
-    broken = send(program, run, b"no zip", Content_Encoding="gzip")
-    cut = send(program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip")
-    odd = send(program, run, b"{}", Content_Encoding="br")
+    large = send_events(program, run, bomb, Content_Encoding="gzip")
+    long = send_events(program, run, b"x" * 101)
+    broken = send_events(program, run, b"no zip", Content_Encoding="gzip")
+    cut = send_events(
+        program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip"
+    )
+    odd = send_events(program, run, b"{}", Content_Encoding="br")
 
     assert [large.status_code, long.status_code] == [413, 413]
     assert [broken.status_code, cut.status_code, odd.status_code] == [400, 400, 422]
@@ -224,7 +226,7 @@ def test_only_external_runs_accept_events(program: Program, alice: User) -> None
     team = alice.memberships.get().team
     run = Launcher(team, alice)()
 
-    assert send(program, run.pk, b"").status_code == 404
+    assert send_events(program, run.pk, b"").status_code == 404
 
 
 @pytest.mark.django_db(transaction=True)

@@ -16,7 +16,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import reap
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
-from tests.dashboard.operations.scraping import samples, scrape, told
+from tests.dashboard.operations.scraping import reported, samples, scrape
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
@@ -48,11 +48,11 @@ def test_requests_are_counted_by_the_routes_name_not_by_the_address(
 ) -> None:
     key = 'cohort_http_requests_total{method="GET",route="run",status="2xx"}'
     run = make_run(team)
-    before = told().get(key, 0)
+    before = reported().get(key, 0)
 
     alice_client.get(f"/{team.slug}/runs/{run.pk}/")
     alice_client.get("/no-such-page-ever/x/y/z")
-    now = told()
+    now = reported()
 
     assert now[key] == before + 1
     assert now['cohort_http_request_duration_seconds_count{route="run"}'] >= 1
@@ -63,7 +63,7 @@ def test_requests_are_counted_by_the_routes_name_not_by_the_address(
 def test_unknown_methods_share_one_label() -> None:
     Client().generic("BREW-7f3a", "/healthz", headers={"host": "localhost"})
 
-    assert not any("BREW" in name for name in told())
+    assert not any("BREW" in name for name in reported())
     assert RequestMiddleware.async_capable
 
 
@@ -77,7 +77,7 @@ def test_runs_are_counted_by_state_with_the_longest_wait(
     )
     Run.objects.filter(pk=trashed.pk).update(state=RunState.FINISHED)
 
-    now = told()
+    now = reported()
 
     assert now['cohort_runs{state="queued"}'] == 1
     assert now['cohort_runs{state="running"}'] == 1
@@ -93,9 +93,9 @@ def test_runs_on_hold_do_not_count_as_waiting(team: Team) -> None:
     )
     Run.objects.filter(pk=queued.pk).update(created_at=Now() - timedelta(hours=1))
 
-    assert told()["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
+    assert reported()["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
     queued.delete()
-    now = told()
+    now = reported()
 
     assert now["cohort_queue_oldest_age_seconds"] == 0
     assert now['cohort_runs{state="queued"}'] == 1
@@ -111,7 +111,7 @@ def test_workers_report_their_gpus() -> None:
         use=gone, last_seen=Now() - timedelta(seconds=200)
     )
 
-    now = told()
+    now = reported()
 
     assert now['cohort_worker_slots{worker="one"}'] == 2
     assert now['cohort_gpu_utilization_ratio{gpu="0",worker="one"}'] == 0.5
@@ -129,7 +129,7 @@ def test_stored_events_are_counted_with_their_lag(team: Team) -> None:
         )
     Run.objects.filter(pk=ended.pk).update(state=RunState.FINISHED)
 
-    now = told()
+    now = reported()
 
     assert now["cohort_ingest_lag_seconds"] == 2.5
     assert now["cohort_ingested_events_total"] == 15
@@ -139,7 +139,7 @@ def test_stored_events_are_counted_with_their_lag(team: Team) -> None:
 def test_periodic_tasks_and_waiting_messages_are_reported() -> None:
     reap()
 
-    now = told()
+    now = reported()
 
     assert now['cohort_heard_age_seconds{who="reap"}'] < 60
     assert now['cohort_messages_waiting{queue="default"}'] >= 0
