@@ -180,7 +180,7 @@ def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
     page = Client().post("/account/providers/oidc/go")
 
     assert page.status_code == 502
-    assert "no connection" in page.text
+    assert "connection failed" in page.text
 
 
 def test_unconfigured_providers_are_not_found() -> None:

@@ -130,7 +130,7 @@ def test_a_page_shows_why_a_job_is_queued(team: Team):
 
     claim = take()
 
-    assert "number 1" in waiting_reason(waits)
+    assert "Position 1" in waiting_reason(waits)
     do(claim)
     assert waiting_reason(Job.objects.get(target_id=1)) == ""
 

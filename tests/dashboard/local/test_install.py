@@ -302,7 +302,7 @@ def test_without_disk_space_for_vllm_the_installation_continues(
     assert vllm_calls(gpu) == []
     reported = capsys.readouterr().out
     assert "12 GiB" in reported
-    assert "11 are free" in reported
+    assert "11 GiB are free" in reported
     have_free(monkeypatch, gib=12)
     assert len(vllm_calls(gpu)) == 1
 

@@ -77,7 +77,7 @@ def test_an_exited_process_is_restarted_and_reported(
     wait_until(supervisor, lambda: service.num_starts == 2)
     supervisor.stop()
 
-    assert "sleeper ended (SIGKILL)" in reported[0]
+    assert "sleeper exited (SIGKILL)" in reported[0]
     assert str(service.log) in reported[0]
 
 

@@ -34,7 +34,7 @@ def run(team: Team) -> Run:
 
 def verbs_shown(text: str) -> list[str]:
     return re.findall(
-        r'role="cell" data-label="Did what"><span class="mono">([^<]+)', text
+        r'role="cell" data-label="Action"><span class="mono">([^<]+)', text
     )
 
 

@@ -154,7 +154,7 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
     page = alice_client.post("/alpha/runs/new", fields | sweep)
 
     assert page.status_code == 422
-    assert "2 at once" in page.text
+    assert "its quota is 2" in page.text
     assert not Run.objects.exists()
 
 

@@ -61,9 +61,7 @@ def test_a_program_gets_a_line_in_place_of_a_page(
 
         assert answer.status_code == 405, path
         assert answer.headers["Content-Type"] == kind, path
-        assert (
-            f"{path} takes {answer.headers['Allow']}, not PUT; nothing" in answer.text
-        ), path
+        assert f"{path} accepts {answer.headers['Allow']}, not PUT" in answer.text, path
 
 
 def test_the_page_keeps_to_the_team_of_its_address(
