@@ -96,7 +96,7 @@ def test_a_line_without_an_event_becomes_a_warning(path: Path) -> None:
 
     assert [event.line for event in events] == [1, 2, 3, 4]
     assert isinstance(events[1], Warned)
-    assert "Line 2" in events[1].message
+    assert "line 2" in events[1].message
     assert "{not json" in events[1].message
 
 

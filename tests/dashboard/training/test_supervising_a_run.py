@@ -64,12 +64,12 @@ def after_steps(
     """Acts once so many steps are stored; called in every turn of the supervisor."""
     done = []
 
-    def act() -> bool:
+    def is_shutting_down() -> bool:
         if not done and run.steps.count() >= num_steps:
             done.append(act())
         return False
 
-    return act
+    return is_shutting_down
 
 
 def rest_is_over(run: Run) -> None:
