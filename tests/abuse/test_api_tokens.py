@@ -132,9 +132,9 @@ def test_events_for_other_runs_are_refused(
     body = body_of(LogBuilder().stepped(1))
 
     for run in (theirs, ours.pk, 2**63 - 1):
-        assert tell(program, run, body).status_code == 404
-        assert program.get(f"/outside-runs/{run}/events").status_code == 404
-        attempt = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+        assert send_events(program, run, body).status_code == 404
+        assert program.get(f"/external-runs/{run}/events").status_code == 404
+        attempt = program.post(f"/external-runs/{run}/attempts", {"from_step": 0})
         assert attempt.status_code == 404
     assert set(Run.objects.values_list("last_step", flat=True)) <= {0, ours.last_step}
 

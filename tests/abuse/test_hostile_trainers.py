@@ -233,7 +233,7 @@ def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
     assert Run.objects.get().groups.count() == 1
     assert alice_client.get("/alpha/settings/storage").status_code == 200
     Quota.objects.update(max_bytes=10_000)
-    assert tell(program, run, more, first=2).status_code == 200
+    assert send_events(program, run, more, first=2).status_code == 200
     # Its texts are counted once, and not after their deletion.
     sizes = {"num_completions": 4, "num_chars": 9, "num_bits": 0}
     CompletionBlock.objects.create(

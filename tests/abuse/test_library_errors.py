@@ -190,7 +190,7 @@ def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
         locking = pool.submit(lock)
         assert is_locked.wait(30)
         future = pool.submit(describe)
-        wait_until_somebody_waits_for_a_lock()
+        wait_for_a_blocked_lock()
         may_go_on.set()
         locking.result(30)
         message = future.result(30)

@@ -103,7 +103,7 @@ def test_a_passkey_signs_in_and_a_session_is_ended(
     page.wait_for_url("**/alpha/runs/")
     page.goto(f"{here}/account/")
     trouble += look(page)
-    expect(page.get_by_text("(this one)")).to_be_visible()
+    expect(page.get_by_text("(this session)")).to_be_visible()
     assert not {text.split(": ", 1)[-1] for text in trouble}
 
 

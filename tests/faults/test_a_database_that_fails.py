@@ -175,7 +175,7 @@ def test_a_run_survives_a_database_outage(
 
     assert size_after > size_before, "training went on without the database"
     run.assert_as_logged()
-    fails, works = "Storing the log fails", "works again"
+    fails, works = "Storing the log failed", "succeeded after"
     assert run.supervisor_log.read_text().index(
         fails
     ) < run.supervisor_log.read_text().index(works)
@@ -255,7 +255,7 @@ def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
     supervisor = Supervisor([], servers=[server], report=lambda _: None)
 
     def check() -> bool:
-        supervisor.look()
+        supervisor.check()
         try:
             connect(server).close()
         except psycopg.OperationalError:
