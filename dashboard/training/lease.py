@@ -196,7 +196,7 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     )
     close_attempt(run.id, run.attempt, outcome)
     if run.is_external:
-        return True  # nothing here starts it again; it goes on when it speaks again
+        return True  # its trainer's next request continues it
     if run.state == RunState.STOPPING:
         return _stop(run.id)
     if run.state == RunState.PAUSING:
@@ -272,7 +272,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
 
 def _outcome(run: Run) -> str:
     who = "trainer" if run.is_external else f"worker {run.worker}"
-    return f"its {who} was not heard of"
+    return f"no contact with its {who}"
 
 
 def _take_advisory_lock() -> bool:
