@@ -33,16 +33,16 @@ DATASET_HOSTS = _environment.dataset_hosts
 MODEL_FOLDERS = _environment.model_folders
 HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token
-# Which runs a training worker of this process takes; see runs/queue/hosts.py.
+# Which runs a training worker of this process accepts; see runs/queue/hosts.py.
 COHORT_WORKER_CLASS = _environment.worker_class
 COHORT_HANG_SECONDS = _environment.hang_seconds
 
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts
 PUBLIC_URL = _environment.url
-# How links in email begin; "": as the address that they were asked from.
+# Base of links in e-mails; "": the address of the request.
 LINKS_BEGIN = _environment.url if _environment.is_url_given else ""
-# Nobody else's name leads here, so a browser's two names for this machine are one.
+# No other host name leads here, so a browser's two names for this machine are one.
 IS_FOR_THIS_MACHINE = (
     DATABASE_IS_EMBEDDED
     and not _environment.is_url_given
@@ -67,11 +67,11 @@ OTLP_ENDPOINT = _environment.observing.otlp_endpoint
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)
-# Those that no email's link leads to, whoever asks for it by them.
+# Hosts that e-mail links never use, even if the request came by them.
 ADDED_HOSTS = list(_environment.added_hosts)
 
 INSTALLED_APPS = [
-    # The operators' pages; dashboard.operations.admin says what of it is used.
+    # The operator pages; dashboard.operations.admin says what is used.
     "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -194,10 +194,10 @@ AUTH_PASSWORD_VALIDATORS = [
 ACCOUNT_ADAPTER = "dashboard.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
-ACCOUNT_EMAIL_VERIFICATION = "optional"  # nobody is kept out for want of a mail server
+ACCOUNT_EMAIL_VERIFICATION = "optional"  # without a mail server nobody is locked out
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to who has no account
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
-# Whoever has found an open browser does not try passwords all night.
+# Limits password guesses in an open session.
 ACCOUNT_RATE_LIMITS = {"reauthenticate": "10/15m/user"}
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_FORMS = {
@@ -225,12 +225,12 @@ SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
 SOCIALACCOUNT_STORE_TOKENS = False
 SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
 SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)
-# Cookies bear a name of ours: other programs on localhost share its cookie jar.
+# Cookies have our own names: other programs on localhost share the cookie jar.
 SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 CSRF_COOKIE_NAME = "cohort_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
-# Where a proxy's word about TLS is not taken, its visitors' forms are still ours.
+# If the proxy's TLS header is not trusted, its visitors' forms are still accepted.
 CSRF_TRUSTED_ORIGINS = list(_environment.trusted_origins)
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -244,7 +244,7 @@ SILENCED_SYSTEM_CHECKS = [
     "security.W016",  # CSRF cookie, see TrustMiddleware
 ]
 
-# What a browser once has it never asks for again: other files have other addresses.
+# Browsers cache these forever: changed files get other addresses.
 STATIC_URL = f"/static/{version_of_assets(ROOT)}/"
 WHITENOISE_IMMUTABLE_FILE_TEST = "^/static/"
 STATICFILES_DIRS = [
@@ -278,15 +278,15 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
-        # A 404 is the visitor's, not ours.
+        # A 404 is a client error.
         "django.request": {"level": "ERROR"},
-        # What anybody may send, such as a Host of their own, is no error of ours: the
-        # request's line tells of the 400. Why a form was refused is worth a line.
+        # Client errors, such as a forged Host, are not our errors: the
+        # request's line logs the 400. Why a form was rejected is logged.
         "django.security": {"level": "CRITICAL"},
         "django.security.csrf": {"level": "WARNING"},
-        # uvicorn has set up handlers of its own by now.
+        # uvicorn has already configured its handlers.
         "uvicorn": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        # Addresses hold tokens, see observability/requests.py.
+        # Addresses contain tokens, see observability/requests.py.
         "uvicorn.access": {"handlers": [], "propagate": False},
     },
 }

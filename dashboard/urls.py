@@ -1,4 +1,4 @@
-"""The addresses of all: health, metrics, API, operators, pages."""
+"""All addresses: health, metrics, API, operator pages, pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboard.operations import views
 from dashboard.operations.admin import site
 from dashboard.project.overload import handle_server_error
 
-# They wait for a child, and what they write needs no transaction of theirs.
+# They wait for a subprocess and need no transaction of their own.
 NOT_ATOMIC = {"api_check_recipe", "api_start_import", "api_import_dataset_upload"}
 api_operations: list[URLPattern] = []
 for found in api.urls[0]:
@@ -25,9 +25,25 @@ for found in api.urls[0]:
             )
         )
 
+
+def old_route(route: str) -> str:
+    """
+    >>> old_route("external-runs/<int:external_id>/attempts")
+    "outside-runs/<int:external_id>/lives"
+    """
+    return route.replace("external-runs", "outside-runs").replace("/attempts", "/lives")
+
+
+# Clients of version 0.1 use these.
+old_addresses = [
+    path(old_route(str(each.pattern)), each.callback, name=f"{each.name}_old")
+    for each in api_operations
+    if str(each.pattern).startswith("external-runs")
+]
 api_patterns = [
     path("openapi.json", openapi, name="api_openapi"),
     *api_operations,
+    *old_addresses,
     re_path("", guarded(no_such_address), name="api_no_such_address"),
 ]
 

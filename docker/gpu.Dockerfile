@@ -2,22 +2,22 @@
 #   docker build -f docker/gpu.Dockerfile -t cohort-gpu .
 
 FROM vllm/vllm-openai:v0.32.0
-# The base image serves a model by itself; this one runs what it is told.
+# The base image's entrypoint serves a model; this image runs its command.
 ENTRYPOINT []
 WORKDIR /app
 COPY pyproject.toml README.md ./
-# What was built together, or for it, stays as it is. The rest of the base image may move,
-# as Cohort needs newer ones of some, such as nvidia-ml-py.
+# Packages that were built together keep their versions. Others may be upgraded,
+# because Cohort needs newer versions of some, such as nvidia-ml-py.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
  && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
  && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe]"
-# The cache is there before a volume is, which then belongs to whom it does.
+# Created here so that a volume mounted there gets the same owner.
 RUN useradd --system --uid 10001 --create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data /home/cohort/.cache
 COPY manage.py ./
 COPY dashboard ./dashboard
 COPY trainer ./trainer
-# Nothing is written there any more.
+# Read-only from here on.
 RUN python3 -m compileall -q dashboard trainer
 ENV COHORT_DATA=/data \
     COHORT_LOG_FORMAT=json \
@@ -31,5 +31,5 @@ USER 10001
 VOLUME /data
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
   CMD ["sh", "-c", "celery -A dashboard.celery:app inspect ping -d training@$(hostname)"]
-# One slot: one run at a time has the GPUs of this container.
+# One slot: one run at a time uses this container's GPUs.
 CMD ["celery", "-A", "dashboard.celery:app", "worker", "--queues", "training", "--hostname", "training@%h", "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]

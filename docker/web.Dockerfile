@@ -1,4 +1,4 @@
-# Pages, default worker and beat. No torch: about a tenth of the training image.
+# Web server, default worker and beat. No torch: about a tenth of the training image's size.
 #   docker build -f docker/web.Dockerfile -t cohort-web .
 
 FROM node:22-bookworm-slim AS front-end
@@ -8,7 +8,7 @@ RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /build
-# One package is compiled, by whatever compiler the base image's Debian has.
+# One package is compiled, with the compiler of the base image's Debian.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends gcc libc6-dev \
@@ -32,7 +32,7 @@ RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartes
       /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
     done; \
     /venv/bin/python -m whitenoise.compress --no-brotli --quiet /venv/lib/python3.11/site-packages/ninja/static
-# Nothing is written there any more.
+# Read-only from here on.
 RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \
     COHORT_DATA=/data \

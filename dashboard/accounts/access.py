@@ -19,16 +19,16 @@ from dashboard.accounts.models import Membership, Role, Team, User
 
 
 def get_membership(user: User, slug: str) -> Membership:
-    """The user's place in the team with this slug; 404 when there is none."""
+    """The user's membership in the team with this slug; 404 if there is none."""
     memberships = Membership.objects.select_related("team", "user")
     try:
         return memberships.get(user=user, team__slug=slug)
     except Membership.DoesNotExist:
-        raise Http404("No such team.") from None
+        raise Http404("Team not found.") from None
 
 
 def get_team(request: HttpRequest, slug: str) -> Team:
-    """The team, to look at."""
+    """The team, for reading."""
     assert isinstance(request.user, User)
     return get_membership(request.user, slug).team
 
@@ -45,13 +45,13 @@ def get_managed_team(request: HttpRequest, slug: str) -> Team:
 
 
 def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
-    """An admin's or owner's place in the team, to change its people."""
+    """An admin's or owner's membership, for changing the team's people."""
     assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
     if not membership.can_manage:
         raise PermissionDenied(
-            f"Your role in {membership.team} is {membership.role}; this takes an admin "
-            "or owner of the team. Ask one of them."
+            f"Your role in {membership.team} is {membership.role}. Only admins and "
+            "owners can do this."
         )
     return membership
 
@@ -64,14 +64,14 @@ def get_owning_membership(request: HttpRequest, slug: str) -> Membership:
 def require_owner(membership: Membership) -> Membership:
     if not membership.is_owner:
         raise PermissionDenied(
-            f"Your role in {membership.team} is {membership.role}; this takes an owner "
-            "of the team. Ask one of them."
+            f"Your role in {membership.team} is {membership.role}. Only owners can "
+            "do this."
         )
     return membership
 
 
 def get_membership_for(request: HttpRequest, slug: str) -> Membership:
-    """The user's place in the team: to look, or by a POST to change something."""
+    """The user's membership: for reading, or with POST for changing something."""
     assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
     return _writable(membership) if request.method == "POST" else membership
@@ -80,8 +80,8 @@ def get_membership_for(request: HttpRequest, slug: str) -> Membership:
 def _writable(membership: Membership) -> Membership:
     if not membership.can_write:
         raise PermissionDenied(
-            f"Your role in {membership.team} is viewer, which may look but not "
-            "change. Ask an admin of the team for the member role."
+            f"Your role in {membership.team} is viewer, which is read-only. Ask a "
+            "team admin for the member role."
         )
     return membership
 
@@ -103,28 +103,28 @@ class Right:
         ]
 
 
-# The pages show this table; the lookups above hold to it.
+# The pages show this table; the functions above enforce it.
 RIGHTS = (
-    Right("Look at, search and download everything of the team", Role.VIEWER),
-    Right("Keep own views of the run list and own chart settings", Role.VIEWER),
+    Right("View, search and download everything in the team", Role.VIEWER),
+    Right("Save your own run list views and chart settings", Role.VIEWER),
     Right("Leave the team", Role.VIEWER),
     Right(
-        "Upload and change datasets, recipes and reports; judge and comment",
+        "Upload and edit datasets, recipes and reports; annotate and comment",
         Role.MEMBER,
     ),
     Right("Launch, stop, change and delete runs; publish models", Role.MEMBER),
-    Right("Set up alerts and where they are sent", Role.MEMBER),
-    Right("Invite people as viewer, member or admin", Role.ADMIN),
-    Right("Change roles up to admin; remove people who are no owners", Role.ADMIN),
-    Right("Drain workers, which other teams use too", Role.ADMIN),
-    Right("Make another team", Role.ADMIN),
-    Right("Make and unmake owners; transfer the ownership", Role.OWNER),
-    Right("Deactivate a person", Role.OWNER),
+    Right("Set up alert rules and channels", Role.MEMBER),
+    Right("Invite viewers, members and admins", Role.ADMIN),
+    Right("Change roles up to admin; remove everyone except owners", Role.ADMIN),
+    Right("Drain workers, which all teams share", Role.ADMIN),
+    Right("Create teams", Role.ADMIN),
+    Right("Add and remove owners; transfer ownership", Role.OWNER),
+    Right("Deactivate people", Role.OWNER),
 )
 
 
 def roles_given_by(role: str) -> list[Role]:
-    """The roles that somebody of this one may give to others."""
+    """The roles that a member with this role may give to others."""
     if role == Role.OWNER:
         return list(ASCENDING)
     return [Role.VIEWER, Role.MEMBER, Role.ADMIN] if role == Role.ADMIN else []

@@ -50,8 +50,8 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record_in_teams
 
 logger = logging.getLogger(__name__)
-# A key's answer holds less than 2 KiB. fido2 copies what is left at each item it reads,
-# so that 1 MiB would take minutes.
+# A key's response is smaller than 2 KiB. fido2 copies the rest at each item it reads,
+# so 1 MiB would take minutes.
 MAX_CREDENTIAL_CHARS = 16 * 1024
 UNKNOWN_ADDRESS = "0.0.0.0"  # nosec B104 # noqa: S104 - named only: nothing listens there
 View = Callable[..., HttpResponseBase]
@@ -59,7 +59,7 @@ _senders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="email")
 
 
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped
-    """Seeds are kept encrypted: a copy of the database alone makes no codes."""
+    """Encrypts the seeds, so that a copy of the database alone cannot create codes."""
 
     def encrypt(self, text: str) -> str:
         return _fernet().encrypt(text.encode()).decode()
@@ -69,11 +69,11 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped
             return _fernet().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
             logger.warning(
-                "A second factor was stored with another COHORT_SECRET_KEY, so its "
-                "codes fail. Sign in with `manage.py sign_in_link` and set it up "
+                "A second factor cannot be decrypted because COHORT_SECRET_KEY "
+                "changed. Sign in with `manage.py sign_in_link` and set it up "
                 "again."
             )
-            # A seed that nobody knows; an empty one would be known to everybody.
+            # An unknown random seed; an empty one would be known to everyone.
             return base64.b32encode(secrets.token_bytes(20)).decode()
 
 
@@ -91,12 +91,12 @@ def describe_factors(user: User) -> list[str]:
 
 
 class _Part(BaseModel):
-    """What is not named here is dropped: it would be stored beside the key."""
+    """Drops unknown fields, which would be stored with the key."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-# fido2 takes a number for a count of bytes, and makes them.
+# fido2 would read a number as a count of bytes and allocate them.
 Base64 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]*={0,2}$")]
 
 
@@ -143,7 +143,7 @@ class _ClientData(_Part):
 
 @contextmanager
 def _answering_400() -> Iterator[None]:
-    """fido2 reads bytes of strangers, and raises whatever comes of it."""
+    """fido2 parses untrusted bytes and may raise anything."""
     try:
         yield
     except (
@@ -156,7 +156,7 @@ def _answering_400() -> Iterator[None]:
         ValueError,
         struct.error,
     ) as fault:
-        raise BadRequest("This is not a valid answer of a security key.") from fault
+        raise BadRequest("The security key's response is invalid.") from fault
 
 
 class AssertionField(forms.JSONField):
@@ -171,9 +171,11 @@ class AssertionField(forms.JSONField):
             return self.read(value)
 
     def read(self, text: str) -> dict[str, Any]:
-        said = _Assertion.model_validate_json(text)
-        _ClientData.model_validate_json(websafe_decode(said.response.clientDataJSON))
-        tree = said.model_dump(exclude_none=True)
+        credential = _Assertion.model_validate_json(text)
+        _ClientData.model_validate_json(
+            websafe_decode(credential.response.clientDataJSON)
+        )
+        tree = credential.model_dump(exclude_none=True)
         AuthenticationResponse.from_dict(tree)
         return tree
 
@@ -182,12 +184,16 @@ class RegistrationField(AssertionField):
     """What a new key introduces itself with."""
 
     def read(self, text: str) -> dict[str, Any]:
-        said = _Registration.model_validate_json(text)
-        _ClientData.model_validate_json(websafe_decode(said.response.clientDataJSON))
-        attested: Any = cbor.decode(websafe_decode(said.response.attestationObject))
+        credential = _Registration.model_validate_json(text)
+        _ClientData.model_validate_json(
+            websafe_decode(credential.response.clientDataJSON)
+        )
+        attested: Any = cbor.decode(
+            websafe_decode(credential.response.attestationObject)
+        )
         if not isinstance(attested["authData"], bytes):
-            raise TypeError("The authenticator's data is no bytes.")
-        tree = said.model_dump(exclude_none=True)
+            raise TypeError("The authenticator data must be bytes.")
+        tree = credential.model_dump(exclude_none=True)
         data = RegistrationResponse.from_dict(tree).response.attestation_object
         # None without a key in it. One that cannot check a signature never signs in.
         with suppress(InvalidSignature):
@@ -216,8 +222,9 @@ class AddKeyForm(AddWebAuthnForm):  # type: ignore[misc]  # untyped
 
 
 def send_in_background(send: Callable[[], None]) -> None:
-    """Send it in another thread: neither the time that the email takes nor its failure
-    shows whether the account exists."""
+    """Sends in another thread, so that neither its duration nor its failure reveals
+    whether the account exists.
+    """
     _senders.submit(copy_context().run, _send, send)
 
 
@@ -225,15 +232,16 @@ def _send(send: Callable[[], None]) -> None:
     try:
         send()
     except (SMTPException, OSError) as error:
-        logger.error("A letter was not sent: %s.", type(error).__name__)
+        logger.error("Failed to send an e-mail: %s.", type(error).__name__)
     except Exception:
-        logger.exception("A letter was not sent.")
+        logger.exception("Failed to send an e-mail.")
 
 
 def link(request: HttpRequest, path: str) -> str:
-    """For a letter: a Host that anybody may send must not lead its reader elsewhere.
+    """Host for links in e-mails:
 
-    Nor to its reader's own machine: this server's loopback names are allowed always.
+    a Host header sent by anyone must not lead the reader elsewhere, nor to the reader's
+    own machine, since loopback names are always allowed.
     """
     begin = settings.LINKS_BEGIN
     if not begin and split_domain_port(request.get_host())[0] in settings.ADDED_HOSTS:
@@ -246,7 +254,7 @@ def link(request: HttpRequest, path: str) -> str:
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
     def is_open_for_signup(self, request: HttpRequest) -> bool:
-        """People come by invitation, whose page makes the account."""
+        """People join by invitation; the invitation page creates the account."""
         return False
 
     def send_mail(self, template_prefix: str, email: str, context: Any) -> None:
@@ -264,14 +272,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
         return link(request, found)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """As the throttle knows it: uvicorn has looked through trusted proxies."""
+        """The address that throttling uses; uvicorn has resolved trusted proxies."""
         return address_of(request)
 
 
 def address_of(request: HttpRequest) -> str:
     try:
         return str(ip_address(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:  # by a unix socket, and the session's column takes no NULL
+    except ValueError:  # from a unix socket, and the session's column is not nullable
         return UNKNOWN_ADDRESS
 
 
@@ -292,17 +300,17 @@ def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
         requests.RequestException: the provider cannot be asked where that is.
     """
     if key not in settings.SIGN_IN_PROVIDERS:
-        raise Http404("No such provider.")
+        raise Http404("Provider not found.")
     provider = get_adapter().get_provider(request, key)
     answer = provider.redirect(request, process=process)
     return str(answer.headers["Location"])
 
 
 def require_provider(key: str, view: View) -> View:
-    @wraps(view)  # keeps that it takes no sign-in
+    @wraps(view)  # marks that the flow connects an account and does not sign in
     def guarded(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         if key not in settings.SIGN_IN_PROVIDERS:
-            raise Http404("No such provider.")
+            raise Http404("Provider not found.")
         return view(request, **kwargs)
 
     return guarded

@@ -14,19 +14,19 @@ from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.services import RESERVED_SLUGS
 
-ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs
+ModelForm = forms.ModelForm  # Django's class is not generic at run time
 
 
 ABOUT_PASSWORDS = (
-    "At least 8 characters, not digits alone; no common password, and nothing like "
-    "your name."
+    "At least 8 characters, not only digits, not a common password and not "
+    "similar to your name."
 )
 
 
 def name_passwords(form: forms.BaseForm, first: str, again: str) -> None:
     """In the words of our pages, wherever a form comes from."""
     form.fields[first].help_text = ABOUT_PASSWORDS
-    form.fields[again].label = f"{form.fields[first].label}, once more"
+    form.fields[again].label = f"{form.fields[first].label}, again"
     form.fields[again].help_text = ""
 
 
@@ -35,7 +35,7 @@ class PasswordForm(PasswordChangeForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["old_password"].label = "Present password"
+        self.fields["old_password"].label = "Current password"
         self.fields["old_password"].widget.attrs.pop("autofocus", None)
         name_passwords(self, "new_password1", "new_password2")
 
@@ -47,7 +47,7 @@ class FirstPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # as above
 
 
 class ForgottenPasswordForm(ResetPasswordKeyForm):  # type: ignore[misc]  # untyped
-    """Behind the link of a letter."""
+    """The form behind an e-mailed link."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,7 +60,7 @@ class ProfileForm(ModelForm):  # type: ignore[type-arg]  # as above
         model = User
         fields = ("display_name",)
         labels = {"display_name": "Your name"}  # noqa: RUF012  # Django's way to write a form's Meta
-        help_texts = {"display_name": "Shown beside your runs."}  # noqa: RUF012  # as above
+        help_texts = {"display_name": "Shown next to your runs."}  # noqa: RUF012  # as above
 
 
 class SignUpForm(UserCreationForm):  # type: ignore[type-arg]  # as above
@@ -69,8 +69,8 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]  # as above
         fields = ("username", "display_name", "email")
         labels = {"display_name": "Your name", "email": "E-mail"}  # noqa: RUF012  # Django's way to write a form's Meta
         help_texts = {  # noqa: RUF012  # as above
-            "username": "You sign in with it. Letters, digits and @ . + - _ only.",
-            "display_name": "Shown beside your runs.",
+            "username": "You sign in with this. Letters, digits and @ . + - _ only.",
+            "display_name": "Shown next to your runs.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,15 +84,15 @@ class TeamForm(ModelForm):  # type: ignore[type-arg]  # as above
         fields = ("name", "slug")
         labels = {"name": "Name", "slug": "Address"}  # noqa: RUF012  # as above
         help_texts = {  # noqa: RUF012  # as above
-            "slug": "The first part of every address of the team, such as “lab” of "
-            "/lab/runs/. It can't be changed."
+            "slug": "The first part of the team's URLs, such as “lab” in /lab/runs/. "
+            "You cannot change it later."
         }
 
     def clean_slug(self) -> str:
         slug = str(self.cleaned_data["slug"])
         if slug in RESERVED_SLUGS:
             raise forms.ValidationError(
-                f"“{slug}” is a page of Cohort. Choose another address."
+                f"“{slug}” is reserved. Choose another address.", code="reserved"
             )
         return slug
 
@@ -108,8 +108,8 @@ class InviteForm(forms.Form):
         assert isinstance(role, forms.ChoiceField)
         role.choices = [(each.value, each.value) for each in given]
         email.help_text = (
-            "The link is sent there. Without it you pass the link on yourself."
+            "Cohort sends the link there. Leave it empty to share the link yourself."
             if can_send
-            else "Kept as a note of whom the link is for: no mail server is set up "
-            "here, so you pass the link on yourself."
+            else "A note on who the link is for. No mail server is set up, so you "
+            "share the link yourself."
         )

@@ -1,7 +1,7 @@
 """Members of a team and their roles, invitations, and checks of a team's quotas.
 
-Each takes the membership of whoever does it. A team's row is locked first, so that of
-two owners who leave at the same time one stays.
+Functions take the membership of the acting user. They lock the team's row first, so
+that one owner stays when two leave at the same time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import digest, record
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.project.mail import why_not_mailed
 
 INVITATION_LIFETIME = timedelta(days=7)
 MAX_OPEN = 100  # invitations of a team
-MAX_A_DAY = 200  # of a team, those revoked too: each may be an email to anybody
+MAX_A_DAY = 200  # of a team, including revoked ones: each may be an e-mail to anyone
 
 
 @transaction.atomic
@@ -35,15 +36,16 @@ def change_role(
     """`was`: the role that `by` saw; EditConflict where it is neither by now."""
     actor, member = _locked(by, of)
     if role not in Role.values:
-        raise ValueError(
-            f"A role is one of {', '.join(Role.values)}; got {role!r}. Choose one."
+        raise UserError(
+            "members.bad_role",
+            f"The role must be one of {', '.join(Role.values)}; got {role!r}.",
         )
     if {role, member.role} - set(roles_given_by(actor.role)):
-        raise ValueError(_beyond(actor, member))
+        raise UserError("members.role_too_low", _beyond(actor, member))
     if not Edit.of("role", role, was).merge({"role": member.role}):
         return
     if member.is_owner:
-        _leave_an_owner(member, "be another role")
+        _leave_an_owner(member, "change role")
     before, member.role = member.role, role
     member.save(update_fields=["role"])
     _record(actor, "member.role_changed", member, before=before, after=role)
@@ -53,7 +55,7 @@ def change_role(
 def remove_member(*, by: Membership, member: Membership) -> None:
     actor, gone = _locked(by, member)
     if gone.role not in roles_given_by(actor.role):
-        raise ValueError(_beyond(actor, gone))
+        raise UserError("members.role_too_low", _beyond(actor, gone))
     if gone.is_owner:
         _leave_an_owner(gone, "be removed")
     _record(actor, "member.removed", gone, role=gone.role)
@@ -74,13 +76,18 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
     """The other becomes an owner, and who did it an admin."""
     actor, heir = _locked(by, to)
     if not actor.is_owner:
-        raise ValueError(
-            f"Only an owner can transfer the team; your role is {actor.role}."
+        raise UserError(
+            "members.not_owner",
+            f"Only an owner can transfer ownership; your role is {actor.role}.",
         )
     if heir.pk == actor.pk:
-        raise ValueError("You already own the team. Choose someone else.")
+        raise UserError(
+            "members.already_owner", "You already own the team. Choose someone else."
+        )
     if not heir.user.is_active:
-        raise ValueError(f"{heir.user} is deactivated. Choose someone else.")
+        raise UserError(
+            "members.deactivated", f"{heir.user} is deactivated. Choose someone else."
+        )
     before = heir.role
     Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=actor.pk).update(role=Role.ADMIN)
@@ -91,7 +98,10 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
 def deactivate(*, by: Membership, member: Membership) -> None:
     person = _person_of(by, member)
     if person.pk == by.user_id:
-        raise ValueError("You can't deactivate yourself. Leave the team instead.")
+        raise UserError(
+            "members.own_account",
+            "You cannot deactivate yourself. Leave the team instead.",
+        )
     switch_person(person, is_active=False, by=by.user)
 
 
@@ -102,7 +112,9 @@ def reactivate(*, by: Membership, member: Membership) -> None:
 
 @transaction.atomic
 def switch_person(person: User, *, is_active: bool, by: User | None) -> None:
-    """Off: what is open ends at once, and nothing of the person's lets in any more."""
+    """Deactivating ends all sessions, and no link or token of the person works any
+    more.
+    """
     if person.is_active == is_active:
         return
     person.is_active = is_active
@@ -134,21 +146,24 @@ def may_switch(by: Membership, person: User) -> bool:
 def _person_of(by: Membership, member: Membership) -> User:
     actor, found = _locked(by, member)
     if not may_switch(actor, found.user):
-        raise ValueError(
-            f"{found.user} can be deactivated by who owns every team that {found.user} "
-            "is in. Remove them from this team instead, or ask who runs the server for "
-            "manage.py deactivate."
+        raise UserError(
+            "members.in_other_teams",
+            f"You can deactivate {found.user} only if you own every team they are "
+            "in. Remove them from this team, or ask the operator to run manage.py "
+            "deactivate.",
         )
     return found.user
 
 
 def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
-    """Both as they are now; ValueError where one is gone."""
+    """Both, current and locked; UserError if one has left."""
     Team.objects.select_for_update().get(pk=by.team_id)
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
     found = of_team.in_bulk([by.pk, other.pk])
     if by.pk not in found or other.pk not in found:
-        raise ValueError("Not changed: this person is no longer in the team.")
+        raise UserError(
+            "members.left_team", "Not changed: this person has left the team."
+        )
     return found[by.pk], found[other.pk]
 
 
@@ -157,18 +172,19 @@ def _leave_an_owner(member: Membership, what: str) -> None:
         team=member.team_id, role=Role.OWNER, user__is_active=True
     ).exclude(pk=member.pk)
     if not others.exists():
-        raise ValueError(
-            f"{member.user} is the last owner of {member.team} and can't {what}. "
-            "Transfer the ownership first."
+        raise UserError(
+            "members.last_owner",
+            f"{member.user} is the last owner of {member.team} and cannot {what}. "
+            "Transfer the ownership first.",
         )
 
 
 def _beyond(actor: Membership, member: Membership) -> str:
     return (
-        f"Your role is {actor.role}, which can't change {member.user} "
-        f"({member.role}) in this way. Ask an owner of the team."
+        f"Your role, {actor.role}, cannot make this change to {member.user} "
+        f"({member.role}). Ask an owner of the team."
         if member.is_owner or actor.can_manage
-        else f"Your role is {actor.role}; people are changed by admins and owners."
+        else f"Your role is {actor.role}. Only admins and owners can change members."
     )
 
 
@@ -181,17 +197,22 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
     """The invitation with its token, which is nowhere kept."""
     if role == Role.OWNER or role not in roles_given_by(by.role):
-        raise ValueError(f"Your role is {by.role}, which cannot invite as {role}.")
+        raise UserError(
+            "invitations.role_too_low",
+            f"Your role, {by.role}, cannot invite people as {role}.",
+        )
     if open_invitations(by.team).count() >= MAX_OPEN:
-        raise ValueError(
-            f"{MAX_OPEN} invitations are open, the most of a team. Revoke some first."
+        raise UserError(
+            "invitations.too_many_open",
+            f"The team has {MAX_OPEN} open invitations, the maximum. Revoke one.",
         )
     since = timezone.now() - timedelta(days=1)
     made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
     if made >= MAX_A_DAY:
-        raise ValueError(
-            f"{made} invitations were made within a day, the most of a team. Wait, or "
-            "pass an open link on."
+        raise UserError(
+            "invitations.too_many",
+            f"The team created {made} invitations in 24 hours, the maximum. Wait, or "
+            "share an open link.",
         )
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
@@ -207,20 +228,20 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
 
 
 def send_invitation(invitation: Invitation, address: str) -> None:
-    """ValueError where the mail server does not take it."""
-    assert settings.MAIL_IS_SET_UP, "nothing is sent without a mail server"
+    """ValueError if the mail server rejects it."""
+    assert settings.MAIL_IS_SET_UP, "no mail server is set up"
     who = invitation.created_by
     text = (
         f"{who} invites you to the team {invitation.team} on Cohort, as "
         f"{invitation.role}.\n\n{address}\n\nThe link works once, until "
         f"{invitation.expires_at:%Y-%m-%d %H:%M} UTC. If you don't know {who}, "
-        "ignore it.\n"
+        "ignore this e-mail.\n"
     )
     subject = f"Invitation to {invitation.team} on Cohort"
     try:
         send_mail(subject, text, None, [invitation.email])
     except (SMTPException, OSError) as error:
-        raise ValueError(why_not_mailed(error)) from error
+        raise UserError("invitations.not_sent", why_not_mailed(error)) from error
 
 
 def open_invitations(team: Team) -> models.QuerySet[Invitation]:
@@ -244,7 +265,10 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 @transaction.atomic
 def accept(token: str, user: User) -> Membership | None:
-    """The new membership, for the first caller only; None: it works no more."""
+    """The new membership, for the first caller only;
+
+    None: the invitation no longer works.
+    """
     found = find_invitation(token)
     # Of two requests at the same time, only one finds used_at empty.
     now = timezone.now()
@@ -256,13 +280,18 @@ def accept(token: str, user: User) -> Membership | None:
         team=found.team, user=user, defaults={"role": found.role}
     )
     if not is_new:
-        raise ValueError(f"You are in {found.team} already, as {member.role}.")
+        raise UserError(
+            "invitations.already_member",
+            f"You are already in {found.team}, as {member.role}.",
+        )
     record(found.team, user, "invitation.accepted", found, role=found.role)
     return member
 
 
 def _open() -> models.QuerySet[Invitation]:
-    """Whose maker still manages the team, so that nobody leaves a way back in."""
+    """Invitations whose creator still manages the team, so that nobody leaves a way
+    back in.
+    """
     by = Membership.objects.filter(
         team=models.OuterRef("team"),
         user=models.OuterRef("created_by"),
@@ -285,5 +314,5 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
 
 
 def check_runs(team: Team) -> None:
-    """ValueError where the team has as many runs as it may. Asked in a transaction."""
+    """ValueError if the team's quota of runs is reached. Call it in a transaction."""
     import_string("dashboard.operations.quotas.check_runs")(team)

@@ -129,7 +129,7 @@ class AuditEntry(models.Model):
     address = models.GenericIPAddressField(null=True, blank=True)
     agent = models.CharField(max_length=80, blank=True)  # "Firefox 128 on Linux"
     program = models.CharField(max_length=80, blank=True)  # "training.supervise"
-    is_erased = models.BooleanField(default=False)  # who it was is told no more
+    is_erased = models.BooleanField(default=False)  # the actor's name was erased
 
     class Meta:
         verbose_name_plural = "audit entries"

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from dashboard.project.middleware import AsyncMiddleware
 
 LONGEST = 80
-# The first that is found: others say that they are Chrome or Safari as well.
+# The first match counts: other browsers claim to be Chrome or Safari as well.
 _BROWSERS = {
     "Edge": r"Edg(?:A|iOS)?/(\d+)",
     "Opera": r"OPR/(\d+)",
@@ -57,7 +57,7 @@ def current_context() -> RequestContext:
 
 
 def acting_as(program: str | None) -> None:
-    """Until the next call, as of a worker whose tasks follow one another."""
+    """Set it until the next call, for workers that run one task after another."""
     _current.set(RequestContext(program=program) if program else None)
 
 
@@ -71,8 +71,7 @@ def acting_in(context: RequestContext) -> Iterator[None]:
 
 
 def context_of(request: HttpRequest) -> RequestContext:
-    """The address is the one that the throttle counts: behind a proxy that uvicorn
-    was told of, the browser's."""
+    """The address that throttling counts: behind a trusted proxy, the browser's."""
     return RequestContext(
         address=_read_address(request.META.get("REMOTE_ADDR", "")),
         agent=shorten_agent(request.META.get("HTTP_USER_AGENT", "")),
@@ -101,7 +100,7 @@ def _first(kinds: dict[str, str], agent: str) -> tuple[str, str] | None:
 
 
 def _read_address(text: str) -> str | None:
-    """None for what is no address, as of a unix socket."""
+    """None for a value that is not an IP address, such as that of a unix socket."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

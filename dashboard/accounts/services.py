@@ -28,10 +28,11 @@ from dashboard.accounts.models import (
 )
 from dashboard.accounts.request_context import current_context
 from dashboard.observability.logging import current_request_id
+from dashboard.project.errors import UserError
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
-MAX_TOLD = 2_000  # characters that an entry keeps of a text
-# First parts of addresses that are pages of their own.
+MAX_DETAIL_CHARS = 2_000  # characters that an entry keeps of a text
+# First parts of addresses that are pages of Cohort.
 RESERVED_SLUGS = frozenset(
     {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
     | {"readyz", "sign-in", "sign-out", "static", "teams", "ws"}
@@ -41,9 +42,9 @@ RESERVED_SLUGS = frozenset(
 def record(
     team: Team, actor: User | None, verb: str, obj: models.Model, **detail: Any
 ) -> AuditEntry:
-    """Write down who did what to what: record(team, user, "run.launched", run).
+    """Add an audit entry: record(team, user, "run.launched", run).
 
-    From where is known by itself.
+    The request context adds the address, browser or program.
     """
     [entry] = record_each(team, actor, verb, [obj], **detail)
     return entry
@@ -79,23 +80,24 @@ def record_each(
 def describe_change(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What an entry tells of fields that were changed: their old and new values."""
+    """Old and new values of changed fields, for an audit entry."""
     olds = {name: _cut(before[name]) for name in after}
     return {"before": olds, "after": {n: _cut(value) for n, value in after.items()}}
 
 
 def _cut(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= MAX_TOLD:
+    if not isinstance(value, str) or len(value) <= MAX_DETAIL_CHARS:
         return value
-    return f"{value[:MAX_TOLD]}… ({MAX_TOLD:,} of {len(value):,} characters)"
+    shown = f"{MAX_DETAIL_CHARS:,} of {len(value):,} characters"
+    return f"{value[:MAX_DETAIL_CHARS]}… ({shown})"
 
 
 @transaction.atomic
 def create_team(*, slug: str, name: str, owner: User) -> Team:
     if slug in RESERVED_SLUGS:
-        raise ValueError(
-            f"A team cannot have the address {slug!r}, which is a page of Cohort. "
-            "Choose another one."
+        raise UserError(
+            "teams.reserved_address",
+            f"The team address {slug!r} is reserved. Choose another one.",
         )
     team = Team.objects.create(slug=slug, name=name)
     Membership.objects.create(user=owner, team=team, role=Role.OWNER)
@@ -107,7 +109,7 @@ def create_team(*, slug: str, name: str, owner: User) -> Team:
 def create_first_team(
     *, username: str = "owner", slug: str = "lab", name: str = "Lab"
 ) -> User:
-    """The owner of the first team; both are made when there is no team yet."""
+    """The owner of the first team; creates both if there is no team yet."""
     first = (
         Membership.objects.filter(role=Role.OWNER, user__is_active=True)
         .select_related("user")

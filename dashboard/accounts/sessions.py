@@ -1,4 +1,4 @@
-"""Open sessions, known browsers, and sockets that end with somebody's access."""
+"""Open sessions, known browsers, and the end of sockets when access ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
-# OWASP's device cookie, of a browser that somebody has signed in from: it signs nobody
-# in, but wrong passwords from elsewhere do not count against who has it.
+# OWASP's device cookie, of a browser that a user has signed in from: it signs nobody
+# in, but wrong passwords from elsewhere do not count against it.
 COOKIE = "cohort_device"
 SALT = "accounts.known_devices"
 COOKIE_SECONDS = 180 * 24 * 3_600
@@ -75,7 +75,7 @@ def end_session(user: User, pk: int) -> bool:
 
 
 def end_others(request: HttpRequest, user: User) -> int:
-    """Also those that are on no list, such as of a sign-in long ago."""
+    """Includes sessions without a record, such as those of old sign-ins."""
     key = request.session.session_key or ""
     UserSession.objects.filter(user=user).exclude(session_key=key).delete()
     return end_sessions(user, but=key)
@@ -103,7 +103,7 @@ def find_device(request: HttpRequest, username: str) -> str:
         )
     except signing.BadSignature:
         return ""
-    # As the form looks for it: "Alice" may be another one, who vouches for herself.
+    # As the form finds users: "Alice" may be another account.
     is_same = known["username"] == User.normalize_username(username.strip())
     return str(known["device"]) if is_same else ""
 

@@ -1,10 +1,11 @@
 """Limits of sign-in attempts and API requests, counted in Redis.
 
-Tries are counted before a password is looked at, so that many guesses at the same time
-are as many guesses: from a browser that this user has signed in from before, that
-browser's own; from any other, those of the username, of the address, and of both
-together. So whoever guesses keeps the owner out of no browser that she uses. Without
-Redis nothing is counted: a server that lost it must still let its people in.
+Attempts are counted before the password is checked, so parallel guesses do not escape
+the limit. A browser that this user has signed in from has its own limit. Attempts from
+other browsers count for the username, the address, and both together, so guessing does
+not lock the owner out of a known browser.
+
+Without Redis nothing is counted: a server without Redis must still let people sign in.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ MAX_OF_DEVICE = 10
 MAX_OF_PAIR = 10  # a username from an address
 MAX_OF_USERNAME = 30  # from anywhere
 MAX_OF_ADDRESS = 50  # an office of many people may share one
-LONGEST_NAME = 200  # whatever follows, it is nobody's
+LONGEST_NAME = 200  # for every later attempt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counted:
     number: int
-    seconds_left: int  # until it begins anew
+    seconds_left: int  # until it restarts
 
 
 def count(key: str, *, within_seconds: int) -> Counted | None:
@@ -46,11 +47,11 @@ def count(key: str, *, within_seconds: int) -> Counted | None:
             pipeline.incr(key)
             pipeline.ttl(key)
             _, number, seconds = pipeline.execute()
-        if seconds < 0:  # `forgive` made it anew, just after its end
+        if seconds < 0:  # `reset_tries` recreated it, just after it expired
             seconds = within_seconds
             redis_client().expire(key, seconds)
     except redis.RedisError as error:
-        logger.warning("Tries and requests are not counted: %s", error)
+        logger.warning("Failed to count attempts and requests: %s", error)
         return None
     return Counted(number=number, seconds_left=max(1, seconds))
 
@@ -62,13 +63,13 @@ def redis_client() -> redis.Redis:
 
 
 class TooManyTries(Exception):
-    """The text is for whoever tries."""
+    """The message is for the person who signs in."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
         super().__init__(
-            "Too many wrong passwords were given within 15 minutes. Wait "
-            f"{self.minutes}, or sign in by a link, see below."
+            f"Too many wrong passwords within 15 minutes. Wait {self.minutes}, or "
+            "sign in by link (see below)."
         )
 
     @property
@@ -89,15 +90,15 @@ def count_try(*, username: str, address: str, device: str) -> None:
             raise TooManyTries(counted.seconds_left)
 
 
-def forgive(*, username: str, address: str, device: str) -> None:
-    """The try was right: it counts no more, nor do those from here before."""
+def reset_tries(*, username: str, address: str, device: str) -> None:
+    """After a successful attempt: forget it and earlier ones from here."""
     from_here, *others = _limits(username, address, device)
     try:
         redis_client().delete(from_here)
         for key in others:
             redis_client().decr(key)
     except redis.RedisError as error:
-        logger.warning("Tries to sign in are not forgiven: %s", error)
+        logger.warning("Failed to reset the count of sign-in attempts: %s", error)
 
 
 def _limits(username: str, address: str, device: str) -> dict[str, int]:
@@ -113,12 +114,12 @@ def _limits(username: str, address: str, device: str) -> dict[str, int]:
 
 
 def _key(kind: str, text: str) -> str:
-    # Hashed, since it is nobody's business.
+    # Hashed for privacy.
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     return f"cohort:sign-in:{kind}:{digest}"
 
 
 def _one_name(username: str) -> str:
-    """The same for all spellings that the form takes for one."""
+    """One name for all spellings that the form accepts."""
     name = username.strip()[:LONGEST_NAME]
     return str(User.normalize_username(name)).casefold()

@@ -36,49 +36,55 @@ Day = Annotated[date | None, Query(None)]
 
 class StorageOut(Schema):
     num_bytes: int = Field(examples=[12_400_000_000])
-    max_bytes: int | None = Field(description="The quota; null: none.")
+    max_bytes: int | None = Field(description="Storage quota. null: no quota.")
     is_full: bool
     parts: dict[str, int] = Field(
-        description="Bytes, by what they are of; waiting: files to be imported.",
+        description="Bytes by kind. `waiting`: uploaded files, not imported yet. "
+        "`outside`: external runs.",
         examples=[{"runs": 12_000_000_000, "datasets": 400_000_000}],
     )
     measured_at: datetime
-    num_runs: int = Field(description="That have not ended.", examples=[3])
-    max_runs: int | None = Field(description="At once; null: no quota.")
-    trash_days: int = Field(description="The trash is kept so long.", examples=[30])
+    num_runs: int = Field(description="Runs that have not ended.", examples=[3])
+    max_runs: int | None = Field(
+        description="Quota of runs that have not ended. null: no quota."
+    )
+    trash_days: int = Field(
+        description="Days before the trash is deleted.", examples=[30]
+    )
     completion_days: int | None = Field(
-        description="Completions are, after their run's end; null: for good."
+        description="Days to keep completions after a run's end. null: permanently."
     )
 
 
-@storage_router.get("", response=StorageOut, summary="Look at storage and quotas")
+@storage_router.get("", response=StorageOut, summary="Get storage and quotas")
 def storage(request: HttpRequest) -> StorageOut:
-    """Quotas are set by who runs the server; files are measured every ten minutes."""
+    """The server's operator sets quotas. Files are measured every 10 minutes."""
     return _storage(access_of(request).team)
 
 
 def _storage(team: Team) -> StorageOut:
-    standing, kept = quota_usage(team), retention_of(team)
+    usage, kept = quota_usage(team), retention_of(team)
     return fill(
-        StorageOut, standing, trash_days=kept.days, completion_days=kept.completion_days
+        StorageOut, usage, trash_days=kept.days, completion_days=kept.completion_days
     )
 
 
 class RetentionIn(Change):
     trash_days: Annotated[int, Field(ge=1, le=KEPT_DAYS)] | None = Field(
-        default=None, description="In the trash.", examples=[14]
+        default=None, description="Days before the trash is deleted.", examples=[14]
     )
     completion_days: Annotated[int, Field(ge=1, le=MOST_COMPLETION_DAYS)] | None = (
         Field(
             default=None,
-            description="Completions, after their run's end; null: for good.",
+            description="Days to keep completions after a run's end. null: "
+            "permanently.",
         )
     )
 
 
-@storage_router.patch("", response=StorageOut, auth=ADMIN, summary="Set the retention")
+@storage_router.patch("", response=StorageOut, auth=ADMIN, summary="Set retention")
 def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
-    """Within the hour, what is older is deleted for good."""
+    """Cohort permanently deletes older data within an hour."""
     access = access_of(request)
     sent = payload.model_dump(exclude_unset=True, exclude={"was"})
     if sent.get("trash_days", 0) is None:  # as if it were left out
@@ -94,34 +100,38 @@ def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
 class EntryOut(Schema):
     id: int = Field(examples=[1_024])
     time: datetime
-    person: str | None = Field(description="null: Cohort itself.", examples=["alice"])
+    person: str | None = Field(description="null: Cohort.", examples=["alice"])
     person_id: int | None
     verb: str = Field(examples=["run.launched"])
     object_type: str = Field(examples=["run"])
     object_id: int = Field(examples=[7])
     address: str | None = Field(examples=["192.0.2.7"])
-    agent: str = Field(description="The browser.", examples=["Firefox 128 on Linux"])
-    program: str = Field(description="Where a program did it.")
-    is_erased: bool = Field(description="The person's name is no longer available.")
+    agent: str = Field(
+        description="Browser and operating system.", examples=["Firefox 128 on Linux"]
+    )
+    program: str = Field(
+        description="API token or command, if a program made the change."
+    )
+    is_erased: bool = Field(description="The person's data was erased.")
     detail: dict[str, Any] = Field(examples=[{"name": "calm-otter-7"}])
 
 
 class LogFilters(Schema):
-    by: Word = Field("", description="A person's number; cohort: itself; or erased.")
-    verb: Word = Field("", description="As entries of the team have it.")
-    kind: Word = Field("", description="The object_type.")
+    by: Word = Field("", description="A user ID, `cohort` or `erased`.")
+    verb: Word = Field("", description="Action, such as `run.launched`.")
+    kind: Word = Field("", description="`object_type` of the entry.")
     number: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)] = Field(
-        None, description="The object_id."
+        None, description="`object_id` of the entry."
     )
-    since: Day = Field(None, description="From this day, in UTC.")
-    until: Day = Field(None, description="To this day.")
+    since: Day = Field(None, description="First day, in UTC.")
+    until: Day = Field(None, description="Last day, in UTC.")
 
 
 @router.get("", response=Page[EntryOut], summary="Read the audit log")
 def audit_log(
     request: HttpRequest, cursor: Cursor, limit: Limit, filters: Query[LogFilters]
 ) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     given = filters.model_dump(exclude_none=True)
     form = FilterForm(given, team=access_of(request).team)
     refuse_errors(form)

@@ -1,4 +1,4 @@
-"""Tokens made, found and revoked; and who asks with one, for which scope."""
+"""Tokens: creating, finding and revoking them; and the access of a request."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import record
 from dashboard.api.models import ApiToken, Scope
 from dashboard.api.problems import Problem
+from dashboard.project.errors import UserError
 
 PREFIX = "cohort_"  # by which scanners for leaked secrets know one
 MAX_TOKENS = 50  # of one person in one team that work
@@ -49,17 +50,20 @@ def create_token(
     scopes: Collection[str],
     expires_at: datetime | None,
 ) -> tuple[ApiToken, str]:
-    """The token and its text, which is nowhere kept. ValueError says what is wrong."""
+    """The token and its text, which is not stored. UserError says what is wrong."""
     wrong = [scope for scope in scopes if not may_use(membership, scope)]
     if wrong:
-        raise ValueError(
+        raise UserError(
+            "tokens.scope_not_allowed",
             f"Your role in {membership.team} is {membership.role}, which does not "
-            f"allow the scope {wrong[0]}. Leave it out, or ask an admin of the team."
+            f"allow the scope {wrong[0]}. Remove the scope, or ask a team admin "
+            "for another role.",
         )
     if working_tokens(membership).count() >= MAX_TOKENS:
-        raise ValueError(
-            f"You have {MAX_TOKENS} tokens that work in {membership.team}, the "
-            "maximum. Revoke an unused one."
+        raise UserError(
+            "tokens.too_many",
+            f"You have {MAX_TOKENS} active tokens in {membership.team}, the "
+            "maximum. Revoke an unused one.",
         )
     text = PREFIX + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
@@ -78,7 +82,7 @@ def create_token(
 
 @transaction.atomic
 def revoke_token(*, token: ApiToken, user: User) -> bool:
-    """False where it was revoked before. It works no more from the next request on."""
+    """False if it was already revoked. It stops working with the next request."""
     valid = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
     if not valid.update(revoked_at=timezone.now()):
         return False
@@ -103,9 +107,9 @@ def visible_tokens(membership: Membership) -> QuerySet[ApiToken]:
 
 
 def find_token(text: str) -> tuple[ApiToken, Membership] | None:
-    """The token with its person's place in its team; two queries.
+    """The token with its owner's membership; two queries.
 
-    None where it does not work, or its person has left the team.
+    None if it does not work, or its owner has left the team.
     """
     tokens = ApiToken.objects.filter(_works(), token_sha256=digest(text))
     token = tokens.filter(user__is_active=True).first()
@@ -133,12 +137,12 @@ def _works() -> Q:
     return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
 
 
-# Access: a program with a token asks for one person in one team.
+# Access: a program with a token acts for one person in one team.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """What an operation needs to know of who asks."""
+    """What an operation needs to know about the request's sender."""
 
     token: ApiToken
     membership: Membership
@@ -172,7 +176,7 @@ def access_of(request: HttpRequest) -> Access:
 
 
 class Bearer(HttpBearer):
-    """guards.guarded has looked the token up; this checks its scope."""
+    """guards.guarded has found the token; this checks its scope."""
 
     scope: Scope | None  # None: any will do
 
@@ -180,19 +184,19 @@ class Bearer(HttpBearer):
         access: Access | None = getattr(request, "api_access", None)
         if access is None or self.scope is None or self.scope in access.scopes:
             return access
-        raise Problem(403, _refusal(access, self.scope))
+        raise Problem(403, _refusal(access, self.scope), code="tokens.scope_missing")
 
 
 def _refusal(access: Access, wanted: str) -> str:
     if any(wanted in INCLUDED[scope] for scope in access.token.scopes):
         return (
             f"The role of {access.user} in {access.team} is "
-            f"{access.membership.role}, which does not allow the scope "
-            f"{wanted}. Ask an admin of the team."
+            f"{access.membership.role}, which does not allow the scope {wanted}. "
+            "Ask a team admin for another role."
         )
     return (
-        f"This takes a token with the scope {wanted}; the scopes of "
-        f"{access.token} are {', '.join(access.token.scopes)}. Make one with it."
+        f"This operation requires the scope {wanted}; {access.token} has "
+        f"{', '.join(access.token.scopes)}. Create a token with that scope."
     )
 
 
@@ -222,9 +226,10 @@ INGEST, ADMIN = IngestToken(), AdminToken()
 
 @receiver(post_delete, sender=Membership)
 def revoke_tokens(*, instance: Membership, **_kwargs: Any) -> None:
-    """Who leaves a team takes no token along: none works after another invitation.
+    """Revoke the tokens of a person who leaves a team, so that none works after another
+    invitation.
 
-    The entry in the audit log is that of the membership.
+    The membership's audit entry covers it.
     """
     valid = ApiToken.objects.filter(
         user=instance.user_id, team=instance.team_id, revoked_at=None

@@ -1,4 +1,4 @@
-"""Runs of outside trainers: opened, fed with events, continued in another attempt."""
+"""Runs of external trainers: opened, fed with events, continued in another attempt."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from dashboard.training.external_events import (
 from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 
-RETRY_SECONDS = 120  # of a full team; within the silence after which a run is lost
-GZIP = 31  # zlib's window for it, with its head and check
+RETRY_SECONDS = 120  # over quota; shorter than SILENCE, after which a run is lost
+GZIP = 31  # zlib's wbits for gzip: header and checksum included
 PIECE_BYTES = 64 * 2**10
-router = Router(tags=["Outside trainers"], auth=INGEST)
+router = Router(tags=["External trainers"], auth=INGEST)
 Attempt = Annotated[
     int,
     Query(
         ge=1,
         le=LARGEST_STEP,
-        description="The attempt that sends: 1, or the number of a later one.",
+        description="Number of the sending attempt, from 1.",
     ),
 ]
 First = Annotated[
@@ -52,28 +52,30 @@ First = Annotated[
 
 class OpeningIn(Input):
     key: UUID = Field(
-        description="A UUID that the trainer makes: the same key opens the same run.",
+        description="A UUID chosen by the trainer. The same key opens the same run.",
         examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
     )
     name: str = Field(examples=["grpo-gsm8k"])
     tool: str = Field(examples=["TRL"])
-    version: str = Field(default="", description="Of the tool.", examples=["1.16.0"])
+    version: str = Field(
+        default="", description="Version of the tool.", examples=["1.16.0"]
+    )
     model: str = Field(default="", examples=["Qwen/Qwen3-0.6B"])
     host: str = Field(default="", examples=["node-3"])
     num_steps: int = Field(default=1, ge=1, le=LARGEST_STEP, examples=[500])
     settings: dict[str, Any] = Field(
         default={},
-        description="Training settings, shown and compared unchanged.",
+        description="Training settings. Cohort shows and compares them unchanged.",
         examples=[{"learning_rate": 1e-6, "beta": 0.0}],
     )
     rules: dict[str, float] = Field(
         default={},
-        description="Parts of the reward with their weights; others weigh 1.",
+        description="Reward rules and their weights. Default weight: 1.",
         examples=[{"accuracy": 1.0, "format": 0.2}],
     )
     right_from: float | None = Field(
         default=None,
-        description="The reward from which a completion is right.",
+        description="Reward from which a completion counts as correct.",
         examples=[1.0],
     )
     tags: list[str] = Field(default=[], examples=[["baseline"]])
@@ -86,40 +88,41 @@ class OpenedOut(Schema):
     address: str = Field(examples=["https://cohort.example.org/lab/runs/7/"])
 
 
-class PlaceOut(Schema):
+class PositionOut(Schema):
     state: str = Field(examples=["running"])
     attempt: int = Field(examples=[1])
-    line: int = Field(description="The last one stored.", examples=[120])
-    step: int = Field(description="The last one finished.", examples=[40])
-    num_prompts: int = Field(
-        description="Numbers of prompts are below this.", examples=[64]
-    )
+    line: int = Field(description="Last stored line.", examples=[120])
+    step: int = Field(description="Last finished step.", examples=[40])
+    num_prompts: int = Field(description="Highest prompt index + 1.", examples=[64])
     num_left_out: int = Field(
-        description="Events of the run that could not be read or stored.", examples=[0]
+        description="Number of events that Cohort could not read or store.",
+        examples=[0],
     )
-    left_out: str = Field(description="Why, of the newest of them.", examples=[""])
+    left_out: str = Field(
+        description="Why the newest of them was skipped.", examples=[""]
+    )
 
 
-class LifeIn(Input):
+class AttemptIn(Input):
     from_step: int = Field(
         ge=0,
         le=LARGEST_STEP,
-        description="The attempt continues after this step; stored events of later "
-        "steps are superseded.",
+        description="Step to continue from. Stored events of later steps are "
+        "superseded.",
         examples=[40],
     )
     host: str = Field(default="", max_length=120, examples=["node-4"])
 
 
-class LifeOut(Schema):
+class AttemptOut(Schema):
     attempt: int = Field(examples=[2])
 
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
-def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
-    """201 where it is new; 200 with the same run where the key is known.
+def open_external_run(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
+    """201 for a new run; 200 with the existing run if the key is known.
 
-    429 with Retry-After where the team may have no more runs at once.
+    429 with Retry-After if the team's quota of runs is reached.
     """
     access = access_of(request)
     opening = Opening(**payload.model_dump())
@@ -139,21 +142,21 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
 
 
 @router.get(
-    "/{outside_id}/events", response=PlaceOut, summary="Find the last stored event"
+    "/{external_id}/events", response=PositionOut, summary="Get the last stored event"
 )
-def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
-    """The next event to send is the one after `line`."""
-    place = read_position(_find(request, outside_id))
-    return PlaceOut.model_validate(place, from_attributes=True)
+def external_run_position(request: HttpRequest, external_id: Id) -> PositionOut:
+    """Continue with the event after `line`."""
+    position = read_position(_find(request, external_id))
+    return PositionOut.model_validate(position, from_attributes=True)
 
 
-@router.post("/{outside_id}/events", response=PlaceOut, summary="Send events")
-def outside_events(
-    request: HttpRequest, outside_id: Id, attempt: Attempt, first: First
-) -> PlaceOut:
-    """Events as JSON Lines, gzipped or not, numbered without a gap.
+@router.post("/{external_id}/events", response=PositionOut, summary="Send events")
+def send_external_events(
+    request: HttpRequest, external_id: Id, attempt: Attempt, first: First
+) -> PositionOut:
+    """Events as JSON Lines, optionally gzipped, numbered without gaps.
 
-    Every event has `line` (counted from 1 in each attempt), `attempt` (the attempt),
+    Every event has `line` (counted from 1 in each attempt), `attempt`,
     `time` (Unix seconds), `step` and `type`:
 
     - `group_scored`: `prompt_index`, `prompt`, `answer`, `reward_mean`, `reward_std`,
@@ -163,29 +166,34 @@ def outside_events(
     - `step_finished`: `metrics`, numbers by name. Send it after the step's groups.
     - `run_finished` ends the run.
 
-    Stored events are skipped, so repeat a request that got no answer. An empty body
-    says that the trainer is alive; after 5 minutes without a request the run counts as
-    lost until the next one. A line that cannot be read is stored as a warning and
-    counted in `num_left_out`; `left_out` says why, as the run's page does. 429 with
-    Retry-After means that the team's storage is full: keep the events and try again.
+    Stored events are skipped, so repeat a request that got no response. An empty body
+    is a heartbeat; after 5 minutes without a request the run counts as
+    lost until the next one. A line that Cohort cannot read is stored as a warning and
+    counted in `num_left_out`; `left_out` has the reason. 429 with
+    Retry-After means that the team's storage quota is reached: keep the events and
+    retry.
     """
-    run = _find(request, outside_id)
+    run = _find(request, external_id)
     texts = _read_lines(request)
     try:
-        place = take_lines(run, attempt=attempt, first=first, texts=texts)
+        position = take_lines(run, attempt=attempt, first=first, texts=texts)
     except (AttemptReplaced, MissingLines, RunEnded) as error:
         raise Problem(409, str(error), code=error.code) from None
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body", error) from None
-    return PlaceOut.model_validate(place, from_attributes=True)
+    return PositionOut.model_validate(position, from_attributes=True)
 
 
-@router.post("/{outside_id}/lives", response=LifeOut, summary="Start another attempt")
-def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> LifeOut:
-    """A new attempt of the trainer; events of the attempt before are refused."""
-    run = _find(request, outside_id)
+@router.post(
+    "/{external_id}/attempts", response=AttemptOut, summary="Start another attempt"
+)
+def start_external_attempt(
+    request: HttpRequest, external_id: Id, payload: AttemptIn
+) -> AttemptOut:
+    """A new attempt. Cohort refuses later events of the previous one."""
+    run = _find(request, external_id)
     user = access_of(request).user
     try:
         attempt = open_attempt(
@@ -197,18 +205,18 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
         raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", error) from None
-    return LifeOut(attempt=attempt)
+    return AttemptOut(attempt=attempt)
 
 
 def _find(request: HttpRequest, run_id: int) -> Run:
-    """Those in the trash too: what is sent to them is refused with a reason."""
+    """Includes runs in the trash, so that the refusal can say why."""
     team = access_of(request).team
     run = Run.objects.filter(team=team, pk=run_id, source__has_key="kind").first()
-    return or_404(run, f"{team} has no run {run_id} of an outside trainer.")
+    return or_404(run, f"External run {run_id} not found in {team}.")
 
 
 def _full(error: QuotaExceeded) -> Problem:
-    """A client keeps what it has, and comes again."""
+    """The client keeps its events and tries again."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return Problem(429, str(error), code=error.code, headers=headers)
 
@@ -222,19 +230,22 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
         body = _unzip(body)
     elif encoding != "identity":
         raise refuse_field(
-            "header.Content-Encoding", f"It may be gzip or none; got {encoding[:40]!r}."
+            "header.Content-Encoding",
+            f"Content-Encoding must be gzip or identity; got {encoding[:40]!r}.",
+            "events.bad_encoding",
         )
     if len(body) > MAX_BATCH_BYTES:
         raise _too_large()
     lines = body.split(b"\n")  # U+2028 and its like end no line
     if not lines[-1]:
         lines.pop()
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
             raise Problem(
                 413,
-                f"A line has {MAX_LINE_BYTES:,} bytes at most; number {place + 1} of "
-                f"these has {len(line):,}.",
+                f"A line may have at most {MAX_LINE_BYTES:,} bytes; line "
+                f"{number} of the body has {len(line):,}.",
+                code="events.line_too_large",
             )
     return lines
 
@@ -242,13 +253,14 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
 def _too_large() -> Problem:
     return Problem(
         413,
-        f"A batch has {MAX_BATCH_BYTES:,} bytes at most, unzipped. Send fewer lines at "
-        "once.",
+        f"A batch may have at most {MAX_BATCH_BYTES:,} bytes, decompressed. Send "
+        "fewer lines at once.",
+        code="events.batch_too_large",
     )
 
 
 def _unzip(body: bytes) -> bytes:
-    """All members, as far as one byte above what is taken: few may hold gigabytes."""
+    """All members, up to one byte above the limit: a small body may expand to GiBs."""
     found, num_members = bytearray(), 0
     view, unzip = memoryview(body), zlib.decompressobj(wbits=GZIP)
     try:
@@ -264,19 +276,17 @@ def _unzip(body: bytes) -> bytes:
             view = view[len(piece) - rest :]
     except zlib.error:
         behind = len(body) - len(view)
-        raise _no_gzip(
-            f"is damaged or something else from byte {behind:,} on"
-        ) from None
+        raise _no_gzip(f"is damaged or not gzip from byte {behind:,}") from None
     if body and len(found) <= MAX_BATCH_BYTES and not unzip.eof:
-        raise _no_gzip("ends too early")
+        raise _no_gzip("is truncated")
     return bytes(found)
 
 
 def _no_gzip(why: str) -> Problem:
     return Problem(
         400,
-        f"The body is sent as gzip, but {why}. Cohort stored nothing. Compress the "
-        "lines again, or send them uncompressed.",
+        f"Invalid gzip: the body {why}. Cohort stored nothing. Compress the lines "
+        "again, or send them uncompressed.",
         code="events.bad_gzip",
-        errors=[WrongField("body", f"It {why}.")],
+        errors=[WrongField("body", f"The gzip data {why}.")],
     )

@@ -22,7 +22,6 @@ from dashboard.api.auth import Access, note_use, read_access
 from dashboard.api.models import ApiToken, Replay, Scope
 from dashboard.api.problems import (
     Problem,
-    WrongField,
     answer,
     read_problem,
     refuse_field,
@@ -72,12 +71,12 @@ def count_request(who: str, most: int) -> Count | None:
 
 # Idempotency-Key: who sends a POST again gets the first one's answer.
 #
-# The key is kept in the transaction that does what was asked, so both are there or
-# neither, whatever dies; a second request waits for the first one's end.
+# The key is stored in the transaction of the operation, so both are committed or
+# neither; a second request waits for the end of the first.
 
 
 def show_once(request: HttpRequest, field: str) -> None:
-    """Within an operation: this field of the answer is kept for nobody's second look.
+    """Within an operation: do not store this field of the response.
 
     A repeated request with the same key gets null there.
     """
@@ -93,8 +92,9 @@ def with_replay(
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise refuse_field(
             f"header.{HEADER}",
-            f"{HEADER} has 1 to {MAX_KEY} printable ASCII characters; got "
-            f"{key[:120]!r}. A UUID is a good one.",
+            f"{HEADER} must have 1 to {MAX_KEY} printable ASCII characters; got "
+            f"{key[:120]!r}. Use a UUID.",
+            "idempotency.bad_key",
         )
     digest = digest_of(request)
     _purge_replays()
@@ -120,8 +120,9 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
     if replay.request_sha256 != digest:
         raise refuse_field(
             f"header.{HEADER}",
-            f"{HEADER} {replay.key!r} was sent before with another request, and what "
-            "that asked for was done. Send another key with another request.",
+            f"{HEADER} {replay.key!r} was already used for a different request. "
+            "Use a new key for a new request.",
+            "idempotency.key_reused",
         )
     text = "" if replay.body is None else json.dumps(replay.body)
     response = HttpResponse(
@@ -132,7 +133,7 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
 
 
 def digest_of(request: HttpRequest) -> str:
-    """Of what is asked; of a form its fields and files, however they are parted."""
+    """Hash of the request; of a form its fields and files, however they are encoded."""
     found = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
     if request.content_type != "multipart/form-data":
         found.update(request.body)
@@ -154,16 +155,18 @@ def _purge_replays() -> None:
 
 
 def guarded(view: View, *, is_atomic: bool = True) -> View:
-    """No cookie lets anybody in here, so there is nothing that CSRF could use.
+    """Cookies do not authenticate here, so CSRF has nothing to exploit.
 
-    `is_atomic`: what fails half-way has done nothing. A transaction keeps a database
+    `is_atomic`: a failed operation changes nothing. A transaction keeps a database
     connection, also while a child is waited for.
     """
 
     @csrf_exempt
     @login_not_required
     @wraps(view)
-    def enter(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def guarded_view(
+        request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
         count = None
         if "epoch" in request.GET:  # what `attempt` was called, until version 0.2
             given = request.GET.copy()
@@ -173,7 +176,7 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
             access = read_access(request)
             request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer
             count = _count(request, access)
-            response = _enter(
+            response = _handle(
                 request,
                 access,
                 count,
@@ -184,10 +187,10 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
             response = answer(read_problem(request, error))
         return _with_headers(response, count)
 
-    return enter
+    return guarded_view
 
 
-def _enter(
+def _handle(
     request: HttpRequest,
     access: Access | None,
     count: Count | None,
@@ -198,8 +201,8 @@ def _enter(
     if count and count.is_over:
         raise Problem(
             429,
-            f"More than {count.limit} requests came within {WINDOW_SECONDS} "
-            f"seconds. Try again in {count.reset_seconds} s.",
+            f"More than {count.limit} requests within {WINDOW_SECONDS} s. Try "
+            f"again in {count.reset_seconds} s.",
             headers={"Retry-After": str(count.reset_seconds)},
         )
     check_charset(request)
@@ -233,20 +236,20 @@ def _count(request: HttpRequest, access: Access | None) -> Count | None:
 
 
 def _refuse_nul(request: HttpRequest) -> None:
-    """PostgreSQL keeps none, and nobody means one."""
+    """PostgreSQL text cannot contain it."""
     if "\x00" in request.path:
-        raise Problem(404, "There is no such address: it holds a NUL character.")
+        raise Problem(404, "Address not found: it contains a NUL character.")
     for name, values in request.GET.lists():
         if any("\x00" in text for text in [name, *values]):
-            message = "This holds a NUL character. Remove it."
-            raise Problem(422, message, errors=[WrongField(f"query.{name}", message)])
+            message = "The value contains a NUL character. Remove it."
+            raise refuse_field(f"query.{name}", message, "nul_character")
 
 
 def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if not isinstance(response, HttpResponseNotAllowed):
         return response
     allowed = response.headers["Allow"]
-    sentence = f"{request.path} takes {allowed}, not {request.method}."
+    sentence = f"{request.path} accepts {allowed}, not {request.method}."
     return answer(Problem(405, sentence, headers={"Allow": allowed}))
 
 

@@ -1,4 +1,4 @@
-"""The team's members, invitations and tokens; and whom the asking token is of."""
+"""The team's members, invitations and tokens; and the owner of the request's token."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ own_token_router = Router(tags=["Token"], auth=ANY)
 class InvitationOut(Schema):
     id: int = Field(examples=[8])
     role: str = Field(examples=["member"])
-    email: str = Field(description="Whom it is for.", examples=["bob@example.org"])
+    email: str = Field(
+        description="Address of the invited person.", examples=["bob@example.org"]
+    )
     created_by: Person | None
     created_at: datetime
     expires_at: datetime
@@ -76,7 +78,7 @@ class InvitationOut(Schema):
     "", response=Page[InvitationOut], summary="List open invitations"
 )
 def invitations(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first; not those that were used or revoked, or have expired."""
+    """Newest first, without used, revoked and expired invitations."""
     found = open_invitations(access_of(request).team)
     return page_by(found, InvitationOut.of, cursor=cursor, limit=limit)
 
@@ -86,24 +88,24 @@ class InvitationIn(Input):
     email: str = Field(
         default="",
         max_length=400,
-        description="The link is sent there, where the server has a mail server.",
+        description="Cohort sends the link there if a mail server is set up.",
         examples=["bob@example.org"],
     )
 
 
 class NewInvitation(InvitationOut):
     address: str | None = Field(
-        description="Works once, for seven days. Shown this once; a repeat by "
-        "Idempotency-Key says null.",
+        description="Works once, for 7 days. Shown only once; a replay by "
+        "Idempotency-Key returns null.",
         examples=["https://cohort.example.org/invitation/…/"],
     )
-    is_sent: bool = Field(description="To the e-mail address.")
-    problem: str = Field(description="Why it could not be sent.", examples=[""])
+    is_sent: bool = Field(description="Sent to the e-mail address.")
+    problem: str = Field(description="Why sending failed.", examples=[""])
 
 
-@invitations_router.post("", response={201: NewInvitation}, summary="Invite somebody")
+@invitations_router.post("", response={201: NewInvitation}, summary="Invite someone")
 def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvitation]:
-    """Opening the address joins the team. Share it if Cohort does not send mail."""
+    """Opening the address joins the team. Share it if Cohort does not send e-mail."""
     access = access_of(request)
     can_send = settings.MAIL_IS_SET_UP
     form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)
@@ -128,13 +130,13 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
     "/{invitation_id}", response=Done, summary="Revoke an invitation"
 )
 def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
-    """Its address works no more."""
+    """Its address stops working."""
     access = access_of(request)
     row = access.team.invitations.filter(pk=invitation_id).first()
     found = or_404(row, f"{access.team} has no invitation {invitation_id}.")
     if revoke(found, by=access.user):
         return Done(done=True)
-    return Done(done=False, detail="It was used, revoked or expired before.")
+    return Done(done=False, detail="It was already used, revoked or expired.")
 
 
 # Whom the token is of.
@@ -150,7 +152,7 @@ class Me(Schema):
     team: TeamOut
     role: str = Field(examples=["member"])
     scopes: list[str] = Field(
-        description="What the token may do as the person's role is now.",
+        description="What the token allows with the person's current role.",
         examples=[["read", "write"]],
     )
     token: str = Field(examples=["laptop (…x4Qz)"])
@@ -158,7 +160,7 @@ class Me(Schema):
     requests_per_minute: int = Field(examples=[600])
 
 
-@me_router.get("/me", response=Me, auth=ANY, summary="Who asks")
+@me_router.get("/me", response=Me, auth=ANY, summary="Get the token's owner")
 def me(request: HttpRequest) -> Me:
     """The person, the team and the scopes of the token."""
     access = access_of(request)
@@ -202,7 +204,7 @@ class MemberOut(Schema):
 
 @router.get("", response=Page[MemberOut], summary="List members")
 def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Who came first is first."""
+    """In order of joining."""
     found = access_of(request).team.memberships.select_related("user")
     return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
@@ -210,13 +212,13 @@ def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 class MemberChange(Change):
     role: Literal["viewer", "member", "admin", "owner"] | None = Field(
         default=None,
-        description="Owners are made and unmade by owners; one stays.",
+        description="Only owners can add and remove owners. A team keeps at least one.",
         examples=["admin"],
     )
     is_active: bool | None = Field(
         default=None,
-        description="By an owner of every team that the person is in. False: they are "
-        "signed out, and their tokens work no more.",
+        description="Requires an owner of every team the person is in. False: they "
+        "are signed out, and their tokens stop working.",
     )
 
 
@@ -241,7 +243,7 @@ def change_member(
 
 @router.delete("/{member_id}", response=Done, auth=ADMIN, summary="Remove a member")
 def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
-    """What they made stays. An owner is removed by an owner."""
+    """What they made stays. Only owners can remove an owner."""
     access = access_of(request)
     found = _find(access, member_id)
     with or_conflict():
@@ -261,11 +263,11 @@ def _find(access: Access, member_id: int) -> Membership:
 class TokenOut(Schema):
     id: int = Field(examples=[3])
     name: str = Field(examples=["nightly"])
-    hint: str = Field(description="Its last letters.", examples=["x4Qz"])
+    hint: str = Field(description="Its last characters.", examples=["x4Qz"])
     person: Person | None
     scopes: list[str] = Field(examples=[["read"]])
     state: str = Field(
-        description="active, expired, revoked or suspended: its person is deactivated",
+        description="active, expired, revoked or suspended (its owner is deactivated)",
         examples=["active"],
     )
     created_at: datetime
@@ -279,27 +281,27 @@ def _token(token: ApiToken) -> TokenOut:
 
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Everybody's in the team, the newest first. Their texts are nowhere kept."""
+    """All tokens of the team, newest first, without their text."""
     found = list_tokens(access_of(request).team)
     return page_by(found, _token, cursor=cursor, limit=limit)
 
 
 @tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")
 def delete_token(request: HttpRequest, token_id: Id) -> Done:
-    """It works no more from the next request on. Whose token it is may do so without
+    """It stops working at once. The owner of a token can revoke it without
     the scope admin: `DELETE /me/token`."""
     team = access_of(request).team
     found = list_tokens(team).filter(pk=token_id).first()
     return _revoke(request, or_404(found, f"{team} has no token {token_id}."))
 
 
-@own_token_router.delete("/token", response=Done, summary="Revoke the token that asks")
+@own_token_router.delete("/token", response=Done, summary="Revoke this token")
 def revoke_own_token(request: HttpRequest) -> Done:
-    """For a program that is done with it, or has lost it."""
+    """The token of this request stops working at once."""
     return _revoke(request, access_of(request).token)
 
 
 def _revoke(request: HttpRequest, found: ApiToken) -> Done:
     if revoke_token(token=found, user=access_of(request).user):
         return Done(done=True)
-    return Done(done=False, detail="It was revoked before.")
+    return Done(done=False, detail="It was already revoked.")

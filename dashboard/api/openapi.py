@@ -14,7 +14,7 @@ from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema
 from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
-# They change nothing, and yet answer 409 where things do not stand so.
+# They change nothing, but may return 409.
 REFUSING = (
     *("dataset_rows", "dataset_file"),
     *("completions", "checkpoint_model", "report_file"),
@@ -26,8 +26,8 @@ KEY = {
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 100},
     "description": (
-        "Sent again with the same key and the same request within a day, the first "
-        "answer is given again and nothing is done twice."
+        "A repeated request with the same key within a day returns the first "
+        "response and changes nothing."
     ),
 }
 Schema = Mapping[str, Any]
@@ -146,12 +146,13 @@ def _problem(status: int) -> dict[str, Any]:
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
-    """Open to everybody: it tells what can be asked, and of nobody's things."""
+    """Public: it describes the operations and contains no data."""
     return JsonResponse(openapi_document(), json_dumps_params={"indent": 1})
 
 
 def no_such_address(request: HttpRequest) -> HttpResponse:
     raise Problem(
         404,
-        f"There is no address {request.path[:200]}. /api/v1/openapi.json has them all.",
+        f"Address {request.path[:200]} not found. /api/v1/openapi.json lists all "
+        "addresses.",
     )

@@ -1,4 +1,4 @@
-"""The pages about the API: the team's tokens, and what can be asked."""
+"""The API's pages: the team's tokens, and the documentation of operations."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PER_PAGE = 50
 LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
 FOR_EVER = ("", "never")
 ABOUT = {
-    Scope.READ: "reads everything of the team",
-    Scope.WRITE: "reads, and does what a member may, such as upload, launch and stop",
-    Scope.INGEST: "sends events of runs trained elsewhere; reads nothing",
-    Scope.ADMIN: "all of these, and what only an admin may do",
+    Scope.READ: "read everything in the team",
+    Scope.WRITE: "read, and change what a member may: upload, launch, stop",
+    Scope.INGEST: "send events of external runs; read nothing",
+    Scope.ADMIN: "all of these, and what only admins may do",
 }
 
 
@@ -40,14 +40,14 @@ class TokenForm(forms.Form):
     """Offers the scopes that the person's role allows."""
 
     name = forms.CharField(
-        max_length=80, label="Name", help_text="Where it is used: “nightly sweep”."
+        max_length=80, label="Name", help_text="What uses it, such as “nightly sweep”."
     )
     scopes = forms.MultipleChoiceField(
         label="May",
         error_messages={"required": "Choose what the token may do."},
     )
     lifetime = forms.ChoiceField(
-        label="Ends after", choices=[*LIFETIMES, FOR_EVER], required=False
+        label="Expires after", choices=[*LIFETIMES, FOR_EVER], required=False
     )
 
     def __init__(self, membership: Membership, data: Any = None) -> None:
@@ -60,7 +60,7 @@ class TokenForm(forms.Form):
     def clean_name(self) -> str:
         name = " ".join(str(self.cleaned_data["name"]).split())
         if not name:
-            raise forms.ValidationError("A token needs a name; got only spaces.")
+            raise forms.ValidationError("The name must not be empty.", code="required")
         return name
 
     @property
@@ -121,9 +121,9 @@ def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse
     membership = get_membership(request.user, team)
     token = get_object_or_404(visible_tokens(membership), pk=token_id)
     if revoke_token(token=token, user=membership.user):
-        messages.success(request, f"{token} no longer works.")
+        messages.success(request, f"Revoked {token}.")
     else:
-        messages.info(request, f"{token} was revoked before.")
+        messages.info(request, f"{token} was already revoked.")
     return redirect("tokens", membership.team.slug)
 
 

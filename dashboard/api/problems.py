@@ -36,11 +36,11 @@ TYPE = "application/problem+json"
 MAX_SHOWN = 60  # characters of a value
 CODES = {
     400: ("bad_request", "Malformed request"),
-    401: ("unauthorized", "No valid token"),
+    401: ("unauthorized", "Token missing or invalid"),
     403: ("forbidden", "Not allowed"),
     404: ("not_found", "Not found"),
     405: ("method_not_allowed", "Method not allowed"),
-    409: ("conflict", "In conflict with the current state"),
+    409: ("conflict", "Conflict with the current state"),
     413: ("too_large", "The request is too large"),
     422: ("invalid", "The request has invalid fields"),
     429: ("rate_limited", "Too many requests"),
@@ -51,11 +51,12 @@ CODES = {
 
 class FieldError(Schema):
     field: str = Field(
-        description="Where it is: `query.limit`, `path.run_id`, `body.rules.0.kind`.",
+        description="Path of the field: `query.limit`, `path.run_id`, "
+        "`body.rules.0.kind`.",
         examples=["query.limit"],
     )
     code: str = Field(
-        description="Stays the same while the message may change.",
+        description="Stable code. The message may change.",
         examples=["less_than_equal"],
     )
     message: str = Field(
@@ -65,7 +66,7 @@ class FieldError(Schema):
 
 class ConflictSchema(Schema):
     field: str = Field(examples=["notes"])
-    now: Any = Field(description="What it holds.", examples=["Diverges at 40."])
+    now: Any = Field(description="The current value.", examples=["Diverges at 40."])
     sent: Any = Field(examples=["Diverges at step 40."])
 
 
@@ -74,19 +75,19 @@ class ProblemSchema(Schema):
     title: str = Field(examples=["The request has invalid fields"])
     status: int = Field(examples=[422])
     code: str = Field(
-        description="Stays the same while the text may change.",
+        description="Stable code. The text may change.",
         examples=["datasets.name_taken"],
     )
     detail: str = Field(
-        description="What happened, the value seen, what to do.",
+        description="What happened, the value and what to do.",
         examples=["query.limit: Input should be less than or equal to 200; got 500"],
     )
     errors: list[FieldError] = Field(
-        default=[], description="Of 422: each field that is wrong."
+        default=[], description="With 422: every invalid field."
     )
     conflicts: list[ConflictSchema] = Field(
         default=[],
-        description="Of 409: each field that `was` something else when you read it.",
+        description="With 409: every field that changed since you read it.",
     )
 
 
@@ -98,7 +99,7 @@ class WrongField:
 
 
 class Problem(Exception):
-    """Raised by operations. Without a code of its own it has that of its status."""
+    """Raised by operations. The default code is that of the status."""
 
     def __init__(
         self,
@@ -120,21 +121,22 @@ class Problem(Exception):
 
 NO_TOKEN = Problem(
     401,
-    "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
-    "the team's page API and tokens; one may have expired or been revoked.",
+    "The token is missing, expired or revoked. Create one on the team's page “API "
+    "and tokens” and send it as “Authorization: Bearer cohort_…”.",
     headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
 )
 # A web process waits for 3 s, and with a key for the first request of that key.
 BUSY = Problem(
     409,
-    "Another request is at the same thing, and this one waited for it in vain: nothing "
-    "was changed. Ask again in a few seconds, with the same Idempotency-Key.",
+    "The request timed out waiting for another request to the same object. "
+    "Nothing changed. Try again in a few seconds with the same Idempotency-Key.",
+    code="locked",
     headers={"Retry-After": "3"},
 )
 TOO_BIG = Problem(
     413,
-    f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
-    "at once; files go in parts.",
+    f"The body exceeds {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
+    "at once, and files in parts.",
 )
 
 
@@ -153,7 +155,10 @@ def or_404(row: T | None, missing: str) -> T:
 
 @contextmanager
 def or_conflict(field: str = "") -> Iterator[None]:
-    """A service's ValueError is 409: the request is right, but not as things stand."""
+    """A service's ValueError as 409:
+
+    a valid request that conflicts with the current state.
+    """
     try:
         yield
     except ValueError as error:
@@ -164,7 +169,7 @@ def or_conflict(field: str = "") -> Iterator[None]:
 
 @contextmanager
 def or_refuse(field: str) -> Iterator[None]:
-    """A service's ValueError is 422: this field, such as `body.name`, is wrong."""
+    """A service's ValueError as 422: this field, such as `body.name`, is invalid."""
     try:
         yield
     except ValueError as error:
@@ -201,12 +206,12 @@ def answer(problem: Problem) -> HttpResponse:
 
 
 def handle_problems(api: NinjaAPI) -> None:
-    """Whatever an operation raises is answered as a problem."""
+    """Every exception of an operation becomes a problem."""
 
     def on_exception(request: HttpRequest, error: Any) -> HttpResponse:
         return answer(read_problem(request, error))
 
-    # django-ninja has handlers of its own for the last three.
+    # django-ninja has its own handlers for the last three.
     for kind in (Exception, Http404, HttpError, ValidationError):
         api.add_exception_handler(kind, on_exception)
 
@@ -222,17 +227,22 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         case AuthenticationError():
             return NO_TOKEN
         case HttpError():
-            return Problem(error.status_code, _of_http(error))
+            code = "bad_json" if error.__cause__ else ""
+            return Problem(error.status_code, _of_http(error), code=code)
         case Http404():
-            return Problem(404, str(error) or "There is no such thing.")
+            return Problem(404, str(error) or "Not found.")
         case PermissionDenied():
             return Problem(403, str(error))
         case RequestDataTooBig():
             return TOO_BIG
         case TooManyFilesSent() | TooManyFieldsSent():
-            return Problem(400, "The form has too many fields or files. Send fewer.")
+            return Problem(
+                400,
+                "The form has too many fields or files. Send fewer.",
+                code="too_many_fields",
+            )
         case MultiPartParserError():
-            return Problem(400, _of_form(error))
+            return Problem(400, _of_form(error), code="bad_form")
         case SuspiciousOperation() | BadRequest():
             return Problem(400, str(error))
         case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
@@ -242,7 +252,7 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
     logger.error("%s %s failed", request.method, request.path, exc_info=error)
     return Problem(
         500,
-        "Cohort failed to answer; nothing was changed. The web process's log says why.",
+        "Internal error. Nothing changed. See the log of the web process.",
     )
 
 
@@ -252,6 +262,7 @@ def _of_conflict(error: EditConflict) -> Problem:
         409,
         f"Not changed: {named} has changed since you read it. Compare the values in "
         "`conflicts`, then send yours with the current `was`.",
+        code="edit_conflict",
         errors=[
             WrongField(f"body.{clash.field}", "It has changed since.", "changed")
             for clash in error.clashes
@@ -261,35 +272,35 @@ def _of_conflict(error: EditConflict) -> Problem:
 
 
 def _of_form(error: MultiPartParserError) -> str:
-    """In words of ours: Django's say where its parser stood."""
-    said = str(error).lower()
-    if "boundary" in said:
+    """Plain text: Django's message names its parser's state."""
+    text = str(error).lower()
+    if "boundary" in text:
         return (
-            "The form names no boundary between its parts. Send it as "
-            "multipart/form-data with one, as `curl -F` and libraries do."
+            "The form has no multipart boundary. Send it as multipart/form-data "
+            "with a boundary, as `curl -F` does."
         )
-    if "header" in said:
+    if "header" in text:
         return (
-            "A part of the form has a head of more than 1,024 bytes. Shorten the name "
-            "of the field or of the file."
+            "The header of a form part exceeds 1,024 bytes. Shorten the field or "
+            "file name."
         )
-    if "base64" in said:
-        return "A part of the form is not valid base64. Send it unencoded."
-    return "The form ends too early or is damaged. Send it again."
+    if "base64" in text:
+        return "A form part is not valid base64. Send it unencoded."
+    return "The form is truncated or damaged. Send it again."
 
 
 def _of_http(error: HttpError) -> str:
-    """Of a body that is no JSON where it ends to be."""
+    """Says where the body stops being valid JSON."""
     match error.__cause__:
         case json.JSONDecodeError() as cause:
             why = f"{cause.msg} at line {cause.lineno}, column {cause.colno}"
         case UnicodeDecodeError() as cause:
             why = f"byte {cause.start + 1:,} is not UTF-8"
         case ValueError() | RecursionError():
-            why = "it nests too deep or holds a number that is too long"
+            why = "it is nested too deeply or contains a number that is too long"
         case _:
             return str(error)
-    return f"The body is not JSON: {why}. Send one JSON object, as UTF-8."
+    return f"The body is not valid JSON: {why}. Send one JSON object in UTF-8."
 
 
 def _of_fields(error: ValidationError) -> Problem:
@@ -305,8 +316,8 @@ def _message(error: Mapping[str, Any]) -> str:
     """With the value seen, unless the message has it, or it is a whole tree."""
     message = str(error["msg"]).removeprefix("Value error, ")
     value = error["input"]
-    is_told = error["type"] in ("value_error", "missing")
-    if is_told or not isinstance(value, str | int | float | None):
+    has_value = error["type"] in ("value_error", "missing")
+    if has_value or not isinstance(value, str | int | float | None):
         return message
     return f"{message}; got {_shown(value)}"
 

@@ -44,13 +44,13 @@ Cursor = Annotated[
     Query(
         "",
         max_length=200,
-        description="`next_cursor` of the page before; without it, the first page.",
+        description="`next_cursor` of the previous page. Default: the first page.",
     ),
 ]
 Limit = Annotated[int, Query(50, ge=1, le=200)]
 # What an operation that answers with a file declares.
 FILE: Any = {200: bytes}
-# What an operation that takes a part of one does.
+# What an operation that receives a part of a file declares.
 PART = {
     "requestBody": {
         "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
@@ -68,7 +68,7 @@ Offset = Annotated[
         ...,
         ge=0,
         le=2**60,
-        description="Where it begins in the file: its `num_received`.",
+        description="Offset of this part in the file: `num_received` of the upload.",
         examples=[8_388_608],
     ),
 ]
@@ -95,8 +95,8 @@ class Change(Input):
     was: dict[str, Any] = Field(
         default={},
         description="Field values when you read them. If one has changed since, the "
-        "answer is 409 with both values. Without it, your values overwrite "
-        "theirs.",
+        "response is 409 with both values. Without it, your values "
+        "overwrite them.",
         examples=[{}],
     )
 
@@ -105,15 +105,15 @@ class Change(Input):
         known = type(self).model_fields.keys() - {"was"}
         if unknown := [name for name in self.was if name not in known]:
             raise ValueError(
-                f"was.{unknown[0][:60]}: no such field; it takes "
+                f"was.{unknown[0][:60]}: unknown field; known fields: "
                 f"{', '.join(sorted(known))}"
             )
         return self
 
     def over(self, now: Schema) -> dict[str, Any]:
-        """The fields that were sent, each with what it is to hold.
+        """The sent fields with their new values.
 
-        `now`: of a row that is locked. EditConflict where somebody changed the same.
+        `now`: of a locked row. EditConflict if someone changed the same field.
         """
         sent = self.model_dump(mode="json", exclude_unset=True, exclude={"was"})
         held = now.model_dump(mode="json")
@@ -125,14 +125,14 @@ class Change(Input):
 def _check(value: Any, place: tuple[str, ...] = ()) -> None:
     if len(place) >= MAX_DEPTH:
         raise ValueError(
-            f"{_named(place)}: it is nested more than {MAX_DEPTH} deep; flatten it"
+            f"{_named(place)}: nested more than {MAX_DEPTH} levels deep; flatten it"
         )
     match value:
         case str():
             if broken := broken_text(value):
                 raise ValueError(
-                    f"{_named(place)}: a text holds {broken}, {_excerpt(value)}; "
-                    "remove it"
+                    f"{_named(place)}: the text contains {broken}, "
+                    f"{_excerpt(value)}; remove it"
                 )
         case dict():
             for name, each in value.items():
@@ -144,7 +144,7 @@ def _check(value: Any, place: tuple[str, ...] = ()) -> None:
 
 
 def _named(place: tuple[str, ...]) -> str:
-    return ".".join(place[:4]) or "a field's name"
+    return ".".join(place[:4]) or "a field name"
 
 
 def _excerpt(text: str) -> str:
@@ -167,37 +167,36 @@ class Person(Schema):
 
 
 class Done(Schema):
-    """Whether what was asked for was done, or why not."""
+    """Whether it was done, or why not."""
 
     done: bool
-    detail: str = Field(
-        default="", description="Why not, where it was not.", examples=[""]
-    )
+    detail: str = Field(default="", description="If not done: why.", examples=[""])
 
 
 class JobOut(Schema):
-    """How far a job is, whatever it does."""
+    """Progress of a job of any kind."""
 
     state: str = Field(
         description="queued, running, done, failed or cancelled", examples=["done"]
     )
-    is_stopping: bool = Field(description="It runs, and is to be cancelled.")
-    done: int = Field(description="Of `total`, in `unit`.", examples=[128])
+    is_stopping: bool = Field(description="The job is running and being cancelled.")
+    done: int = Field(description="Progress out of `total`, in `unit`.", examples=[128])
     total: int = Field(description="0: unknown.", examples=[512])
     unit: str = Field(examples=["rows"])
-    message: str = Field(description="What it is at, or what delays it.")
+    message: str = Field(description="Current phase, or the cause of a delay.")
     waiting: str = Field(
-        description="Why no worker has it yet; empty in lists.", examples=[""]
+        description="Why the job is still queued. Empty in lists.", examples=[""]
     )
-    error: str = Field(description="Why it failed.", examples=[""])
+    error: str = Field(description="Error message of a failed job.", examples=[""])
 
 
 def job_fields(
     target: JobTarget, *, state: str = "", tells_why: bool = False
 ) -> dict[str, Any]:
-    """The fields of JobOut; `state` of a target that has no job yet.
+    """The fields of JobOut; `state` of a target without a job.
 
-    `tells_why`: why it waits, which a list does not tell: three queries each.
+    `tells_why`: include why it waits, which costs three queries each; lists leave it
+    out.
     """
     job = target.job
     if job is None:
@@ -235,12 +234,12 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
     except ValueError as error:
         raise refuse_field("body", error) from error
     except OSError as error:
-        message = f"The part could not be stored: {error.strerror or error}. Free some"
+        message = f"Failed to store the part: {error.strerror or error}. Free some"
         raise Problem(409, f"{message} space on the server, then continue.") from error
 
 
 def size_of(request: HttpRequest) -> int:
-    """Of the body, by its header; 0 where that is no number."""
+    """Content-Length; 0 if it is not a number."""
     size = request.headers.get("Content-Length", "")
     return int(size) if size.isascii() and size.isdigit() and len(size) < 19 else 0
 
@@ -249,7 +248,7 @@ def size_of(request: HttpRequest) -> int:
 
 
 def query_of(values: Mapping[str, Any]) -> QueryDict:
-    """As a browser would send it: what is not given is left out."""
+    """As a browser would send it: missing values are left out."""
     query = QueryDict(mutable=True)
     for name, value in values.items():
         if isinstance(value, bool):
@@ -265,9 +264,10 @@ def query_of(values: Mapping[str, Any]) -> QueryDict:
 def refuse_errors(
     form: BaseForm, *, place: str = "query", names: Mapping[str, str] | None = None
 ) -> None:
-    """422 that names what the form does not take; `names`: of fields called otherwise.
+    """422 with the form's invalid fields; `names`: of fields with other names in the
+    API.
 
-    What a form says of all fields together is of the whole `place`.
+    Errors of the whole form are reported for `place`.
     """
     errors = [
         WrongField(_field(place, name, names or {}), text, error.code or "")
@@ -283,16 +283,17 @@ def _field(place: str, name: str, names: Mapping[str, str]) -> str:
     return place if name == "__all__" else f"{place}.{names.get(name, name)}"
 
 
-# Pages by cursor: what is added meanwhile neither repeats a row nor hides one.
+# Pages by cursor: rows added in between neither repeat a row nor hide one.
 
 
 class Page(Schema, Generic[Item]):
     items: list[Item]
     next_cursor: str | None = Field(
-        default=None, description="Of the next page; null: this is the last."
+        default=None,
+        description="Cursor of the next page. null: this is the last page.",
     )
     total: int | None = Field(
-        default=None, description="How many there are on all pages; null: not counted."
+        default=None, description="Number of items on all pages. null: not counted."
     )
 
 
@@ -304,7 +305,7 @@ def page_by(
     limit: int,
     key: str = "-pk",
 ) -> Page[Any]:
-    """Rows in the order of `key`, a number that is no row's but its own."""
+    """Rows in the order of `key`, a unique number."""
     name, total = key.removeprefix("-"), rows.count()
     if cursor:
         after = "lt" if key.startswith("-") else "gt"
@@ -316,7 +317,7 @@ def page_by(
 def page_from(
     rows: QuerySet[Any], read: Callable[[Any], Any], *, cursor: str, limit: int
 ) -> Page[Any]:
-    """Rows in an order of their own: the cursor says how many came before."""
+    """Rows in another order: the cursor says how many came before."""
     start, total = read_cursor(cursor) if cursor else 0, rows.count()
     shown = list(rows[start : start + limit])
     end = start + len(shown)
@@ -332,7 +333,7 @@ def cut(
     *,
     total: int | None = None,
 ) -> Page[Any]:
-    """`found` has one more than the page holds, where there is a next one."""
+    """`found` has one row more than the page if there is a next page."""
     shown = found[:limit]
     more = write_cursor(key_of(shown[-1])) if len(found) > limit else None
     return Page(items=[read(row) for row in shown], next_cursor=more, total=total)
@@ -352,7 +353,7 @@ def read_cursor(text: str) -> int:
     if version != "v1" or not is_number or int(place) > LARGEST_ID:
         raise refuse_field(
             "query.cursor",
-            f"This is no cursor: {text[:60]!r}. Send `next_cursor` of a page "
+            f"Invalid cursor {text[:60]!r}. Send `next_cursor` of a page "
             "unchanged, or none for the first page.",
         )
     return int(place)

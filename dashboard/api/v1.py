@@ -39,8 +39,8 @@ from dashboard.api import (
 from dashboard.api.problems import handle_problems
 
 DESCRIPTION = """\
-Everything belongs to the team of the token that asks; what another team has is not \
-found (404). Tokens are made on the team's page API and tokens and sent as \
+All operations act on the token's team. Objects of other teams are \
+not found (404). Create tokens on the team's page “API and tokens” and send them as \
 `Authorization: Bearer cohort_…`.
 """
 
@@ -103,18 +103,24 @@ def make_api() -> NinjaAPI:
         ("", dataset_imports.router),
         ("/dataset-uploads", dataset_uploads.router),
         ("", dataset_uploads.fetches_router),
-        ("", recipes.versions_router),  # whose /recipes/check looks like a number's
+        (
+            "",
+            recipes.versions_router,
+        ),  # whose /recipes/check would match a number's route
         ("/recipes", recipes.router),
         ("/rescorings", rescoring.router),
         ("/workers", queue.workers_router),
         ("/members", members.router),
         ("/invitations", members.invitations_router),
         ("/audit-log", administration.router),
-        ("/outside-runs", external_runs.router),
+        ("/external-runs", external_runs.router),
         ("/run-imports", run_imports.router),
         ("/tokens", members.tokens_router),
         ("/storage", administration.storage_router),
-        ("/me", members.own_token_router),  # the last: a revoked token asks no more
+        (
+            "/me",
+            members.own_token_router,
+        ),  # last, because later requests of a revoked token fail
     ]
     for prefix, router in routers:
         api.add_router(prefix, router)

@@ -1,6 +1,6 @@
-"""The help pages: Markdown files beside this module, as HTML and searched.
+"""The help pages: Markdown files in this folder, as HTML and searchable.
 
-They are read in the repository, too, so their links and anchors are GitHub's.
+They are also read on GitHub, so links and anchors follow GitHub's rules.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MAX_QUERY = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """What stands below a heading, up to the next one."""
+    """The text below a heading, up to the next one."""
 
     title: str
     slug: str  # of the page's own title: ""
@@ -144,7 +144,7 @@ def render_document(tokens: Sequence[Token], *, folder: Path) -> SafeString:
             token.children = list(_resolve(token.children or [], folder))
     parser = _markdown()
     html: str = parser.renderer.render(_fit_tables(tokens), parser.options, {})
-    return SafeString(html)  # nosec B703 # files of ours, in which HTML is off
+    return SafeString(html)  # nosec B703 # our own files, with HTML disabled
 
 
 @cache
@@ -157,7 +157,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
-    """Tables in frames that scroll; cells say their column where a phone lists them."""
+    """Tables scroll in a frame; on phones each cell shows its column name."""
     fitted: list[Token] = []
     head: list[str] = []
     column, title = 0, ""

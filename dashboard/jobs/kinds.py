@@ -1,7 +1,7 @@
-"""The kinds of jobs, and what their handlers know of a job.
+"""The kinds of jobs, and the context of their handlers.
 
-Each app registers its own kinds in its `jobs` module. These modules are loaded when a
-kind is asked for first: a command that runs no job needs none of what jobs need.
+Each app registers its kinds in its `jobs` module. These modules are loaded when a kind
+is first needed, so commands without jobs do not import them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Kind:
         queue: Celery's queue, whose workers do it.
         lane: jobs of one lane take turns, and a worker does one of them at a time, so
             that its other slots stay free; "" for the kind alone.
-        is_alone: whether that holds; False where a slot is meant for such work.
+        is_exclusive: whether that holds; False where a slot is meant for such work.
         max_losses: after so many lost workers in a row the job fails.
         turn_seconds: after these a job gives way to another team's of its lane;
             with `yields_to_own_team` to any that waits.
@@ -48,7 +48,7 @@ class Kind:
     noun: str
     queue: str = "default"
     lane: str = ""
-    is_alone: bool = True
+    is_exclusive: bool = True
     max_losses: int = 3
     turn_seconds: float | None = None
     yields_to_own_team: bool = False
@@ -73,9 +73,10 @@ def register_purge(purge: Callable[[], object]) -> None:
 
 
 def delete_old(rows: QuerySet[Target], *, keep: timedelta, most: int) -> int:
-    """Targets whose jobs ended so long ago, and of a team all but the newest so many.
+    """Delete targets whose jobs ended so long ago, and all but a team's newest. Returns
+    how many.
 
-    What waits or runs is not old. How many were deleted.
+    Queued and running jobs stay.
     """
     ended = rows.exclude(job__state__in=OPEN)
     num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - keep))
@@ -129,7 +130,7 @@ class Claim:
     attempt: int
 
     def held(self) -> QuerySet[Job]:
-        """The job; none once it is no longer ours."""
+        """The job; empty once another worker has it."""
         return Job.objects.filter(
             pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING
         )
@@ -143,7 +144,7 @@ class Claim:
         )
 
     def release(self, **changes: Any) -> bool:
-        """Queue it again; False where it is not ours, or is to be cancelled."""
+        """Queue it again; False if another worker has it or it is being cancelled."""
         held = self.held().filter(cancel_requested=False)
         return bool(
             held.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
@@ -151,11 +152,11 @@ class Claim:
 
 
 class JobInterrupted(Exception):
-    """The job must not go on: what it was about to store must not be stored."""
+    """The job must stop without storing anything more."""
 
 
 class JobCancelled(JobInterrupted):
-    """Its cancellation was asked for."""
+    """Its cancellation was requested."""
 
 
 class LeaseLost(JobInterrupted):
@@ -163,7 +164,7 @@ class LeaseLost(JobInterrupted):
 
 
 class JobReleased(JobInterrupted):
-    """It goes on another time: the worker shuts down, or others have their turn."""
+    """It continues later: the worker shuts down, or other jobs have their turn."""
 
 
 class Context:
@@ -206,12 +207,12 @@ class Context:
     def progress(
         self, done: int | None = None, total: int | None = None, **more: Any
     ) -> None:
-        """As `note`. JobInterrupted where it must not go on."""
+        """As `note`. Raises JobInterrupted if the job must stop."""
         self.note(done, total, **more)
         self.check()
 
     def check(self) -> None:
-        """JobInterrupted where it must not go on."""
+        """Raises JobInterrupted if the job must stop."""
         if self.interruption is not None:
             raise self.interruption
         if self.is_shutting_down():
@@ -222,10 +223,10 @@ class Context:
         return self.claim.held()
 
     def seal(self) -> None:
-        """Mark it done within the transaction that stores its result.
+        """Mark it done within the transaction that stores its result, so both appear
+        together.
 
-        The result and the news of it are there at once, or neither. JobInterrupted
-        where the job was lost or cancelled meanwhile.
+        Raises JobInterrupted if the job was lost or cancelled.
         """
         mine = self.held().filter(cancel_requested=False)
         if not mine.update(

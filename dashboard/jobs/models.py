@@ -1,7 +1,7 @@
-"""Work that outlasts a request: one row per job, whatever its kind.
+"""Work that outlasts a request: one row per job of any kind.
 
 The row is the truth. A worker claims it with one UPDATE and writes only while the row
-names its claim; Redis says that there is work and nothing else.
+names its claim; Redis only says that there is work.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Job(models.Model):
             ),
         ]
         indexes: ClassVar[list[models.Index]] = [
-            # The reaper and the claims look only at these.
+            # The reaper and the claims read only these.
             models.Index(
                 fields=["kind", "state", "lease_until"],
                 condition=Q(state__in=("queued", "running")),

@@ -32,7 +32,7 @@ from dashboard.jobs.kinds import Claim, all_kinds, kind_of, lane_of, names_of
 from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
 from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
 
-MAX_WAITING = 8  # of a team in a lane, where a page asks for them
+MAX_WAITING = 8  # of a team in a lane, when it opens a page
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
 SERVED_WINDOW = timedelta(days=1)  # for how long it counts that a team was served
 LATE = timedelta(seconds=4)
@@ -103,7 +103,7 @@ def notify_workers(queue: str) -> None:
 
 
 def claim_job(job_id: int, worker: str) -> Claim | None:
-    """Take one queued job; None where another worker was first."""
+    """Claim one queued job; None if another worker was faster."""
     with transaction.atomic():
         queued = Job.objects.filter(pk=job_id, state=JobState.QUEUED)
         kind = queued.values_list("kind", flat=True).first()
@@ -117,13 +117,13 @@ def claim_job(job_id: int, worker: str) -> Claim | None:
             started_at=Coalesce("started_at", Now()),
         ):
             return None
-        # Our own UPDATE holds the row's lock, so this is the attempt it made.
+        # Our UPDATE holds the row's lock, so this is the attempt that it set.
         attempt = Job.objects.values_list("attempt", flat=True).get(pk=job_id)
     return Claim(job_id=job_id, attempt=attempt)
 
 
 def claim_next(names: Collection[str], worker: str) -> Claim | None:
-    """Take the oldest job of the team that was served longest ago."""
+    """Claim the oldest job of the team that was served longest ago."""
     for job_id in _in_order(names).values_list("pk", flat=True)[:100]:
         if claim := claim_job(job_id, worker):
             return claim
@@ -149,7 +149,7 @@ def _in_order(names: Collection[str]) -> QuerySet[Job]:
 
 
 def cancel(job: Job | None) -> bool:
-    """Cancel it now where no worker has it, else ask its worker; False when ended."""
+    """Cancel it now if no worker has it, else notify the worker; False if ended."""
     if job is None:
         return False
     waits = Q(state=JobState.QUEUED)
@@ -165,9 +165,9 @@ def cancel(job: Job | None) -> bool:
 
 
 def reap(jobs: QuerySet[Job] | None = None) -> None:
-    """Queue again, or end, jobs whose worker was not heard of.
+    """Requeue or end jobs whose worker sends no heartbeat.
 
-    `jobs` are found without a join, else what is below is no guarded UPDATE.
+    `jobs` must not join, or the UPDATE below is not guarded.
     """
     jobs = Job.objects.all() if jobs is None else jobs
     # A lease that ran out while the database was away has time to be renewed.
@@ -186,9 +186,9 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
             state=JobState.FAILED,
             finished_at=Now(),
             lease_until=None,
-            error=f"The worker stopped {kind.max_losses} times during this "
-            f"{kind.noun}, possibly because it ran out of memory. Read the log of the "
-            f"{kind.queue} worker, then try again.",
+            error=f"The worker died {kind.max_losses} times during this {kind.noun}, "
+            f"possibly out of memory. Read the log of the {kind.queue} worker, "
+            "then try again.",
         )
     lost.update(
         state=JobState.QUEUED,
@@ -211,26 +211,26 @@ def waiting_queues() -> set[str]:
 
 
 def waiting_reason(job: Job) -> str:
-    """Why no worker has a queued job yet, once that takes noticeably long."""
+    """Why a job is still queued; empty until that takes noticeably long."""
     queued = Job.objects.filter(pk=job.pk, state=JobState.QUEUED)
     if not queued.filter(created_at__lt=Now() - LATE).exists():
         return ""
     kind = kind_of(job.kind)
     if queued.filter(not_before__gt=Now()).exists():
         return (
-            f"The database could not store the {kind.noun}. It starts again within "
+            f"The database failed to store the {kind.noun}. Cohort retries within "
             "a minute."
         )
     lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
     if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
         return (
-            f"This {kind.noun} is number {queue_position(job):,} in your team's queue. "
-            "Each worker runs one at a time, and teams take turns."
+            f"Position {queue_position(job):,} in your team's queue. Each worker "
+            f"runs one {kind.noun} at a time, and teams take turns."
         )
     return (
-        f"No worker has taken this {kind.noun} yet. The {kind.queue} worker runs it: "
-        f"`make run` starts it, and its log is {kind.queue}-worker.log. You may close "
-        "this page."
+        f"No worker has started this {kind.noun}. Check that a {kind.queue} worker "
+        f"is running (`make run` starts one; log: {kind.queue}-worker.log). You "
+        "can close this page."
     )
 
 

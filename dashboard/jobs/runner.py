@@ -41,7 +41,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """A thread with a connection of its own: the handler's may be in a transaction."""
+    """A thread with its own connection: the handler's may be in a transaction."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -59,7 +59,7 @@ class Heartbeat:
         try:
             while not self._ended.wait(HEARTBEAT_SECONDS):
                 before = self._context.interruption
-                self._beat()
+                self._send()
                 ends = self._context.interruption in (JobCancelled, LeaseLost)
                 if ends and self._context.interruption is not before:
                     self._context.on_interrupt()
@@ -68,7 +68,7 @@ class Heartbeat:
         finally:
             connection.close()
 
-    def _beat(self) -> None:
+    def _send(self) -> None:
         context = self._context
         lease = Now() + context.kind.lease
         try:
@@ -80,7 +80,7 @@ class Heartbeat:
             elif self._is_turn_over() and context.gives_way():
                 context.interruption = JobReleased
         except Exception as error:  # noqa: BLE001 - without a heart the job is lost
-            logger.warning("%s could not report its progress: %s", context.job, error)
+            logger.warning("%s failed to report its progress: %s", context.job, error)
             connection.close()
 
     def _is_turn_over(self) -> bool:
@@ -103,7 +103,7 @@ def run(context: Context, *, beats: bool = True) -> None:
     except JobReleased:
         if not claim.release(**context.noted):
             claim.end(JobState.CANCELLED, **context.noted)
-    except JobInterrupted:  # a lost job is not ours to end, and stays as it is
+    except JobInterrupted:  # another worker has a lost job
         claim.end(JobState.CANCELLED, **context.noted)
     except ValueError as error:
         _fail(context, str(error))
@@ -112,11 +112,11 @@ def run(context: Context, *, beats: bool = True) -> None:
     except OSError as error:
         _fail(context, _disk_fault(error))
     except Exception:
-        logger.exception("%s was stopped by an internal error", context.job)
+        logger.exception("%s failed with an internal error", context.job)
         _fail(
             context,
-            f"An internal error stopped the {context.kind.noun}. The log of the "
-            f"{context.kind.queue} worker has the details.",
+            f"The {context.kind.noun} failed with an internal error. See the log "
+            f"of the {context.kind.queue} worker.",
         )
     else:
         claim.end(JobState.DONE, **context.noted)
@@ -139,15 +139,15 @@ def _retry_later(context: Context, error: OperationalError) -> None:
     if context.held().filter(cancel_requested=True).exists():
         context.claim.end(JobState.CANCELLED, **context.noted)
         return
-    said = str(error).strip().split("\n")[0]
-    _fail(context, f"The database could not store the result: {said}.")
+    reason = str(error).strip().split("\n")[0]
+    _fail(context, f"The database failed to store the result: {reason}.")
 
 
 def _disk_fault(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return (
-            f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
-            "there, then try again."
+            f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
+            "try again."
         )
     return f"{error.strerror or error} under {settings.COHORT_DATA}."
 
@@ -165,7 +165,7 @@ def run_pending(
     """Do the queue's jobs that wait, those of a lane one after another."""
     for lane in lanes_of(queue):
         kinds = [kind_of(name) for name in names_of(lane)]
-        if not all(kind.is_alone for kind in kinds):
+        if not all(kind.is_exclusive for kind in kinds):
             _run_lane(lane, worker, is_shutting_down, at_most=1)
             continue
         with advisory_lock(lane, worker) as is_mine:

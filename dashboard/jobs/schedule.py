@@ -1,4 +1,4 @@
-"""Wakes workers by messages that say only that there is work, and schedules tasks."""
+"""Notifies workers that there is work, by messages without content; schedules tasks."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from dashboard.observability.requests import carry_requests
 
 logger = logging.getLogger(__name__)
 
-# Whether a message has ended is judged by the clock of the worker that takes it. Hours
-# that it is wrong shall not matter, nor shall a message outlive days without workers.
+# The clock of the receiving worker decides whether a message has expired: one that is
+# hours off must not matter, and no message should survive days without workers.
 DAY_SECONDS = 86_400
 
 
 def wake_workers(
     task: str, *, queue: str, expires: int, args: Sequence[str] = ()
 ) -> None:
-    """Best effort: periodic tasks find jobs in the database and send it again.
+    """Best effort: periodic tasks find jobs in the database and notify again.
 
-    `expires`: seconds after which nobody is woken by it.
+    `expires`: seconds after which the message has no effect.
     """
     carry_requests()
     try:
-        # The web process has no Celery app of its own; it only puts a message down.
+        # The web process has no Celery app of its own; it only publishes messages.
         with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
             # Kombu would try for 6 s, while a request waits.
             app.conf.broker_transport_options = {"max_retries": 0}
             app.send_task(task, args, queue=queue, expires=expires, retry=False)
     except OperationalError as error:
-        logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)
+        logger.warning(
+            "Failed to notify the %s workers through %s: %s", queue, task, error
+        )
 
 
 class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types
-    """Of each task one message waits at most, so that none pile up without workers.
+    """At most one message per task waits, so that none pile up without workers.
 
-    No message expires: the clock of the worker that takes it would decide, and one that
-    is a few seconds ahead would do nothing at all.
+    Messages do not expire: the clock of the receiving worker would decide, and a clock
+    a few seconds ahead would discard everything.
     """
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
@@ -52,11 +54,11 @@ class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no typ
             super().apply_entry(entry, producer=producer)
 
     def _list_waiting(self) -> set[str]:
-        """The tasks whose messages no worker has taken."""
+        """Tasks whose messages no worker has received."""
         queue = settings.CELERY_TASK_DEFAULT_QUEUE
         try:
             with self.app.connection_for_write() as broker:
                 messages = broker.default_channel.client.lrange(queue, 0, -1)
         except (OperationalError, RedisError, OSError):
-            return set()  # that it cannot be sent is said when it is tried
+            return set()  # reported when sending is attempted
         return {json.loads(message)["headers"]["task"] for message in messages}

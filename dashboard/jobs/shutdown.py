@@ -1,4 +1,4 @@
-"""Whether this worker was told to shut down, known in all its processes."""
+"""Whether this worker is shutting down, known in all its processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 # One byte of memory shared with the pool's processes, which are forked after this
 # module is loaded. No lock, as it is set from a signal handler.
 _flag = mmap.mmap(-1, 1)
-_has_sigterm = False  # this process, by a signal of its own
+_has_sigterm = False  # this process, by its own signal
 _handler_before: Any = None
 
 
@@ -24,10 +24,10 @@ def is_announced() -> bool:
 
 
 def begin_task() -> None:
-    """From now on SIGTERM is a wish, and no exception between any two instructions.
+    """From now on SIGTERM only sets a flag and raises no exception.
 
-    One in the middle of a COMMIT leaves a connection that Django takes for broken, and
-    what it says of it in place of the exception is no word of the database.
+    An exception in the middle of a COMMIT would leave a broken connection, and Django's
+    error would hide the cause.
     """
     global _handler_before
     if threading.current_thread() is threading.main_thread():
@@ -35,7 +35,7 @@ def begin_task() -> None:
 
 
 def end_task() -> None:
-    """A process that was told meanwhile ends now, as it would have then."""
+    """A process that got SIGTERM in between ends now."""
     global _handler_before, _has_sigterm
     if _handler_before is None:
         return

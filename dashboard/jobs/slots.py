@@ -1,8 +1,8 @@
 """Slots of this machine for child processes that people wait for.
 
-A child takes a core and some hundred megabytes. There are few at a time, whatever the
-number of web processes, and a team has half of them. A slot is a lock on a file, which
-the kernel gives back when its process ends, however it ends.
+A child uses a core and some hundred megabytes, so only a few run at a time, for any
+number of web processes, and at most half of them for one team. A slot is a lock on a
+file, which the kernel releases when its process ends.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ POLL_SECONDS = 0.05
 
 @contextmanager
 def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
-    """Within it a child may run for the request at hand, or for anybody.
+    """Hold a slot while a child runs for this request.
 
-    No database connection is kept meanwhile, but for a transaction's.
+    Returns the database connection meanwhile, except within a transaction.
 
-    Raises:
-        Busy: none came free within `wait_seconds`, or 5 s.
+    Raises Busy if no slot is free within `wait_seconds`, or 5 s.
     """
     wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
     release_connection()

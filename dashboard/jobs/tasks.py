@@ -23,10 +23,10 @@ def work(self: Task[..., Any], queue: str) -> None:
 
 @shared_task(name="jobs.reap", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def reap(self: Task[..., Any]) -> None:
-    """Find lost jobs; wake the workers of queues in which a job is due."""
+    """Find lost jobs; notify the workers of queues in which a job is due."""
     jobs.reap()
     for queue in jobs.waiting_queues():
-        # A training slot may be held by a run for hours: one message waits at most.
+        # A run may occupy a training slot for hours: at most one message waits.
         if queue == "default" or not _has_message(self, queue):
             jobs.notify_workers(queue)
 
@@ -38,7 +38,7 @@ def _has_message(task: Task[..., Any], queue: str) -> bool:
 
 @shared_task(name="jobs.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def clean() -> None:
-    """What one purge cannot delete holds up no other."""
+    """A purge that fails does not stop the others."""
     for purge in (jobs.purge, *all_purges()):
         try:
             purge()

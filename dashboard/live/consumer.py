@@ -39,16 +39,16 @@ logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2  # at most 5 frames a second to one page
 POLL_SECONDS = 2.0  # a lost notification costs this much
-PING_SECONDS = 15.0  # a page that hears nothing for longer reconnects
+PING_SECONDS = 15.0  # a page that receives nothing for longer reconnects
 RECHECK_SECONDS = 30.0  # where the notification that access ended was lost
 MAX_MESSAGE_CHARS = 1_000
-# Of one person in one process, whose files are limited. Further pages ask over HTTP.
+# Per user and process: file descriptors are limited. Further pages poll.
 MAX_SOCKETS = 50
 _num_open: Counter[int] = Counter()  # by user
 
 
 class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
-    """Sends a page what it lacks. A subclass says who may look and what there is."""
+    """Sends a page what it lacks. Subclasses define access and content."""
 
     channel_layer_alias = None  # one Subscription for all pages of a group
 
@@ -72,7 +72,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
-        finally:  # nobody tells `disconnect` of a socket that a fault ends
+        finally:  # Channels does not call `disconnect` after an error
             await self._leave()
 
     async def connect(self) -> None:
@@ -84,12 +84,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             await self.close(BAD_MESSAGE)
             return
         self._is_due = asyncio.Event()
-        self._must_check = False
-        # Before the first look: access that ends between the two is then noticed.
+        self._must_recheck = False
+        # Before the first check, so that a change of access in between is noticed.
         self._access = subscribe(ACCESS)
         await self._access.join(self._access_changed)
         refusal = await self.find_refusal()
-        if refusal is None and protocol == PROTOCOL and not self._take_place():
+        if refusal is None and protocol == PROTOCOL and not self._take_slot():
             refusal = TOO_MANY
         if refusal is not None:
             await self._leave()
@@ -97,27 +97,27 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return
         if protocol != PROTOCOL:
             await self._leave()
-            await self._turn_away()
+            await self._reject_version()
             return
         self._notified_seq: int | None = None
         self._subscription = subscribe(self.group())
-        self._was_asked = False
+        self._has_request = False
         await self._join()
         await self.accept()
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
 
-    def _take_place(self) -> bool:
+    def _take_slot(self) -> bool:
         """Whether this person has one left; kept until `_leave`."""
         user_id = self.scope["user"].id
         if _num_open[user_id] >= MAX_SOCKETS:
             return False
-        self._place_of: int = user_id
+        self._slot_of: int = user_id
         _num_open[user_id] += 1
         return True
 
-    async def _turn_away(self) -> None:
-        """Say why to a page of another version, which a refused handshake could not."""
+    async def _reject_version(self) -> None:
+        """Tell a page of another version why; a refused handshake could not."""
         await self.accept()
         await self.send(json.dumps(other_protocol()))
         await self.close(OTHER_PROTOCOL)
@@ -127,12 +127,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self._subscription.join(self._receive_notification)
 
     async def _leave(self) -> None:
-        """Whatever of it was taken; a second time there is nothing."""
+        """Releases what was acquired; safe to call twice."""
         if hasattr(self, "_task"):
             self._task.cancel()
-        if hasattr(self, "_place_of"):
-            _num_open.subtract([self._place_of])
-            del self._place_of
+        if hasattr(self, "_slot_of"):
+            _num_open.subtract([self._slot_of])
+            del self._slot_of
         if hasattr(self, "_access"):
             await self._access.leave(self._access_changed)
         if hasattr(self, "_subscription"):
@@ -140,7 +140,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     def _access_changed(self, user_id: int) -> None:
         if user_id == self.scope["user"].id:
-            self._must_check = True
+            self._must_recheck = True
             self._is_due.set()
 
     def _receive_notification(self, seq: int) -> None:
@@ -152,48 +152,50 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     ) -> None:
         try:
             if text_data is None or len(text_data) > MAX_MESSAGE_CHARS:
-                raise ValueError("Too long, or not text.")
+                raise ValueError("The message is too long or not text.")
             self._position = parse_request(text_data)
         except (ValueError, RecursionError):  # the latter: JSON nested too deep
             await self.close(BAD_MESSAGE)
             return
-        self._was_asked = True
+        self._has_request = True
         self._is_due.set()
 
     async def _stream(self) -> None:
         last_check = time.monotonic()
-        last_sent = float("-inf")  # a page that lacks nothing hears so at once
+        last_sent = float(
+            "-inf"
+        )  # so that a page that lacks nothing gets a ping at once
         while True:
             begin = time.monotonic()
-            was_asked, self._was_asked = self._was_asked, False
+            has_request, self._has_request = self._has_request, False
             sent = await self._send_next()
             now = time.monotonic()
             if sent:
                 last_sent = now
                 await asyncio.sleep(begin + FRAME_SECONDS - now)
-            elif was_asked:  # whoever asks without end is read for no more often
+            elif has_request:  # limits pages that send many requests
                 await asyncio.sleep(FRAME_SECONDS)
             elif now - last_sent > PING_SECONDS:
                 last_sent = now
                 await self._ping()
-            if self._must_check or now - last_check > RECHECK_SECONDS:
+            if self._must_recheck or now - last_check > RECHECK_SECONDS:
                 last_check = now
                 await self._check_access()
             await self._wait_for_notification()
 
     async def _send_next(self) -> bool:
         notified_seq, self._notified_seq = self._notified_seq, None
-        asked = self._position
+        position = self._position
         try:
-            found = await self.read_after(asked, notified_seq)
+            found = await self.read_after(position, notified_seq)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("Could not read for %s: %s", self.group(), error)
+            logger.warning("Failed to read updates for %s: %s", self.group(), error)
             return False
-        # The page asked for something else meanwhile: that is read next.
-        if found is None or self._position != asked:
+        # The page has sent another request meanwhile, which is read next.
+        if found is None or self._position != position:
             return False
         self._position, text = found
-        # Returns once the page takes it, so a slow page holds one frame, not many.
+        # Returns once the page accepts it, so a slow page buffers one frame only.
         await self.send(text_data=text)
         return True
 
@@ -201,11 +203,11 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
 
     async def _check_access(self) -> None:
-        self._must_check = False
+        self._must_recheck = False
         try:
             refusal = await self.find_refusal()
         except (DatabaseError, InterfaceError):
-            self._must_check = True  # asked again with the next look
+            self._must_recheck = True  # checked again in the next round
             return
         if refusal is not None:
             await self.close(ACCESS_ENDED)
@@ -218,17 +220,17 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     def _report(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or isinstance(error := task.exception(), OSError):
-            return  # the page is gone, and its consumer ends
+            return  # the page has left
         if error:
-            logger.error("The stream of %s broke.", self.group(), exc_info=error)
+            logger.error("The stream of %s failed.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))
 
 
 class SameOrigin:
-    """Refuses a handshake whose Origin is not the host it was sent to.
+    """Rejects a handshake whose Origin is not the host it was sent to.
 
-    Channels compares the host alone; but a page of another program on localhost
-    comes with our cookies, and differs from ours by its port only.
+    Channels compares only the host name. A page of another program on localhost sends
+    our cookies and differs only in its port.
     """
 
     def __init__(self, app: Any) -> None:
@@ -251,9 +253,9 @@ def _host(origin: str) -> str | None:
 def answer_page(
     request: HttpRequest, read_after: Callable[[Position], Mapping[str, Any]]
 ) -> JsonResponse:
-    """The same frames for a page whose socket does not open; it polls.
+    """The same frames for a page that polls because its socket does not open.
 
-    409: the page is of another version, and is told as over the socket.
+    409: the page has another version, as over the socket.
     """
     try:
         position = parse_position(request.GET)

@@ -9,13 +9,13 @@ from typing import Any, TypedDict
 from django.http import QueryDict
 
 # Close codes. The first three are answered before the socket is accepted, so a
-# browser sees a refused handshake (1006) and asks the HTTP stream for the reason.
+# browser sees a refused handshake (1006) and requests the reason over HTTP.
 NOT_SIGNED_IN = 4401
 NOT_FOUND = 4404  # another team's things are not found either
 TOO_MANY = 4429  # this person's pages have all sockets that one may; HTTP answers
 ACCESS_ENDED = 4403  # signed out, or no longer in the team
 BAD_MESSAGE = 4400
-OTHER_PROTOCOL = 4426  # told in a frame before, with the number of the server
+OTHER_PROTOCOL = 4426  # sent in a frame before, with the server's number
 
 # What pages and servers agree on, in static/js/live/stream.js too. It rises with a
 # change that a page of before would misread: what such a page passes over, a field or a
@@ -25,9 +25,9 @@ PROTOCOL = 2
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last thing a page has: everything up to `seq`, as `attempt` tells it.
+    """What a page already has: everything up to `seq` of history `attempt`.
 
-    `attempt` None: the page does not say which history it has.
+    `attempt` None: the page does not know its history.
     """
 
     seq: int = 0
@@ -58,7 +58,7 @@ def parse_position(query: QueryDict) -> Position:
 
 
 def parse_protocol(query: QueryDict) -> int:
-    """`protocol` of an address; who names none, as no page does, takes the newest."""
+    """`protocol` of the query; the newest if it is missing."""
     return _count("protocol", query.get("protocol") or str(PROTOCOL))
 
 
@@ -68,10 +68,10 @@ def other_protocol() -> dict[str, Any]:
 
 
 def parse_request(text: str) -> Position:
-    """{"type": "after", "seq": 12, "attempt": 1}: the page asks for what it missed."""
+    """{"type": "after", "seq": 12, "attempt": 1}: the page requests what it missed."""
     message = json.loads(text)
     if not isinstance(message, dict) or message.get("type") != "after":
-        raise ValueError('A page may only send {"type": "after", "seq", "attempt"}.')
+        raise ValueError('Send only messages {"type": "after", "seq", "attempt"}.')
     attempt = message.get("attempt")
     return Position(
         seq=_count("seq", message.get("seq")),
@@ -82,7 +82,5 @@ def parse_request(text: str) -> Position:
 def _count(name: str, value: object) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(
-            f"{name} must be a whole number of 0 or more; got {text[:40]!r}."
-        )
+        raise ValueError(f"{name} must be an integer of at least 0; got {text[:40]!r}.")
     return int(text)

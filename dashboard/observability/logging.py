@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from trainer.console import FACTS, JsonLines
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# Tokens that stand in addresses.
+# Tokens in addresses.
 TOKEN = re.compile(r"(/(?:public|sign-in|invitation|confirm-email|reset/key)/)[^/\s?]+")
 # Keys of programs, and passwords in addresses of servers.
 KEYS = re.compile(
@@ -79,7 +79,7 @@ def bound(**facts: Any) -> Iterator[None]:
 
 
 def begin(**facts: Any) -> None:
-    """Forget what was, as a worker does whose tasks follow one another."""
+    """Clear the context, for workers that run one task after another."""
     _facts.set(MappingProxyType(_known(facts)))
 
 
@@ -115,7 +115,7 @@ def _facts_of(request: HttpRequest) -> dict[str, Any]:
 
 
 def team_of(request: HttpRequest) -> str | None:
-    """Its slug: of a program's token, or in the address, where anybody may write it."""
+    """Its slug: of an API token's team, or from the address, which anyone may write."""
     if access := getattr(request, "api_access", None):
         return str(access.team.slug)
     match = request.resolver_match
@@ -128,7 +128,7 @@ def _is_id(text: str) -> bool:
 
 
 def user_of(request: HttpRequest) -> int | None:
-    """Only when somebody asked already: a line of the log costs no query."""
+    """Only if it was already loaded: a log line costs no query."""
     access = getattr(request, "api_access", None)  # of a program, with its token
     user = access.user if access else getattr(request, "_cached_user", None)
     return getattr(user, "pk", None)
@@ -195,9 +195,9 @@ def log_uncaught() -> None:
             return
         logger.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
 
-    def report_thread(told: Any) -> None:
-        if told.exc_type is not SystemExit:
-            report(told.exc_type, told.exc_value, told.exc_traceback)
+    def report_thread(hook_args: Any) -> None:
+        if hook_args.exc_type is not SystemExit:
+            report(hook_args.exc_type, hook_args.exc_value, hook_args.exc_traceback)
 
     sys.excepthook = report
     threading.excepthook = report_thread

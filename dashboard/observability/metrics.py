@@ -1,7 +1,7 @@
 """Prometheus metrics of a web process; each process reports its own.
 
-With several behind one port (`uvicorn --workers`) set PROMETHEUS_MULTIPROC_DIR, as
-prometheus_client has it: whichever of them is asked then answers for all.
+With several behind one port (`uvicorn --workers`) set PROMETHEUS_MULTIPROC_DIR of
+prometheus_client: each process then reports the sum.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ registry = CollectorRegistry()
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 REQUESTS = Counter(
     "cohort_http_requests",
-    "Requests answered, by the route's name.",
+    "Requests by route name.",
     ["route", "method", "status"],
     registry=registry,
 )
 DURATIONS = Histogram(
     "cohort_http_request_duration_seconds",
-    "From the request's arrival at Django to the beginning of its answer.",
+    "Time from the request reaching Django to the start of the response.",
     ["route"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0),
     registry=registry,
 )
 SOCKETS = Gauge(
     "cohort_sockets_open",
-    "WebSockets that are open.",
+    "Open WebSockets.",
     multiprocess_mode="livesum",
     registry=registry,
 )
-FRAMES = Counter(
-    "cohort_socket_frames", "Frames sent to open pages.", registry=registry
+FRAMES = Counter("cohort_socket_frames", "WebSocket frames sent.", registry=registry)
+FRAME_BYTES = Counter(
+    "cohort_socket_frame_bytes", "Bytes of WebSocket frames sent.", registry=registry
 )
-FRAME_BYTES = Counter("cohort_socket_frame_bytes", "Their bytes.", registry=registry)
 ProcessCollector(registry=registry)
 PlatformCollector(registry=registry)
 
@@ -60,7 +60,7 @@ def readable() -> CollectorRegistry:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return registry
-    # Open sockets of a process that was killed are open no more.
+    # Resets the open sockets of a killed process.
     for path in Path(folder).glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -71,7 +71,7 @@ def readable() -> CollectorRegistry:
 
 
 class CountedSockets:
-    """Counts sockets and their frames, around whatever serves them."""
+    """Counts sockets and their frames."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -39,7 +39,7 @@ from dashboard.project.middleware import AsyncMiddleware
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0
 QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
-# Any of them says that somebody else asks, by way of a proxy.
+# Each of them shows that the request came through a proxy.
 FORWARDING = frozenset(
     {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"}
 )
@@ -51,7 +51,7 @@ STARTS = ("http.response.start", "websocket.accept")
 
 
 class RequestMiddleware(AsyncMiddleware):
-    """The outermost: its time is all that Django takes."""
+    """The outermost middleware: its time covers all of Django."""
 
     def __call__(
         self, request: HttpRequest
@@ -64,7 +64,7 @@ class RequestMiddleware(AsyncMiddleware):
                 response = self.get_response(request)
                 assert isinstance(response, HttpResponseBase)
                 if hasattr(request, "scope"):
-                    # Who reads it slowly keeps no database connection meanwhile.
+                    # A slow reader keeps no database connection.
                     release_connection()
                 log_request(request, response, time.perf_counter() - began, one)
             return response
@@ -88,7 +88,10 @@ class RequestMiddleware(AsyncMiddleware):
 def log_request(
     request: HttpRequest, response: HttpResponseBase, seconds: float, one: Any
 ) -> None:
-    """Acts, slow answers and faults; never the address, which may hold a token."""
+    """Logs changes, slow responses and errors;
+
+    never the address, which may contain a token.
+    """
     match = request.resolver_match
     route = match.view_name if match else _unrouted(request)
     count_request(route, request.method, response.status_code, seconds)
@@ -130,16 +133,17 @@ def _kind_of(request: HttpRequest) -> str:
 
 
 def _unrouted(request: HttpRequest) -> str:
-    """Of what is answered before a page is looked for, or has none."""
+    """For responses without a resolved route."""
     return "static" if request.path.startswith(settings.STATIC_URL) else "none"
 
 
 def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
-    """Whether a program of this machine asked, by a name that only it has for us.
+    """Whether a program on this machine sent the request, by a host name that only such
+    programs use.
 
-    A proxy on this machine that says nothing of its visitors passes their Host on. A
-    visitor of such a proxy may call us "localhost": where that can be, set a token,
-    which is then asked of everybody (operations/views.py).
+    A proxy on this machine that hides its visitors passes on their Host header. A
+    visitor of such a proxy could call us "localhost": set a token there, which is then
+    required from all (operations/views.py).
     """
     name, _, port = host.rpartition(":")
     if (name if port.isdigit() else host) not in OWN_NAMES:
@@ -153,10 +157,11 @@ def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
 
 
 class RequestIds:
-    """Takes X-Request-ID from whom we trust, else makes one; says it in the answer.
+    """Reads X-Request-ID from trusted senders, else generates one; returns it in the
+    response.
 
-    Trusted are programs on this machine, and with `trusts_proxy` everybody: then a
-    proxy in front sets the header itself, whatever the visitor sent.
+    Trusted are programs on this machine, and with `trusts_proxy` all senders, since a
+    proxy then always sets the header itself.
     """
 
     def __init__(self, app: Any, *, trusts_proxy: bool) -> None:

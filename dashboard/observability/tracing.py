@@ -20,8 +20,8 @@ from dashboard.observability.logging import current_facts, process_name, redact
 MAX_CHARS = 2_000
 REQUEST_KEPT = frozenset({"method"})  # an address may hold a token
 LACKING = (
-    "%s is set, but %s is not installed, so nothing is sent there. In Cohort's folder: "
-    ".venv/bin/pip install '.[observe]'. Or unset it."
+    "%s is set, but %s is not installed, so nothing is sent. Run .venv/bin/pip "
+    "install '.[observe]' in Cohort's folder, or unset it."
 )
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ HEADER = "traceparent"
 
 
 def begin_reporting() -> None:
-    """Called once a process; nothing is loaded that is not asked for."""
+    """Called once per process; loads only what is configured."""
     process = process_name(sys.argv)
     if settings.SENTRY_DSN:
         try:
@@ -71,7 +71,7 @@ def _endpoint() -> str | None:
 
 @contextmanager
 def span(name: str) -> Iterator[Any]:
-    """None where nothing is sent. Of an error only its type is told."""
+    """None if nothing is exported. Of an error only the type is sent."""
     if not _tracers:
         yield None
         return
@@ -89,7 +89,7 @@ def span(name: str) -> Iterator[Any]:
 
 
 def name_span(one: Any, name: str, *, status: int) -> None:
-    """Of a request, whose route is found late."""
+    """Names the span of a request, whose route is known late."""
     if one is not None:
         one.update_name(name)
         one.set_attribute("http.route", name)
@@ -128,10 +128,10 @@ def report_faults(dsn: str, *, process: str) -> None:
     sentry_sdk.init(
         dsn=dsn,
         send_default_pii=False,
-        include_local_variables=False,  # they hold prompts
+        include_local_variables=False,  # they contain prompts
         include_source_context=False,
         max_request_body_size="never",
-        max_breadcrumbs=0,  # they hold statements with their values
+        max_breadcrumbs=0,  # they contain statements with values
         before_send=scrub,  # type: ignore[arg-type]  # its Event is a TypedDict
     )
     sentry_sdk.set_tag("process", process)

@@ -1,7 +1,7 @@
-"""Django's admin for operators of the server: everything to read, quotas to edit.
+"""Django's admin for operators: everything to read, quotas to edit.
 
-What has rules of its own is changed on the pages and by commands. Non-operators get a
-404, and nobody signs in here: the page to sign in counts tries.
+Data with rules is changed on the pages and by commands. Non-operators get a 404, and
+there is no sign-in here: Cohort's sign-in page limits attempts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import ModelForm
@@ -30,27 +31,27 @@ LEFT_OUT = {"login", "logout", "password_change", "password_change_done"}
 
 
 class OperatorSite(admin.AdminSite):
-    site_header = site_title = "Cohort, for operators"
-    index_title = "This server"
+    site_header = site_title = "Cohort for operators"
+    index_title = "Server"
     enable_nav_sidebar = False
 
     def has_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and request.user.is_staff)
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
-        """404 for non-operators, in place of a page to sign in."""
+        """404 for non-operators, in place of a sign-in page."""
         wrapped = super().admin_view(view, cacheable)
 
         @wraps(wrapped)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if not self.has_permission(request):
-                raise Http404("No such page.")
+                raise Http404("Page not found.")
             return wrapped(request, *args, **kwargs)
 
         return cast(View, guarded)
 
     def get_urls(self) -> list[Any]:
-        """Pages of ours first: Django's last one takes any address."""
+        """Our pages first: Django's last one matches any address."""
         found = super().get_urls()
         for one in found:
             # Else who is not signed in would be sent to the page left out here.
@@ -72,11 +73,11 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
     show_full_result_count = False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Only what the page offers: ?password__startswith=… would tell of a hash."""
+        """Only the offered lookups: ?password__startswith=… would reveal a hash."""
         return lookup.partition(LOOKUP_SEP)[0] in self.list_filter
 
     def has_view_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return True  # the site asks who it is
+        return True  # the site checks who it is
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return True
@@ -92,7 +93,7 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
 
 
 class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
-    """Saves what was changed, and not over what somebody else changed meanwhile."""
+    """Saves what was changed, unless someone else changed it since."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -116,11 +117,11 @@ class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument wh
             field, now = self[name], self.now[name]
             was = shown.get(field.html_initial_name, now)
             if now not in (was, shown.get(field.html_name)):
-                self.add_error(
-                    name,
-                    f"Somebody saved {now or 'an empty value'} after you opened the "
-                    "form. Save again to replace it with yours.",
+                message = (
+                    f"Someone saved {now or 'an empty value'} after you opened the "
+                    "form. Save again to overwrite it."
                 )
+                self.add_error(name, ValidationError(message, code="changed"))
                 shown[field.html_initial_name] = now
         self.data = shown
 
@@ -137,7 +138,7 @@ class EditableAdmin(ReadOnlyAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> models.Model | None:
-        """Locked, where it is to be changed."""
+        """With a lock, if it will be changed."""
         if request.method == "POST":
             self.model._default_manager.select_for_update().filter(pk=object_id).first()
         return super().get_object(request, object_id, from_field)

@@ -29,8 +29,14 @@ from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPre
 from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 
-WORDS = {"apitoken": "API token"}  # which has no page of its own
-NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
+WORDS = {"apitoken": "API token"}  # which has no page
+NAMES = (
+    "name",
+    "title",
+    "dataset",
+    "recipe",
+    "to",
+)  # name of deleted objects in details
 AT_A_TIME = 1_000
 COLUMNS = (
     *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),
@@ -121,7 +127,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             ),
         ),
         "savedview": ObjectType(
-            "view of the run list",
+            "run list view",
             SavedView,
             "runs_view",
             args=lambda view: [view.code],

@@ -29,17 +29,17 @@ class FilterForm(forms.Form):
     """A filter that cannot be read is an error, and finds nothing."""
 
     by = forms.ChoiceField(label="Who", required=False, widget=_select())
-    verb = forms.ChoiceField(label="Did what", required=False, widget=_select())
-    kind = forms.ChoiceField(label="To what", required=False, widget=_select())
+    verb = forms.ChoiceField(label="Action", required=False, widget=_select())
+    kind = forms.ChoiceField(label="Object type", required=False, widget=_select())
     number = forms.IntegerField(
-        label="Its number",
+        label="Object ID",
         required=False,
         min_value=1,
         max_value=2**63 - 1,
         widget=_input("number", min=1, placeholder="any"),
     )
-    since = forms.DateField(label="From day", required=False, widget=_input("date"))
-    until = forms.DateField(label="To day", required=False, widget=_input("date"))
+    since = forms.DateField(label="From", required=False, widget=_input("date"))
+    until = forms.DateField(label="To", required=False, widget=_input("date"))
 
     def __init__(self, data: Any, *, team: Team) -> None:
         super().__init__(data)
@@ -56,17 +56,21 @@ class FilterForm(forms.Form):
         field.choices = choices
 
     def _people(self, team: Team) -> list[tuple[str, str]]:
-        """Whoever did something, also who has left; then what was nobody."""
+        """Everyone who did something, including former members;
+
+        then Cohort and erased people.
+        """
         own = self.entries.filter(actor=OuterRef("pk"))
         acted = User.objects.filter(Exists(own)).order_by("username")
         people = [(str(one.pk), f"{one} ({one.username})") for one in acted]
-        return [*people, (ITSELF, "Cohort itself"), (ERASED, "An erased person")]
+        return [*people, (ITSELF, "Cohort"), (ERASED, "Erased person")]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
         since, until = data.get("since"), data.get("until")
         if since and until and since > until:
-            self.add_error("until", f"It must not be before {since:%Y-%m-%d}.")
+            message = f"The end must not be before {since:%Y-%m-%d}."
+            self.add_error("until", forms.ValidationError(message, code="before_start"))
         return data
 
     def narrow(self) -> QuerySet[AuditEntry]:

@@ -32,12 +32,12 @@ Names = Collection[tuple[str, str]]
 CHECK_SECONDS = 2.0
 SHARED_SECONDS = 1.0
 READ_SECONDS = 1.0
-SILENT = f"no answer within {CHECK_SECONDS:g} s"
-LATE_SECONDS = 30  # the reaper looks every 5 s
+SILENT = f"no response within {CHECK_SECONDS:g} s"
+LATE_SECONDS = 30  # the reaper runs every 5 s
 MOST_WAITING = 100
 MOST_NAMES = 5
 QUEUES = ("default", "training")
-# One of each place that static files come from.
+# One file of each source of static files.
 LOADED = (
     "css/app.css",
     "js/shell.js",
@@ -47,7 +47,7 @@ LOADED = (
     "vendor/htmx/htmx.min.js",
     "vendor/diff/diff.min.js",
 )
-# A disk that hangs keeps the one thread that looks at it; later looks wait for it.
+# A hanging disk blocks the one thread that checks it; later checks wait for it.
 _of_program = ThreadPoolExecutor(1, thread_name_prefix="health of the program")
 _of_data = ThreadPoolExecutor(1, thread_name_prefix="health of the data")
 
@@ -62,7 +62,7 @@ class Part:
     runbook: str  # a heading of RUNBOOK.md, as its address ends
     is_required: bool = False
     age_seconds: float | None = None
-    remedy: str = ""  # where it is not ok
+    remedy: str = ""  # if it is not ok
     num_messages: Mapping[str, int] = field(default_factory=dict)  # of Redis, by queue
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ _last: tuple[float, Report] | None = None
 
 
 async def read_report() -> Report:
-    """One check at a time and one a second, however many ask: strangers may."""
+    """One check at a time and one per second, since the endpoint is public."""
     global _last
     async with _lock:
         if _last is None or time.monotonic() >= _last[0]:
@@ -142,15 +142,15 @@ async def _bounded(
         return failed(SILENT)
 
 
-async def in_thread(threads: ThreadPoolExecutor, look: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(threads, look)
+async def in_thread(threads: ThreadPoolExecutor, check: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, check)
 
 
 # PostgreSQL: its answer, migrations, periodic tasks, connections of this process.
 
 
 async def check_database() -> list[Part]:
-    """By a connection of its own: the pool's may all wait for a server that hangs."""
+    """On a separate connection: the pool's may all wait for a hanging server."""
     began = time.perf_counter()
     try:
         async with await psycopg.AsyncConnection.connect(
@@ -158,7 +158,7 @@ async def check_database() -> list[Part]:
         ) as server:
             seconds = time.perf_counter() - began
             applied = await _rows(server, "SELECT app, name FROM django_migrations")
-            looked = await _rows(
+            reaped = await _rows(
                 server,
                 "SELECT extract(epoch FROM now() - looked_at)::float8"
                 " FROM training_reaperwatch",
@@ -168,12 +168,12 @@ async def check_database() -> list[Part]:
     database = Part(
         name="database",
         state="ok",
-        value=f"answered in {1_000 * seconds:,.0f} ms",
+        value=f"responded in {1_000 * seconds:,.0f} ms",
         is_required=True,
         runbook="postgres-gone",
     )
     migrations = await _check_migrations([(row[0], row[1]) for row in applied])
-    tasks = judge_tasks(looked[0][0] if looked else None)
+    tasks = judge_tasks(reaped[0][0] if reaped else None)
     return [database, migrations, tasks]
 
 
@@ -185,12 +185,12 @@ async def check_connections() -> list[Part]:
     stats = pool.get_stats()
     waiting, most = stats.get("requests_waiting", 0), stats["pool_max"]
     used = stats["pool_size"] - stats["pool_available"]
-    value = f"{used:,} of {most:,} in use, {waiting:,} requests wait for one"
+    value = f"{used:,} of {most:,} in use, {waiting:,} requests waiting"
     state: State = "degraded" if waiting else "ok"
     if (seconds := seconds_without_connection()) is not None:
         value += f"; {seconds:,.0f} s ago a request timed out"
         state = "failed"
-    remedy = "Look in the log for requests that take over 1 s: each has a line."
+    remedy = "Check the log for requests that take over 1 s."
     return [
         Part(
             name="database connections",
@@ -216,10 +216,10 @@ def database_failed(why: str) -> list[Part]:
     failed = partial(
         Part,
         state="failed",
-        remedy="Start PostgreSQL, or fix DATABASE_URL. Runs continue and lose nothing.",
+        remedy="Start PostgreSQL, or fix DATABASE_URL. Runs continue and lose no data.",
         runbook="postgres-gone",
     )
-    unknown = "not asked, as the database does not answer"
+    unknown = "not checked, because the database does not respond"
     return [
         failed(name="database", value=why, is_required=True),
         failed(name="migrations", value=unknown, is_required=True),
@@ -228,16 +228,16 @@ def database_failed(why: str) -> list[Part]:
 
 
 def judge_tasks(age: float | None) -> Part:
-    """Beat and a default worker live where the reaper, which they run, has looked."""
+    """The reaper runs only if beat and a default worker are alive."""
     is_late = age is None or age > LATE_SECONDS
-    done = "never done" if age is None else f"done {age:,.0f} s ago"
+    done = "never ran" if age is None else f"ran {age:,.0f} s ago"
     return Part(
         name="periodic tasks",
         state="degraded" if is_late else "ok",
         value=f"{done}; late after {LATE_SECONDS} s",
         age_seconds=age,
-        remedy="Start beat and a default worker, or one more if all its slots are "
-        "taken: celery -A dashboard.celery:app beat, and worker --queues default"
+        remedy="Start beat and a default worker, or another worker if all slots are "
+        "busy: celery -A dashboard.celery:app beat, and worker --queues default"
         if is_late
         else "",
         runbook="periodic-tasks-are-late",
@@ -252,8 +252,8 @@ async def _check_migrations(applied: Names) -> Part:
     except TimeoutError:
         return _migrations(
             state="degraded",
-            value="not compared yet: this process still reads its files",
-            remedy="Ask again in some seconds.",
+            value="not compared yet: this process is still reading its files",
+            remedy="Try again in a few seconds.",
         )
     return compare(known, applied)
 
@@ -271,8 +271,8 @@ def compare(known: Names, applied: Names) -> Part:
     if unknown:
         return _migrations(
             state="degraded",
-            value=f"{len(unknown):,} that this version does not know: {_list(unknown)}",
-            remedy="The database is newer than this process: start the new version.",
+            value=f"{len(unknown):,} unknown to this version: {_list(unknown)}",
+            remedy="The database is newer than this process. Start the new version.",
         )
     return _migrations(state="ok", value=f"all {len(set(known)):,} applied")
 
@@ -326,9 +326,9 @@ async def check_redis() -> list[Part]:
         Part(
             name="redis",
             state="degraded" if is_long else "ok",
-            value=f"answered in {1_000 * seconds:,.0f} ms; messages that no worker has "
-            f"taken: {counts} workers",
-            remedy="Start one more worker of the queue." if is_long else "",
+            value=f"responded in {1_000 * seconds:,.0f} ms; waiting messages: {counts} "
+            "workers",
+            remedy="Start another worker for the queue." if is_long else "",
             runbook="periodic-tasks-are-late" if is_long else "redis-gone",
             num_messages=waiting,
         )
@@ -341,18 +341,17 @@ def redis_failed(why: str) -> list[Part]:
             name="redis",
             state="failed",
             value=why,
-            remedy="Start Redis, or mend REDIS_URL. Pages ask for what is new every "
-            "2 s.",
+            remedy="Start Redis, or fix REDIS_URL. Until then, pages poll every 2 s.",
             runbook="redis-gone",
         )
     ]
 
 
 async def check_static() -> list[Part]:
-    return [await in_thread(_of_program, look_for_static)]
+    return [await in_thread(_of_program, find_static_files)]
 
 
-def look_for_static() -> Part:
+def find_static_files() -> Part:
     lost = [name for name in LOADED if finders.find(name) is None]
     return _static(
         state="failed" if lost else "ok",
@@ -363,17 +362,17 @@ def look_for_static() -> Part:
 
 
 def static_failed(why: str) -> list[Part]:
-    remedy = "Look at the disk that Cohort is installed on."
+    remedy = "Check the disk that Cohort is installed on."
     return [
         _static(state="failed", value=why, remedy=remedy, runbook="the-disk-is-full")
     ]
 
 
 async def check_folder() -> list[Part]:
-    return [await in_thread(_of_data, look_at_folder)]
+    return [await in_thread(_of_data, check_data_folder)]
 
 
-def look_at_folder() -> Part:
+def check_data_folder() -> Part:
     folder = Path(settings.COHORT_DATA)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -383,11 +382,11 @@ def look_at_folder() -> Part:
     except OSError as error:
         return _folder(
             state="failed",
-            value=f"{folder} cannot be written: {os.strerror(error.errno or 0)}",
-            remedy="Free space there, or mount it writable for Cohort's user.",
+            value=f"Cohort cannot write to {folder}: {os.strerror(error.errno or 0)}",
+            remedy="Free some space, or give Cohort's user write access.",
         )
     is_low = use.free < settings.LEAST_FREE_BYTES
-    remedy = "Delete runs, checkpoints or datasets, or make the disk larger."
+    remedy = "Delete runs, checkpoints or datasets, or enlarge the disk."
     return _folder(
         state="degraded" if is_low else "ok",
         value=f"{in_bytes(use.free)} free of {in_bytes(use.total)}; low below "
@@ -397,5 +396,5 @@ def look_at_folder() -> Part:
 
 
 def folder_failed(why: str) -> list[Part]:
-    remedy = "Look at the disk, or the server of the shared folder, of COHORT_DATA."
+    remedy = "Check the disk or the file server with COHORT_DATA."
     return [_folder(state="failed", value=why, remedy=remedy)]

@@ -1,9 +1,8 @@
-"""What /metrics answers: Prometheus' text format, version 0.0.4.
+"""/metrics in Prometheus' text format, version 0.0.4.
 
-Each web process has the counts that it made itself. What PostgreSQL and Redis know is
-the same from each, read on request by few statements of two seconds at most: alert
-rules take the max over instances. A part that cannot be read is left out, and
-cohort_part_up says so.
+Each web process has its own counters. Values from PostgreSQL and Redis are the same for
+each, read on request by few statements of at most two seconds: alert rules use the
+maximum over instances. An unreadable part is left out, and cohort_part_up reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ JOBS = """
     SELECT kind, state, count(*), extract(epoch FROM now() - min(created_at))
     FROM jobs_job WHERE state IN ('queued', 'running') GROUP BY 1, 2
 """
-# Of runs that are neither in the trash nor trained elsewhere. One on hold waits for a
+# Runs that are neither in the trash nor external. One on hold waits for a
 # person, not for a worker.
 RUNS = """
     SELECT state, count(*), max(ingest_lag),
@@ -74,25 +73,24 @@ def _runs() -> Iterator[Metric]:
     yield runs
     yield GaugeMetricFamily(
         "cohort_queue_oldest_age_seconds",
-        "Since the run that waits longest was queued, but for those on hold; 0: none "
-        "waits.",
+        "Age of the oldest queued run, without runs on hold; 0 if none is queued.",
         value=float(rows["queued"][2] or 0) if "queued" in rows else 0,
     )
     leases = [float(rows[state][3] or 0) for state in HELD if state in rows]
     yield GaugeMetricFamily(
         "cohort_lease_oldest_age_seconds",
-        "Since the renewal of the lease that was renewed longest ago; 0: none is held.",
+        "Time since the oldest lease was renewed; 0 if there is none.",
         value=max(0.0, *leases) if leases else 0,
     )
     lags = [float(rows[state][1] or 0) for state in HELD if state in rows]
     yield GaugeMetricFamily(
         "cohort_ingest_lag_seconds",
-        "From the newest events to their rows, of the latest run in training.",
+        "Delay from event to database row, largest over the runs in training.",
         value=max(lags, default=0),
     )
     yield CounterMetricFamily(
         "cohort_ingested_events",
-        "Events of all runs that were stored; it falls when a run is deleted for good.",
+        "Events stored for all runs; decreases when a run is permanently deleted.",
         value=Run.everywhere.aggregate(all=Sum("seq"))["all"] or 0,
     )
 
@@ -100,12 +98,12 @@ def _runs() -> Iterator[Metric]:
 def _jobs() -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "cohort_jobs",
-        "Imports, analyses, rescorings and probes, queued or running.",
+        "Queued and running imports, analyses, rescorings and probes.",
         labels=["kind", "state"],
     )
     age = GaugeMetricFamily(
         "cohort_job_oldest_age_seconds",
-        "Since the job of this kind that waits longest was asked for; 0: none waits.",
+        "Age of the oldest queued job of this kind; 0 if none is queued.",
         labels=["kind"],
     )
     with connection.cursor() as cursor:
@@ -120,11 +118,20 @@ def _jobs() -> Iterator[Metric]:
 
 
 def _workers() -> Iterator[Metric]:
-    age = _family("worker_heard_age", "Since it was heard from.", "seconds", [])
-    slots = _family("worker_slots", "Runs that it takes at once.", "", [])
-    memory = _family("worker_memory_used", "Of its machine.", "bytes", [])
-    free = _family("worker_disk_free", "Where its data folder is.", "bytes", [])
-    use = _family("gpu_utilization", "Of a worker's GPU, 0 to 1.", "ratio", ["gpu"])
+    age = _family(
+        "worker_heard_age", "Time since the worker's last heartbeat.", "seconds", []
+    )
+    slots = _family("worker_slots", "Runs that the worker can train at once.", "", [])
+    memory = _family(
+        "worker_memory_used", "Memory used on the worker's machine.", "bytes", []
+    )
+    free = _family(
+        "worker_disk_free",
+        "Free space on the disk with the worker's data folder.",
+        "bytes",
+        [],
+    )
+    use = _family("gpu_utilization", "GPU utilization, 0 to 1.", "ratio", ["gpu"])
     held = _family("gpu_memory_used", "Of a worker's GPU.", "bytes", ["gpu"])
     size = _family("gpu_memory_size", "Of a worker's GPU.", "bytes", ["gpu"])
     with connection.cursor() as cursor:
@@ -135,7 +142,7 @@ def _workers() -> Iterator[Metric]:
         silent = now - worker.last_seen
         age.add_metric([worker.name], max(0.0, silent.total_seconds()))
         if silent > GONE_AFTER:
-            continue  # what it said last holds no more
+            continue  # its last report is out of date
         slots.add_metric([worker.name], worker.num_slots)
         _add(memory, [worker.name], worker.use.get("memory"))
         _add(free, [worker.name], worker.use.get("disk_free"))
@@ -152,7 +159,7 @@ def _workers() -> Iterator[Metric]:
 def _database() -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "cohort_database_connections",
-        "To this database, of all processes, by state.",
+        "Connections to the database from all processes, by state.",
         labels=["state"],
     )
     with connection.cursor() as cursor:
@@ -162,7 +169,9 @@ def _database() -> Iterator[Metric]:
         cursor.execute("SELECT pg_database_size(current_database())")
         size = cursor.fetchone()[0]
     yield family
-    yield GaugeMetricFamily("cohort_database_size_bytes", "On its disk.", value=size)
+    yield GaugeMetricFamily(
+        "cohort_database_size_bytes", "Size of the database on disk.", value=size
+    )
 
 
 def _family(name: str, text: str, unit: str, more: list[str]) -> GaugeMetricFamily:
@@ -200,7 +209,7 @@ async def _of_database() -> list[Metric]:
     try:
         return await sync_to_async(read_database_metrics)()
     except (DatabaseError, InterfaceError) as error:
-        logger.warning("Metrics without what the database knows: %s", error)
+        logger.warning("Failed to read metrics from the database: %s", error)
         return []
 
 
@@ -211,18 +220,18 @@ def _of_report(report: Report) -> Iterator[Metric]:
     for part in report.parts:
         up.add_metric([part.name], float(part.state == "ok"))
     yield up
-    heard = GaugeMetricFamily(
+    reaper_age = GaugeMetricFamily(
         "cohort_heard_age_seconds",
-        "Since the reaper looked, which beat sends to the default workers.",
+        "Time since the last periodic task.",
         labels=["who"],
     )
     age = report.part("periodic tasks").age_seconds
     if age is not None:
-        heard.add_metric(["reap"], age)
-    yield heard
+        reaper_age.add_metric(["reap"], age)
+    yield reaper_age
     messages = GaugeMetricFamily(
         "cohort_messages_waiting",
-        "Messages that no worker has taken, by queue.",
+        "Messages waiting for a worker, by queue.",
         labels=["queue"],
     )
     for queue, number in report.part("redis").num_messages.items():
@@ -231,10 +240,14 @@ def _of_report(report: Report) -> Iterator[Metric]:
     if report.part("data folder").state != "failed":
         use = shutil.disk_usage(settings.COHORT_DATA)
         yield GaugeMetricFamily(
-            "cohort_disk_free_bytes", "Free where COHORT_DATA is.", value=use.free
+            "cohort_disk_free_bytes",
+            "Free space on the disk with COHORT_DATA.",
+            value=use.free,
         )
         yield GaugeMetricFamily(
-            "cohort_disk_size_bytes", "Of that disk.", value=use.total
+            "cohort_disk_size_bytes",
+            "Size of the disk with COHORT_DATA.",
+            value=use.total,
         )
 
 
@@ -242,7 +255,7 @@ def _of_pool() -> Iterator[Metric]:
     """This process's connections to the database; nothing without a pool."""
     family = GaugeMetricFamily(
         "cohort_database_pool_connections",
-        "Of this process: used, free, or waited for by a request.",
+        "Connections of this process: used, free or waited for.",
         labels=["state"],
     )
     pool = getattr(connection, "pool", None)

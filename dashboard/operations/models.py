@@ -10,7 +10,7 @@ from django.db.models import Q
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 
-KEPT_DAYS = 30  # in the trash, where a team says nothing else; never longer
+KEPT_DAYS = 30  # in the trash, by default; never longer
 MOST_COMPLETION_DAYS = 3_650
 
 

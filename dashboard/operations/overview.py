@@ -24,7 +24,7 @@ from dashboard.runs.trash import NUM_DELETED
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
 
-WORDS: dict[State, str] = {"ok": "well", "degraded": "look at it", "failed": "broken"}
+WORDS: dict[State, str] = {"ok": "ok", "degraded": "check", "failed": "failed"}
 MOST_ROWS = 50
 LATE_SECONDS = 15.0
 LONG_DELETION_SECONDS = 3_600.0  # at ten million completions in two minutes
@@ -36,7 +36,7 @@ class Row:
     name: str
     value: str  # with its unit
     state: State = "ok"
-    advice: str = ""  # where it is not ok
+    advice: str = ""  # if it is not ok
     runbook: str = ""  # a heading of RUNBOOK.md
     link: str = ""  # where there is more
 
@@ -50,7 +50,7 @@ class Section:
     title: str
     key: str
     rows: Sequence[Row]
-    empty: str = ""  # shown where there is no row
+    empty: str = ""  # shown if there are no rows
 
     @property
     def num_bad(self) -> int:
@@ -79,7 +79,7 @@ def read_sections(report: Report) -> list[Section]:
             title="Training workers",
             key="workers",
             rows=rows_of_workers(held),
-            empty="No training worker is there: queued runs wait. Start one.",
+            empty="No training workers. Start one to train queued runs.",
         ),
         Section(
             title=f"Runs in training: {MOST_ROWS} of {len(held):,}"
@@ -87,7 +87,7 @@ def read_sections(report: Report) -> list[Section]:
             else "Runs in training",
             key="runs",
             rows=[_held(run) for run in held[:MOST_ROWS]],
-            empty="No run is in training.",
+            empty="No runs in training.",
         ),
         Section(title="Data", key="data", rows=rows_of_data()),
     ]
@@ -107,14 +107,14 @@ def _worker(worker: Worker, runs: list[Run]) -> Row:
     named = ", ".join(
         f"{run.name} ({run.state}, step {run.last_step:,})" for run in runs
     )
-    drained = "; drained, so it takes nothing new" if worker.drained_at else ""
+    drained = "; drained, so it accepts no new runs" if worker.drained_at else ""
     notice = f"; {worker.notice}" if worker.notice else ""
     return Row(
         name=worker.name,
-        value=f"heard {silent.total_seconds():,.0f} s ago; {len(runs)} of "
+        value=f"last heartbeat {silent.total_seconds():,.0f} s ago; {len(runs)} of "
         f"{worker.num_slots} slots{': ' if named else ''}{named}{drained}{notice}",
         state="failed" if is_gone else "ok",
-        advice=f"Look at its machine {worker.host}, and start it again."
+        advice=f"Check its machine, {worker.host}, and restart the worker."
         if is_gone
         else "",
         runbook="a-worker-is-missing",
@@ -129,9 +129,9 @@ def _held(run: Run) -> Row:
     is_late = lag is not None and lag > LATE_SECONDS
     advice = ""
     if is_over:
-        advice = "The reaper requeues it; look at its worker, and at periodic tasks."
+        advice = "Cohort requeues the run. Check its worker and the periodic tasks."
     elif is_late:
-        advice = "Its worker stores events late: look at the worker and the database."
+        advice = "Its worker stores events late. Check the worker and the database."
     return Row(
         name=f"{run.name} of {run.team}",
         value=f"{stored}; lease {'over' if is_over else f'for {duration(left)}'}; "
@@ -184,7 +184,7 @@ def _queue() -> Row:
         name="Queued runs",
         value=value,
         state="degraded" if lacks else "ok",
-        advice="No worker takes them. Start a training worker." if lacks else "",
+        advice="No worker accepts runs. Start a training worker." if lacks else "",
         runbook="a-run-stays-queued",
         link=f"{reverse('admin:runs_run_changelist')}?state__exact=queued",
     )
@@ -198,17 +198,17 @@ def _deletions() -> Row:
         .values_list(Now() - F("deleted_at"), "summary")
     )
     if not hidden:
-        return Row(name=name, value="none waits to be deleted")
+        return Row(name=name, value="none waiting to be deleted")
     age, summary = hidden[0]
     runs = f"{len(hidden):,} run{'s'[: len(hidden) > 1]}"
     ago = age.total_seconds()
     is_late = ago > LONG_DELETION_SECONDS
     return Row(
         name=name,
-        value=f"of {runs}; {summary.get(NUM_DELETED, 0):,} rows of the one that was "
-        f"deleted first, {duration(ago)} ago, are gone",
+        value=f"of {runs}; {summary.get(NUM_DELETED, 0):,} rows deleted of the oldest, "
+        f"which was deleted {duration(ago)} ago",
         state="degraded" if is_late else "ok",
-        advice="Look whether beat and a default worker are there." if is_late else "",
+        advice="Check that beat and a default worker are running." if is_late else "",
         runbook="periodic-tasks-are-late",
     )
 
@@ -216,7 +216,7 @@ def _deletions() -> Row:
 def _backup() -> Row:
     made = read_last_backup()
     if made is None:
-        value, is_old = "none since this version keeps count", True
+        value, is_old = "none recorded", True
     else:
         ago = (timezone.now() - made["made_at"]).total_seconds()
         is_old = ago > OLD_BACKUP_DAYS * 86_400
@@ -225,9 +225,9 @@ def _backup() -> Row:
         )
     return Row(
         name="Last backup",
-        value=f"{value}; old after {OLD_BACKUP_DAYS} days",
+        value=f"{value}; overdue after {OLD_BACKUP_DAYS} days",
         state="degraded" if is_old else "ok",
-        advice="Run: python manage.py backup FILE, on another disk, best each night."
+        advice="Run python manage.py backup FILE, ideally nightly and to another disk."
         if is_old
         else "",
         runbook="restore-a-backup",

@@ -1,7 +1,6 @@
-"""A person's data: all of it as one document, and taken out of the server.
+"""A person's data: exported as one document, and erased from the server.
 
-What is of a person is found by the database's own references, so that a table which
-names people is never forgotten.
+Foreign keys in the database find the data, so that no table is forgotten.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.accounts.services import record
+from dashboard.project.errors import UserError
 
 logger = logging.getLogger(__name__)
 ERASED = "(erased)"
-# What entries call a person by, beside an e-mail address, which is nobody else's.
+# Audit entries name a person by this, apart from a unique e-mail address.
 NAMED_AS = ("user", "username", "person", "member", "display_name")
-# Rows that are the person's own words or choices are given whole, others by name.
+# Rows that are the person's own words or choices are exported in full, others by name.
 WHOLE = {
     "accounts.AuditEntry",
     "accounts.Membership",
@@ -45,7 +45,7 @@ OUR_WORDS = {
 }
 Encoder = DjangoJSONEncoder
 
-# The audit log. Nothing else takes anything from it: the database refuses every other
+# The audit log. Nothing else removes anything from it: the database refuses every other
 # change of an entry (DECISIONS.md, 18).
 
 
@@ -53,7 +53,7 @@ def erase_entries_of_team(team: Team) -> int:
     """Before the team itself is deleted; how many entries went."""
     with _allowed(f"team {team.pk}"):
         num_erased, _ = AuditEntry.objects.filter(team=team).delete()
-    logger.warning("%d audit entries of team %s were erased.", num_erased, team.pk)
+    logger.warning("Erased %d audit entries of team %s.", num_erased, team.pk)
     return num_erased
 
 
@@ -63,12 +63,12 @@ def erase_person(user: User) -> int:
     Of how many entries; what was done to the person's own account keeps no details.
     """
     with _allowed("person"):
-        # The trigger takes the address and the browser along, and marks the entry.
+        # The trigger also removes the address and the browser, and marks the entry.
         erased = AuditEntry.objects.filter(actor=user).update(actor=None)
         about = Q(object_type="user", object_id=user.pk)
         erased += AuditEntry.objects.filter(about).update(detail={})
         erased += _erase_from_details(user)
-    logger.warning("Person %s was erased from %d audit entries.", user.pk, erased)
+    logger.warning("Erased user %s from %d audit entries.", user.pk, erased)
     return erased
 
 
@@ -98,7 +98,7 @@ def _without(value: Any, key: str, names: set[str], email: str) -> Any:
 
 @contextmanager
 def _allowed(what: str) -> Iterator[None]:
-    """Of this transaction alone: the trigger asks for it."""
+    """For this transaction only: the trigger checks it."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('cohort.erasing', %s, true)", [what])
         yield
@@ -109,7 +109,7 @@ def _allowed(what: str) -> Iterator[None]:
 
 
 def export_of(user: User) -> dict[str, Any]:
-    """What the server knows of a person, without what signs anybody in."""
+    """The data about a person, without credentials."""
     rows = {}
     for relation in _references():
         found = _rows_of(relation, user)
@@ -141,25 +141,25 @@ def why_kept(user: User) -> str:
     if not teams:
         return ""
     return (
-        f"{user} is the only owner of {', '.join(teams)}. Make someone else an owner "
-        "there first."
+        f"{user} is the only owner of {', '.join(teams)}. Make someone else an "
+        "owner first."
     )
 
 
 @transaction.atomic
 def erase(user: User) -> None:
-    """Delete the account and what is the person's alone; the teams keep what was made.
+    """Delete the account and the person's own data; teams keep runs, datasets and
+    comments, without the name.
 
-    Runs, datasets, comments and the audit log then say that it was somebody who has
-    left. ValueError where a team would have no owner.
+    ValueError if a team would have no owner.
     """
     # Two owners who go at the same time would otherwise leave none.
     teams = Team.objects.filter(memberships__user=user).order_by("pk")
     list(Team.objects.select_for_update().filter(pk__in=teams.values("pk")))
     if reason := why_kept(user):
-        raise ValueError(f"Not deleted: {reason}")
+        raise UserError("accounts.only_owner", f"Not deleted: {reason}")
     for team in teams:
-        # By the person until the next line, which takes name and address along.
+        # By the person; the next line removes name and address.
         record(team, user, "team.member_erased", team)
     erase_person(user)
     user.delete()

@@ -19,13 +19,14 @@ from dashboard.accounts.templatetags.numbers import num_bytes as in_words
 from dashboard.datasets.models import DatasetVersion
 from dashboard.exchange.models import ImportFile
 from dashboard.operations.models import Quota, Use, VersionSize
+from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 
 # Runs trained elsewhere, counted by the bytes that were sent, while all of it is there.
 EXTERNAL = Q(source__has_key="num_bytes", completions_deleted_at=None)
-ASK = "An operator of the server can allow more."
+ASK = "The server's operator can raise the quota."
 COUNT_ROWS = """
     SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
                         + octet_length(columns::text)), 0)
@@ -70,7 +71,7 @@ def _stats(folder: Path) -> Iterator[os.stat_result]:
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        return  # not there, or gone meanwhile
+        return  # missing, or deleted in between
     for entry in entries:
         try:
             if entry.is_dir(follow_symlinks=False):
@@ -148,12 +149,12 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
     usage = quota_usage(team)
     assert usage.max_bytes is not None
     if usage.is_full or usage.num_bytes + num_bytes > usage.max_bytes:
-        needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs room"
-        raise ValueError(
+        needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs free storage"
+        raise UserError(
+            "quotas.storage",
             f"{team} uses {in_words(usage.num_bytes)} of its "
-            f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. "
-            "Delete runs, checkpoints, models or datasets, from the trash too. "
-            f"{ASK}"
+            f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. Delete "
+            f"runs, checkpoints, models or datasets, and empty the trash. {ASK}",
         )
 
 
@@ -168,8 +169,9 @@ def check_runs(team: Team) -> None:
         return
     num_runs = team.runs.exclude(state__in=ENDED).count()
     if quota.max_runs is not None and num_runs >= quota.max_runs:
-        raise ValueError(
-            f"{team} has {num_runs:,} runs that have not ended, and may have "
-            f"{quota.max_runs:,} at once. Wait for one to end, or stop one. {ASK}"
+        raise UserError(
+            "quotas.runs",
+            f"{team} has {num_runs:,} runs that have not ended; its quota is "
+            f"{quota.max_runs:,}. Wait for one to end, or stop one. {ASK}",
         )
     check_storage(team, 0, purpose="a run")

@@ -1,7 +1,7 @@
 """Retention: how long a team's trash and its runs' completions are kept.
 
-Texts are nearly all that a run's rows take. Its curves, charts and groups are small and
-stay, as do completions of annotated groups and of locked runs.
+Texts are nearly all of a run's rows. Its curves, charts and groups are small and stay,
+as do completions of annotated groups and of locked runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RetentionPeriods:
     @property
     def completion_words(self) -> str:
         if self.completion_days is None:
-            return "completions for good"
+            return "completions permanently"
         return f"completions for {_in_days(self.completion_days)} after a run's end"
 
 
@@ -82,14 +82,16 @@ class RetentionForm(forms.Form):
         min_value=1,
         max_value=KEPT_DAYS,
         label="Days in the trash",
-        help_text=f"1 to {KEPT_DAYS}. Then runs and datasets are deleted for good.",
+        help_text=f"1 to {KEPT_DAYS}. Then Cohort deletes runs and datasets "
+        "permanently.",
     )
     completion_days = forms.IntegerField(
         min_value=1,
         max_value=MOST_COMPLETION_DAYS,
         required=False,
-        label="Days of completions",
-        help_text=f"1 to {MOST_COMPLETION_DAYS:,} after a run's end. Empty: for good.",
+        label="Days to keep completions",
+        help_text=f"1 to {MOST_COMPLETION_DAYS:,} after a run's end. Empty: keep "
+        "permanently.",
     )
 
 
@@ -100,7 +102,7 @@ def retention_of(team: Team) -> RetentionPeriods:
 
 @transaction.atomic
 def change_retention(team: Team, user: User, edit: Edit) -> RetentionPeriods:
-    """To values that the form allows. EditConflict: somebody changed the same."""
+    """To values that the form allows. EditConflict: someone changed the same field."""
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     before = retention_of(team)
     after = replace(before, **edit.merge(asdict(before)))
@@ -149,7 +151,7 @@ def empty_trash() -> None:
 
 def _old_trash(team: Team, days: int) -> tuple[list[Run], list[Dataset]]:
     before = timezone.now() - timedelta(days=days)
-    # A locked run is never in the trash: the database holds that.
+    # A locked run is never in the trash: a database constraint.
     runs = team.runs.filter(trashed_at__lt=before).order_by("trashed_at")
     datasets = team.datasets.filter(trashed_at__lt=before).order_by("trashed_at")
     for name in USERS_OF_A_DATASET:
@@ -174,7 +176,7 @@ def preview_completions(team: Team, days: int | None) -> CompletionsPreview:
 
 
 def delete_old_completions() -> None:
-    """One run at a time: what dies between two of them goes on in the next hour."""
+    """One run at a time: if it dies between two, it continues in the next hour."""
     for retention in Retention.objects.exclude(completion_days=None):
         assert retention.completion_days is not None
         for run in old_runs(retention.team, retention.completion_days):
@@ -223,7 +225,10 @@ def _annotated(runs: list[Run]) -> set[int]:
 
 
 def _empty_event_logs(run_id: int) -> None:
-    """Their events are stored. The files stay: one says that its attempt trained."""
+    """Their events are stored.
+
+    The files stay, because they show that an attempt trained.
+    """
     directory = run_directory(run_id)
     for number in directory.attempt_numbers():
         with suppress(FileNotFoundError):

@@ -24,8 +24,8 @@ from dashboard.operations.overview import read_sections
 
 RUNBOOK = Path(__file__).parent / "RUNBOOK.md"
 REFUSAL = (
-    "Only programs on the server can read this. With COHORT_METRICS_TOKEN set, send "
-    "it as “Authorization: Bearer …”.\n"
+    "Only programs on the server can read this. To read it from elsewhere, set "
+    "COHORT_METRICS_TOKEN and send it as “Authorization: Bearer …”.\n"
 )
 
 
@@ -57,7 +57,7 @@ def runbook_as_html() -> SafeString:
 
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
-    """This process lives; /readyz says whether it can serve."""
+    """This process is alive; /readyz says whether it can serve."""
     return JsonResponse({"status": "ok"})
 
 
@@ -83,8 +83,10 @@ async def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def may_see_server(request: HttpRequest) -> bool:
-    """With a token set it is asked of everybody: a proxy on this machine that hides
-    its visitors could otherwise lend them our own address."""
+    """If a token is set, everyone must send it:
+
+    a proxy on this machine that hides its visitors could make them look local.
+    """
     if settings.METRICS_TOKEN:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         is_right = constant_time_compare(token.strip(), settings.METRICS_TOKEN)

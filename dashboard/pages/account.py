@@ -26,7 +26,7 @@ from dashboard.accounts.sessions import (
     list_sessions,
     remember_session,
 )
-from dashboard.accounts.throttling import TooManyTries, count_try, forgive
+from dashboard.accounts.throttling import TooManyTries, count_try, reset_tries
 from dashboard.operations.personal_data import (
     Encoder,
     count_of,
@@ -101,8 +101,8 @@ def _context(
 @require_POST
 def session_end(request: Request, pk: int) -> HttpResponse:
     if not end_session(request.user, pk):
-        raise Http404("No such session.")
-    messages.success(request, "The session has ended.")
+        raise Http404("Session not found.")
+    messages.success(request, "Session ended.")
     return redirect("account")
 
 
@@ -131,7 +131,7 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
         who = {"username": "", "address": "", "device": f"account {user.pk}"}
         count_try(**who)
         if "old_password" not in form.errors:
-            forgive(**who)
+            reset_tries(**who)
     return form
 
 
@@ -141,15 +141,15 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_data(request: Request) -> HttpResponse:
-    """A POST with one's own username deletes the account.
+    """A POST with the own username deletes the account.
 
-    Asks for the password first, so an open browser is not enough.
+    It first requires the password, so an open browser is not enough.
     """
     if request.method != "POST":
         return _show(request, request.user)
     if request.POST.get("username") != request.user.username:
         refusal = (
-            f"Not deleted: type {request.user.username}, your username, to confirm."
+            f"Not deleted. Type your username, {request.user.username}, to confirm."
         )
         return _show(request, request.user, refusal)
     raise_if_reauthentication_required(request, app="dashboard.operations")

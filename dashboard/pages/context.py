@@ -13,7 +13,7 @@ from django.utils.functional import SimpleLazyObject
 
 from dashboard.accounts.models import Membership, Team
 
-# The first word of a URL's name tells which part of the navigation it belongs to.
+# The first word of a URL name selects the navigation item.
 SECTIONS = {
     "alert": "alerts",
     "alerts": "alerts",
@@ -50,7 +50,7 @@ def _memberships(request: HttpRequest) -> list[Membership]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return []
-    # By name: comments are of a floor above. Counted along, at no query of its own.
+    # By string: comments are of a higher layer. Counted in the same query.
     mentions = user.mentions.model.objects.filter(
         user=OuterRef("user"),
         seen_at=None,

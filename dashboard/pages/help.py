@@ -44,7 +44,7 @@ def contents(request: HttpRequest) -> HttpResponse:
 def topic(request: HttpRequest, topic: str) -> HttpResponse:
     page = all_pages().get(topic)
     if page is None:
-        raise Http404(f"There is no help page {topic!r}.")
+        raise Http404(f"Help page {topic!r} not found.")
     context = {"groups": grouped_pages(), "page": page}
     return render(request, "help/topic.html", context)
 
@@ -53,7 +53,7 @@ def topic(request: HttpRequest, topic: str) -> HttpResponse:
 
 
 def fill_tables(text: str) -> str:
-    """A page with its tables as the code has them now. KeyError: there is no such."""
+    """A page with its current tables. KeyError: unknown page."""
     return BLOCK.sub(lambda at: f"{at[1]}\n{TABLES[at[2]]()}\n{at[3]}", text)
 
 
@@ -84,7 +84,7 @@ def _metric(one: Metric) -> tuple[str, str, str, str]:
 
 def _rules() -> str:
     return _table(
-        ("Rule", "Name in recipes", "Meaning"),
+        ("Rule", "Name in rewards", "Meaning"),
         ((rule.title, f"`{kind}`", rule.summary) for kind, rule in RULES.items()),
     )
 
@@ -117,7 +117,7 @@ def _roles() -> str:
 
 def _scopes() -> str:
     return _table(
-        ("Scope", "A token with it"),
+        ("Scope", "Allows"),
         ((f"`{scope.value}`", about) for scope, about in ABOUT.items()),
     )
 

@@ -1,4 +1,4 @@
-"""What views read of a request: who asks, and numbers in addresses and forms."""
+"""What views read from a request: the user, and numbers in addresses and forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.accounts.models import User
 
 
 class Request(HttpRequest):
-    """Of somebody who is signed in: LoginRequiredMiddleware lets no other through."""
+    """The signed-in user: LoginRequiredMiddleware lets no other requests through."""
 
     user: User
     htmx: HtmxDetails
@@ -33,15 +33,15 @@ def read_id(text: str | None) -> int | None:
 
 
 def read_number(text: str | None) -> int | None:
-    """A row's place or a version's number; None for what can be none."""
+    """A row's position or a version's number; None for invalid ones."""
     return read_id(text) if text and len(text) < 10 else None
 
 
 def choose_version(versions: Sequence[V], number: str | None) -> V:
-    """The version asked for by number; the newest when none is."""
+    """The requested version; by default the newest."""
     if not number:
         return versions[0]
     for version in versions:
         if str(version.number) == number:
             return version
-    raise Http404("No such version.")
+    raise Http404("Version not found.")

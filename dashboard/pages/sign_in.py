@@ -35,7 +35,7 @@ from dashboard.accounts.adapters import provider_address
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.sessions import find_device, remember_device, remember_session
-from dashboard.accounts.throttling import TooManyTries, count_try, forgive
+from dashboard.accounts.throttling import TooManyTries, count_try, reset_tries
 from dashboard.observability.requests import is_of_this_machine
 
 
@@ -52,7 +52,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
-    # Not with redirect(), which takes a bare word for the name of a page.
+    # Not with redirect(), which takes a single word for a URL name.
     next_url = _safe_next(request)
     if request.user.is_authenticated:
         return HttpResponseRedirect(next_url)
@@ -75,8 +75,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             page.headers["Retry-After"] = str(refusal.seconds)
             return page
         if form.is_valid():
-            forgive(**who)
-            return _enter_by_password(request, form.get_user(), next_url)
+            reset_tries(**who)
+            return _sign_in_by_password(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -84,8 +84,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _at_localhost(request: HttpRequest) -> str:
     """This page at localhost, for a person who came by 127.0.0.1; else "".
 
-    Cookies differ. Links to sign in name localhost, where alone passkeys work. A script
-    could not follow to another origin.
+    Cookies differ between the two. Sign-in links use localhost, where alone passkeys
+    work, and a script could not follow to another origin.
     """
     here = urlsplit(request.build_absolute_uri())
     if (
@@ -112,8 +112,8 @@ def _safe_next(request: HttpRequest) -> str:
     return url if allowed else "/"
 
 
-def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
-    """In, or to the page that asks for the second factor."""
+def _sign_in_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """Sign in, or redirect to the page for the second factor."""
     entering = Login(
         user=user,
         email_verification=EmailVerificationMethod.NONE,
@@ -130,9 +130,9 @@ def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpRespon
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """A GET only asks: programs that fetch links ahead must not use them up."""
+    """A GET only shows a button: programs that prefetch links must not use them up."""
     if request.method == "POST":
-        return _enter_by_link(request, token)
+        return _sign_in_by_link(request, token)
     link = find_sign_in_link(token)
     if link is not None:
         return render(request, "accounts/sign_in_link.html", {"link": link})
@@ -141,15 +141,18 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     return render(request, "accounts/sign_in_link_used.html", status=410)
 
 
-def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
+def _sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
     user = consume_sign_in_link(token)
     if user is None:
         return render(request, "accounts/sign_in_link_used.html", status=410)
-    return enter(request, user, reverse("home"))
+    return sign_user_in(request, user, reverse("home"))
 
 
-def enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
-    """Without a second factor: whoever can print links has the whole database."""
+def sign_user_in(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """Without a second factor:
+
+    anyone who can print links has access to the whole database.
+    """
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     remember_session(request)
     response = HttpResponseRedirect(url)
@@ -160,7 +163,7 @@ def enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
 @login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Also for who turns back where a second factor is asked for."""
+    """Also cancels sign-in at the second factor."""
     logout(request, show_message=False)
     return redirect("sign_in")
 
@@ -172,9 +175,9 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def provider_go(request: HttpRequest, provider: str) -> HttpResponse:
-    """A page with a link: the policy lets no form lead elsewhere, nor its redirects.
+    """A page with a link: the CSP lets no form lead to another site, nor its redirects.
 
-    By POST, or another site could have somebody connect an account that is not theirs.
+    Only by POST, or another site could make someone connect a foreign account.
     """
     process = "connect" if request.user.is_authenticated else "login"
     if process == "connect":
@@ -194,10 +197,10 @@ def _trouble(error: RequestException) -> str:
         case SSLError():
             return "its certificate is not trusted"
         case Timeout():
-            return "it did not answer in time"
+            return "it timed out"
         case ConnectionError():
-            return "no connection came about"
-    return "it answered with something else than its addresses"
+            return "the connection failed"
+    return "its discovery document is invalid"
 
 
 @require_POST

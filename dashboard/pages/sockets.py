@@ -1,4 +1,4 @@
-"""The WebSocket addresses, and the stream of a run behind them."""
+"""The WebSocket addresses, and the stream of a run."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ from dashboard.accounts.members import (
 from dashboard.accounts.models import Invitation, Membership, Role, User
 from dashboard.accounts.services import create_team
 from dashboard.pages.requests import Request, read_id
-from dashboard.pages.sign_in import enter
+from dashboard.pages.sign_in import sign_user_in
 from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class MemberRow:
     """A member, with what the reader may do."""
 
     membership: Membership
-    roles: list[Role]  # that it may be given
+    roles: list[Role]  # that the actor may give
     can_remove: bool
     can_switch: bool  # off and on
 
@@ -127,7 +128,7 @@ def team_transfer(request: Request, team: str) -> HttpResponse:
         transfer_ownership(by=owner, to=heir)
     except ValueError as refusal:
         return render_settings(request, owner, refusal=refusal)
-    messages.success(request, f"{heir.user} owns the team now, and you are an admin.")
+    messages.success(request, f"{heir.user} now owns the team. You are an admin.")
     return redirect("team_settings", team)
 
 
@@ -136,7 +137,10 @@ def team_leave(request: Request, team: str) -> HttpResponse:
     member = get_membership(request.user, team)
     try:
         if "confirmed" not in request.POST:
-            raise ValueError("You are still in the team: tick that you mean it.")
+            raise UserError(
+                "teams.not_confirmed",
+                "You are still in the team. Tick the box to confirm.",
+            )
         leave(member)
     except ValueError as refusal:
         return render_settings(request, member, refusal=refusal)
@@ -148,19 +152,17 @@ def team_leave(request: Request, team: str) -> HttpResponse:
 def team_new(request: Request) -> HttpResponse:
     """For who manages a team already: teams share the server's workers."""
     if not request.user.memberships.filter(role__in=[Role.ADMIN, Role.OWNER]).exists():
-        raise PermissionDenied(
-            "Only admins and owners can create teams. Ask one of them."
-        )
+        raise PermissionDenied("Only admins and owners can create teams.")
     form = TeamForm(request.POST or None)
     if form.is_bound and form.is_valid():
         made = create_team(**form.cleaned_data, owner=request.user)
-        messages.success(request, f"{made} is there, and you own it. Invite people.")
+        messages.success(request, f"Created {made}. You own it. Invite people below.")
         return redirect("team_settings", made.slug)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/team_new.html", {"form": form}, status=status)
 
 
-# Inviting people, and what they find behind the link.
+# Invitations: creating them, and the page behind the link.
 
 
 @never_cache
@@ -171,7 +173,10 @@ def team_invite(request: Request, team: str) -> HttpResponse:
     form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
     if not form.is_valid():
         return render_settings(
-            request, by, invite_form=form, refusal="Nobody was invited, see below."
+            request,
+            by,
+            invite_form=form,
+            refusal="No invitation created. Fix the fields below.",
         )
     try:
         made, token = invite(by=by, **form.cleaned_data)
@@ -193,9 +198,9 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
     by = get_managing_membership(request, team)
     found = get_object_or_404(by.team.invitations, pk=invitation_id)
     if revoke(found, by=by.user):
-        messages.success(request, "The invitation works no more.")
+        messages.success(request, "Invitation revoked.")
     else:
-        messages.info(request, "The invitation was used, revoked or expired before.")
+        messages.info(request, "The invitation was already used, revoked or expired.")
     return redirect("team_settings", team)
 
 
@@ -204,7 +209,7 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """Who is signed in joins by a button, anybody else by signing up or in."""
+    """A signed-in person joins by a button, others by signing up or in."""
     found = find_invitation(token)
     if found is None:
         return _gone(request)
@@ -228,11 +233,11 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
         with transaction.atomic():
             user = form.save()
             member = accept(token, user)
-            if member is None:  # somebody else was quicker
+            if member is None:  # someone else was faster
                 transaction.set_rollback(True)
         if member is None:
             return _gone(request)
-        enter(request, user, "/")
+        sign_user_in(request, user, "/")
         if user.email:
             # It is verified by a mail, if there is a server for it.
             EmailAddress.objects.add_email(request, user, user.email, confirm=True)
@@ -243,7 +248,7 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
 
 
 def _welcome(request: HttpRequest, member: Membership) -> HttpResponse:
-    messages.success(request, f"You are in {member.team} now, as {member.role}.")
+    messages.success(request, f"You joined {member.team} as {member.role}.")
     return redirect("runs", member.team.slug)
 
 
@@ -267,7 +272,7 @@ def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
             request,
             by,
             lambda: change_role(by=by, of=of, role=role, was=was),
-            f"{of.user} is {role} now.",
+            f"{of.user} is now {role}.",
         )
     except EditConflict as conflict:
         return show_conflict(
@@ -288,7 +293,7 @@ def member_remove(request: Request, team: str, member_id: int) -> HttpResponse:
         request,
         by,
         lambda: remove_member(by=by, member=gone),
-        f"{gone.user} is no longer in the team.",
+        f"Removed {gone.user} from the team.",
     )
 
 
@@ -300,7 +305,7 @@ def member_deactivate(request: Request, team: str, member_id: int) -> HttpRespon
         request,
         by,
         lambda: deactivate(by=by, member=member),
-        f"{member.user} is deactivated: signed out everywhere, and can't sign in.",
+        f"Deactivated {member.user}: signed out everywhere and unable to sign in.",
     )
 
 
@@ -312,7 +317,7 @@ def member_reactivate(request: Request, team: str, member_id: int) -> HttpRespon
         request,
         by,
         lambda: reactivate(by=by, member=member),
-        f"{member.user} can sign in again.",
+        f"Reactivated {member.user}.",
     )
 
 

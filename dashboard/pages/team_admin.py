@@ -34,12 +34,12 @@ from dashboard.project.edits import Edit, EditConflict, began_with, show_conflic
 
 PER_PAGE = 50
 PARTS = {
-    "completions": ("Completions", "texts, which runs' logs hold too"),
-    "runs": ("Runs", "logs and checkpoints, those in the trash too"),
+    "completions": ("Completions", "texts, also in the runs' logs"),
+    "runs": ("Runs", "logs and checkpoints, including the trash"),
     "models": ("Published models", ""),
-    "datasets": ("Datasets", "rows of all versions"),
-    "outside": ("Runs trained elsewhere", "what their trainers told of them"),
-    "waiting": ("Files that wait", "to become datasets or runs"),
+    "datasets": ("Datasets", "rows in all versions"),
+    "outside": ("External runs", "data from their trainers"),
+    "waiting": ("Pending files", "uploaded, not imported yet"),
 }
 
 
@@ -79,7 +79,7 @@ def _edit(form: RetentionForm, given: QueryDict) -> Edit:
 
 
 def _chosen(edit: Edit, now: RetentionPeriods) -> RetentionPeriods:
-    """What it would keep; where it is in conflict, what was typed."""
+    """The form's values; on a conflict, the typed ones."""
     try:
         return replace(now, **edit.merge(asdict(now)))
     except EditConflict:
@@ -99,12 +99,12 @@ def _show(
     is_valid = form is not None and form.is_valid()
     chosen = _chosen(_edit(form, given), now) if form and is_valid else now
     blank = RetentionForm(initial=asdict(now))
-    standing = quota_usage(team)
+    usage = quota_usage(team)
     context = {
         "team": team,
         "can_manage": can_manage,
-        "standing": standing,
-        "parts": [(*words, standing.parts.get(key, 0)) for key, words in PARTS.items()],
+        "usage": usage,
+        "parts": [(*words, usage.parts.get(key, 0)) for key, words in PARTS.items()],
         "form": form or blank,
         "began": began_with(blank, given),
         "now": now,
@@ -158,7 +158,7 @@ def _details(entry: AuditEntry) -> list[tuple[str, str]]:
 
 
 def _flat(detail: dict[str, Any]) -> dict[str, Any]:
-    """What fields held before and hold after a change, field by field."""
+    """Values of fields before and after a change."""
     before, after = detail.get("before"), detail.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
         return detail
@@ -183,7 +183,7 @@ def audit_log_file(request: Request, team: str, file_format: str) -> HttpRespons
     """All that the filters leave, not a page of it."""
     team_ = get_managed_team(request, team)
     if file_format not in WRITERS:
-        raise Http404("No such format.")
+        raise Http404("Format not found.")
     form = FilterForm(request.GET, team=team_)
     if not form.is_valid():
         return audit_log(request, team)  # which says what is wrong

@@ -1,14 +1,15 @@
 """How much of a web process one person, and one team, may use.
 
-A person's requests run a few at a time. The others wait in line, and take no thread
-and no database connection meanwhile. The seconds that requests run are paid from a
-budget, which fills up by itself: who has overdrawn it is answered 429 until it has.
-So one who asks for all that there is slows down nobody else.
+A few requests of a person run at a time. Others queue and use no thread and no database
+connection. The run time of requests is paid from a budget that refills over time; who
+has overdrawn it gets 429 until then, so heavy use by one person does not slow down
+others.
 
-A request counts while Cohort works at it, not while its body arrives or its answer is
-read. Of requests that run at the same time each pays its share of the process. Who sent
-one is known from an earlier answer to the same cookie or token, in any process; until
-then it counts for its address, and for all that are unknown.
+A request counts while Cohort processes it, not while its body arrives or its response
+is read. Requests that run at the same time share the process's time.
+
+The sender is known from an earlier response to the same cookie or token, in any
+process; until then a request counts for its address and for all unknown senders.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MAX_KNOWN = 10_000  # cookies and tokens
 KNOWN_SECONDS = 86_400
 MAX_ACCOUNTS = 10_000
 MAX_OVERDRAWN_SECONDS = 60.0
-REFUSED_SECONDS = 1.0  # until the answer, so that who asks on and on is slowed down
+REFUSED_SECONDS = 1.0  # before the response, to slow down clients that retry at once
 SPEND_SECONDS = 0.2  # from what is spent until other processes know
 UNCOUNTED = ("/healthz", "/readyz", "/metrics")
 # The bucket's time of being full, moved on by what was spent; how far off it is.
@@ -79,7 +80,7 @@ BUDGETS: Mapping[str, Budget] = {
     "program": Budget(at_once=2, per_second=0.5, burst=15.0),
     # Not paid: each token may send so many requests a minute, and no run may lag.
     "ingest": Budget(at_once=3),
-    # Not paid: nobody is refused for what another has spent.
+    # Not charged: nobody is rejected for the use of others.
     "team": Budget(at_once=7),
     "address": Budget(at_once=4),
     "unknown": Budget(at_once=6),
@@ -87,7 +88,7 @@ BUDGETS: Mapping[str, Budget] = {
 
 
 class Refused(Exception):
-    """The text is for who asked."""
+    """The message is for the sender."""
 
     def __init__(self, why: str, seconds: float) -> None:
         self.seconds = max(1, math.ceil(seconds))
@@ -112,19 +113,18 @@ class Account:
         self.debt, self.debt_at = min(debt, most), monotonic()
 
     def check(self) -> None:
-        """Refused where it is overdrawn, or too many wait already."""
+        """Raises if the budget is overdrawn or too many requests wait."""
         if not self.budget.is_paid:
             seconds = 0.0
         else:
             seconds = self.current_debt() - self.budget.most_debt
         if seconds > 0:
             raise Refused(
-                f"Your requests used more than {self.budget.burst:g} s of this "
-                "server's time.",
+                f"Your requests used more than {self.budget.burst:g} s of server time.",
                 seconds,
             )
         if len(self.waiting) >= MAX_WAITING:
-            raise Refused(f"{MAX_WAITING} requests like yours are waiting already.", 1)
+            raise Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
 
     @property
     def is_idle(self) -> bool:
@@ -147,7 +147,7 @@ class Account:
             raise
 
     def leave(self) -> None:
-        """The next in line runs in its place."""
+        """The next request in the queue runs."""
         while self.waiting:
             turn = self.waiting.popleft()
             if not turn.done():
@@ -157,7 +157,7 @@ class Account:
 
 
 class Budgets:
-    """The middleware, with the accounts of all who ask this process."""
+    """The middleware, with the accounts of all senders of this process."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -166,7 +166,7 @@ class Budgets:
         self._pruned_at = 0.0
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._redis: Redis | None = None
-        self._unsent: dict[str, float] = {}  # what was spent, until Redis is told
+        self._unsent: dict[str, float] = {}  # spent, but not yet sent to Redis
         self._sending: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -187,11 +187,11 @@ class Budgets:
             turn.leave()
             if turn.entered:
                 person = await self._learn(scope, credential, place)
-                if turn.status != 503:  # what was waited for in vain is not paid
+                if turn.status != 503:  # unsuccessful waiting is not charged
                     self._spend({*names, person} - {""}, turn.seconds)
 
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
-        """Whose accounts a request counts for, as far as it is known."""
+        """The accounts that a request counts for, as far as known."""
         person = self._known.get((credential, ""), "")
         if credential and not person:
             person = await self._remember(credential)
@@ -212,9 +212,11 @@ class Budgets:
         return found.decode() if found else ""
 
     async def _learn(self, scope: Any, credential: str, place: str) -> str:
-        """From the answer: the person's account. A dead cookie or token is nobody's."""
+        """From the response: the person's account. A dead cookie or token has none."""
         was = self._known.get((credential, ""), "")
-        person, team = scope.get(SPENT_BY, (was, ""))  # nobody asked, as for a script
+        person, team = scope.get(
+            SPENT_BY, (was, "")
+        )  # unknown sender, such as a script
         if not credential:
             return str(person)
         key = f"cohort:known:{credential}"
@@ -263,7 +265,7 @@ class Budgets:
             self._sending = asyncio.create_task(self._send_spent())
 
     async def _send_spent(self) -> None:
-        """Until all is told: one task at a time, which is kept as long as it runs."""
+        """Until everything is sent: one task at a time, referenced while it runs."""
         try:
             while self._unsent:
                 await asyncio.sleep(SPEND_SECONDS)
@@ -280,7 +282,7 @@ class Budgets:
         try:
             debts = await pipeline.execute()
         except (RedisError, OSError) as error:
-            logger.debug("Budgets are those of this process alone: %s", error)
+            logger.debug("Request budgets apply to this process only: %s", error)
             return
         for name, debt in zip(spent, debts, strict=True):
             account = self._account(name)
@@ -292,7 +294,7 @@ class Budgets:
         return self._redis
 
     async def close(self) -> None:
-        """Once what was spent is told."""
+        """Once the spending is sent."""
         if self._sending is not None:
             await self._sending
         if self._redis is not None:
@@ -300,7 +302,7 @@ class Budgets:
 
 
 class Turn:
-    """One request's place in the accounts that it counts for."""
+    """One request's slot in its accounts."""
 
     def __init__(self, all_: Budgets, scope: Any, accounts: list[Account]) -> None:
         self._all = all_
@@ -353,14 +355,14 @@ class Turn:
                     async with asyncio.timeout(WAIT_SECONDS):
                         await self._enter()
                 except TimeoutError:
-                    why = f"Your request waited {WAIT_SECONDS:g} s for its turn."
+                    why = f"Your request timed out after waiting {WAIT_SECONDS:g} s."
                     raise Refused(why, WAIT_SECONDS) from None
             return message
 
         return receive_all
 
     def sent(self, send: Any) -> Any:
-        """Who reads slowly takes no place: what is made already is sent aside."""
+        """A slow reader uses no slot: finished parts are sent outside of it."""
 
         async def send_aside(message: Any) -> None:
             self.status = message.get("status", self.status)
@@ -377,7 +379,7 @@ class Turn:
 
 
 def _credential(scope: Any) -> str:
-    """What tells the sender apart, hashed; "" without any."""
+    """What identifies the sender, hashed; "" without any."""
     given = ""
     if scope["path"].startswith("/api/"):
         kind, _, text = _header(scope, b"authorization").partition(" ")

@@ -1,6 +1,7 @@
-"""How long a head may be, and how long a request may take to come.
+"""Limits of the size of a request's head and of the time that a request may take to
+arrive.
 
-uvicorn waits for the end of a head for ever, and keeps all that comes of it.
+uvicorn waits forever for the end of a head, and buffers all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-# Of a request's line and headers, of a body's trailers. nginx takes 32 KiB.
+# For a request's line and headers, and a body's trailers. nginx allows 32 KiB.
 MAX_HEAD_BYTES = 64 * 1024
 # As Apache's mod_reqtimeout has them: a head has 30 s, a body as many and another for
 # each 500 bytes that came.
@@ -25,10 +26,10 @@ CHECK_SECONDS = 5.0
 
 TOO_LONG = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    f"The request's headers hold more than {MAX_HEAD_BYTES:,} bytes.",
+    f"The request headers exceed {MAX_HEAD_BYTES:,} bytes.",
 )
-HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake has no body.")
-UNREADABLE = (HTTPStatus.BAD_REQUEST, "This is not a valid WebSocket handshake.")
+HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake must not have a body.")
+UNREADABLE = (HTTPStatus.BAD_REQUEST, "Invalid WebSocket handshake.")
 
 
 class LimitedRequests(HttpToolsProtocol):
@@ -73,10 +74,10 @@ class LimitedRequests(HttpToolsProtocol):
         if len(self.url) + sum(lengths) > MAX_HEAD_BYTES:
             self._stop(TOO_LONG)
         if self.parser.should_upgrade() and self._should_upgrade():
-            told = dict(self.headers)
+            headers = dict(self.headers)
             if (
-                told.get(b"content-length", b"0") != b"0"
-                or b"transfer-encoding" in told
+                headers.get(b"content-length", b"0") != b"0"
+                or b"transfer-encoding" in headers
             ):
                 self._stop(HAS_BODY)
         super().on_headers_complete()
@@ -126,7 +127,9 @@ class LimitedRequests(HttpToolsProtocol):
         self.transport.close()
 
     def _check_time(self) -> None:
-        """Time is counted by looks: none is taken while this process itself is busy."""
+        """Time is counted by timer ticks, so a busy process does not time out its
+        clients.
+        """
         if self.transport.is_closing():
             return
         self._check = self.loop.call_later(self.check_seconds, self._check_time)

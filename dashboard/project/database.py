@@ -19,10 +19,10 @@ SILENCE = {
 
 
 def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
-    """postgresql://user:password@host:5432/name?sslmode=require as Django wants it.
+    """postgresql://user:password@host:5432/name?sslmode=require in Django's format.
 
-    `?host=/folder` names a unix socket, as in libpq's own addresses. `password`: for an
-    address that has none.
+    `?host=/folder` names a unix socket, as in libpq's URLs. `password`: for a URL
+    without one.
     """
     parts = urlsplit(url)
     name = unquote(parts.path.lstrip("/"))
@@ -48,11 +48,11 @@ def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
 def limit_sessions(
     databases: dict[str, dict[str, Any]], *, statement_seconds: int, pooled: bool
 ) -> None:
-    """Bound statements, lock waits and idle transactions of this process.
+    """Limit statements, lock waits and idle transactions of this process.
 
-    A server that vanishes without a word is given up after half a minute. A pool is
-    shared by the threads of one process; prefork workers and commands go without.
-    Called once, before the first connection.
+    A server that vanishes is given up after half a minute. Threads of one process share
+    a pool; prefork workers and commands do not use one. Call it once, before the first
+    connection.
     """
     options = databases["default"]["OPTIONS"]
     for name, value in SILENCE.items():
@@ -91,7 +91,9 @@ def clean_json(value: Any) -> Any:
 
 
 def release_connection() -> None:
-    """Give the database connection back before something else is waited for: a process
-    has few of them, and another is taken when one is needed."""
+    """Return the database connection before a long wait:
+
+    a process has few, and Django opens another when needed.
+    """
     if not connection.in_atomic_block:
         connection.close()

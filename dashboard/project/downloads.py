@@ -14,10 +14,11 @@ from django.utils.http import content_disposition_header
 
 
 class Streamed(StreamingHttpResponse):
-    """Sent while it is being made. Under ASGI Django would make all of it first.
+    """A response that is sent while it is generated; under ASGI Django would build it
+    first.
 
-    What fails before the first piece is answered as any fault is. What fails later
-    breaks the connection off, so that nobody takes a part for the whole.
+    An error before the first piece gets the usual response. A later one aborts the
+    connection, so that a part is not mistaken for the whole.
     """
 
     def __init__(self, pieces: Iterable[bytes], **given: Any) -> None:
@@ -57,7 +58,7 @@ def _next(pieces: Iterator[bytes]) -> bytes | None:
     try:
         return next(pieces, None)
     finally:
-        # Whoever reads slowly, or not at all, would keep one of the few that there are.
+        # A slow reader would occupy one of the few slots.
         close_old_connections()
 
 
@@ -80,7 +81,7 @@ def pack_answer(found: Any) -> bytes:
 
 
 def send_packed(request: HttpRequest, packed: bytes) -> HttpResponse:
-    """As it is to whoever unpacks it."""
+    """Decompressed size, as the reader sees it."""
     headers = {"Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
         headers["Content-Encoding"] = "gzip"

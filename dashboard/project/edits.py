@@ -1,9 +1,9 @@
 """Edits by several people at once: merged field by field, so that none is lost.
 
-A form sends what each field held when it was shown, as `was.<field>`; a program may
-send the same as `was`. Only what differs from it is written. Where the field holds
-something else by now, that is a conflict, and both values are shown. What says nothing
-of what it began with is written as it is sent.
+A form sends the value that each field had when it was shown, as `was.<field>`; a
+program may send the same as `was`. Only differing fields are written. If the stored
+value has changed as well, that is a conflict, and both values are shown. Without `was`,
+a field is written as sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EditConflict(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """What fields are to hold, and what they held when the editor began."""
+    """New values of fields, and the values that the editor saw."""
 
     given: Mapping[str, Any]
     was: Mapping[str, Any] = field(default_factory=dict)
@@ -90,9 +90,9 @@ class Edit:
         return replace(self, given=given, was=was)
 
     def merge(self, now: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields to write. `now` is read from a row that is locked.
+        """The fields to write. `now` is read from a locked row.
 
-        EditConflict where somebody has changed one of them meanwhile.
+        EditConflict if someone has changed one of them since.
         """
         changes: dict[str, Any] = {}
         clashes = []
@@ -113,12 +113,12 @@ class Edit:
 
 
 def _text(text: Any) -> str:
-    """As it was typed: browsers send lines that end in two characters."""
+    """As typed: browsers send CRLF line ends."""
     return str(text).replace("\r\n", "\n")
 
 
 def _merge_lists(was: list[Any], now: list[Any], value: list[Any]) -> list[Any]:
-    """`now`, without what was taken out, and with what was put in."""
+    """`now`, without the removed items and with the added ones."""
     if was == now:
         return value
     kept = [each for each in now if each in value or each not in was]
@@ -126,7 +126,7 @@ def _merge_lists(was: list[Any], now: list[Any], value: list[Any]) -> list[Any]:
 
 
 def values_of(form: BaseForm) -> dict[str, str]:
-    """What a form that nobody has filled in shows, as it would be sent back."""
+    """What the unfilled form would send back."""
     return {name: raw(form[name].value()) for name in form.fields}
 
 
@@ -141,9 +141,9 @@ def raw(value: Any) -> str:
 
 
 def merge_form(form: BaseForm, post: QueryDict) -> dict[str, str]:
-    """Data for a form to check: what was changed, over what stands by now.
+    """Data for a form to validate: the changes on top of the current values.
 
-    `form` is unfilled, of a row that is locked. EditConflict as above.
+    `form` is unbound, of a locked row. EditConflict as above.
     """
     now = values_of(form)
     given = {
@@ -175,7 +175,7 @@ def _reader(form: BaseForm, name: str) -> Callable[[str], Any]:
 
 
 def began_with(form: BaseForm, post: QueryDict | None) -> dict[str, str]:
-    """What a form's hidden fields say, also when it is shown again."""
+    """Values of a form's hidden fields, also when it is shown again."""
     held = values_of(form)
     return {n: post.get(WAS + n, text) if post else text for n, text in held.items()}
 
@@ -263,6 +263,6 @@ def _describe(
 
 
 def compare_texts(before: str, after: str) -> list[tuple[str, str]]:
-    """Lines that were added, taken away or are around those: ("+", line) …"""
+    """Lines that were added, removed, or surround those: ("+", line) …"""
     lines = unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
     return [(line[:1], line[1:]) for line in list(lines)[2:]]

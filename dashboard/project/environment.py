@@ -1,8 +1,7 @@
-"""The environment: what may be set, and what is set.
+"""The environment variables: which exist, and their values.
 
-Every variable that is read here may be given as a file, too: NAME_FILE is the path of
-one that holds the value of NAME, so that no secret stands in a list of processes or of
-containers.
+Every variable can also be a file: NAME_FILE is the path of a file with the value of
+NAME, so that secrets do not show in process or container lists.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trainer.console import LOG_FORMATS
 ROOT = Path(__file__).resolve().parents[2]
 SHORTEST_TOKEN = 16
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
-# A container's health check, the runbook and Prometheus beside us ask by these.
+# Health checks of containers, the runbook and local Prometheus use these names.
 OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -45,38 +44,38 @@ SETTINGS = (
     Setting(
         name="COHORT_DATA",
         group="Server",
-        about="Folder with everything this installation keeps: uploads, run folders, "
-        "checkpoints, published models, and the own PostgreSQL and Redis.",
+        about="Folder with all data of this installation: uploads, run folders, "
+        "checkpoints, published models, and the embedded PostgreSQL and Redis.",
         default="`.cohort`",
     ),
     Setting(
         name="COHORT_URL",
         group="Server",
-        about="Address at which people reach the pages. Links in mail, in webhooks and "
-        "of `manage.py sign_in_link` begin with it. If it is an `https` address, its "
-        "forms are accepted whatever a proxy says about TLS. Mail needs it when "
+        about="Public URL of this server. Links in e-mails, in webhooks and from "
+        "`manage.py sign_in_link` begin with it. With an `https` URL, forms are "
+        "accepted even if a proxy hides TLS. E-mail requires it when "
         "`COHORT_ALLOWED_HOSTS` has a wildcard.",
         default="`http://localhost:<port>`",
     ),
     Setting(
         name="COHORT_ALLOWED_HOSTS",
         group="Server",
-        about="Host names that the pages may be reached by, comma-separated. "
-        "`localhost`, `127.0.0.1` and `[::1]` are always allowed.",
+        about="Host names that Cohort serves, comma-separated. `localhost`, "
+        "`127.0.0.1` and `[::1]` are always allowed.",
         default="this machine",
     ),
     Setting(
         name="COHORT_SECRET_KEY",
         group="Server",
         about="Key that signs sessions and webhooks, and encrypts second factors.",
-        default="made once, kept in the data folder",
+        default="generated once, stored in the data folder",
         is_secret=True,
     ),
     Setting(
         name="DATABASE_URL",
         group="Database and Redis",
         about="PostgreSQL server.",
-        default="Cohort starts its own in the data folder",
+        default="embedded, in the data folder",
         is_secret=True,
     ),
     Setting(
@@ -89,111 +88,110 @@ SETTINGS = (
         name="REDIS_URL",
         group="Database and Redis",
         about="Redis server.",
-        default="Cohort starts its own in the data folder",
+        default="embedded, in the data folder",
         is_secret=True,
     ),
     Setting(
         name="COHORT_EMAIL_URL",
         group="Mail and webhooks",
         about="Mail server: `smtp://name:password@host:587` (STARTTLS), `smtps://…` "
-        "(TLS) or `smtp+plain://…`. Without it Cohort sends no mail.",
+        "(TLS) or `smtp+plain://…`. Without it, Cohort sends no e-mail.",
         is_secret=True,
     ),
     Setting(
         name="COHORT_EMAIL_FROM",
         group="Mail and webhooks",
-        about="Sender of mail.",
+        about="Sender address of e-mails.",
         default="`cohort@localhost`",
     ),
     Setting(
         name="COHORT_WEBHOOK_HOSTS",
         group="Mail and webhooks",
-        about="Private hosts, with ports and comma-separated, that webhooks may be "
-        "sent to.",
+        about="Private hosts with ports that webhooks may use, comma-separated.",
         default="none",
     ),
     Setting(
         name="COHORT_OIDC_URL",
-        group="Sign-in by other accounts",
-        about="OpenID Connect provider. Needs the ID and the secret, too.",
+        group="Single sign-on",
+        about="URL of an OpenID Connect provider. Also requires the ID and the secret.",
     ),
     Setting(
         name="COHORT_OIDC_ID",
-        group="Sign-in by other accounts",
+        group="Single sign-on",
         about="Client ID at that provider.",
     ),
     Setting(
         name="COHORT_OIDC_SECRET",
-        group="Sign-in by other accounts",
+        group="Single sign-on",
         about="Client secret at that provider.",
         is_secret=True,
     ),
     Setting(
         name="COHORT_OIDC_NAME",
-        group="Sign-in by other accounts",
-        about="Name of that provider on the pages.",
+        group="Single sign-on",
+        about="Display name of that provider.",
         default="single sign-on",
     ),
     Setting(
         name="COHORT_GITHUB_ID",
-        group="Sign-in by other accounts",
-        about="Client ID at GitHub. Needs the secret, too.",
+        group="Single sign-on",
+        about="Client ID at GitHub. Also requires the secret.",
     ),
     Setting(
         name="COHORT_GITHUB_SECRET",
-        group="Sign-in by other accounts",
+        group="Single sign-on",
         about="Client secret at GitHub.",
         is_secret=True,
     ),
     Setting(
         name="COHORT_GOOGLE_ID",
-        group="Sign-in by other accounts",
-        about="Client ID at Google. Needs the secret, too.",
+        group="Single sign-on",
+        about="Client ID at Google. Also requires the secret.",
     ),
     Setting(
         name="COHORT_GOOGLE_SECRET",
-        group="Sign-in by other accounts",
+        group="Single sign-on",
         about="Client secret at Google.",
         is_secret=True,
     ),
     Setting(
         name="COHORT_DATASET_HOSTS",
         group="Datasets and models",
-        about="Private hosts, with ports and comma-separated, that datasets may be "
-        "fetched from.",
+        about="Private hosts with ports that datasets may be downloaded from, "
+        "comma-separated.",
         default="none",
     ),
     Setting(
         name="COHORT_MODEL_FOLDERS",
         group="Datasets and models",
-        about="Folders, separated by colons, in which models may lie that runs start "
-        "from. Those in `COHORT_DATA` are always allowed.",
-        default="every folder",
+        about="Folders with models that runs may start from, separated by colons. "
+        "`COHORT_DATA` is always allowed.",
+        default="any folder",
     ),
     Setting(
         name="HF_ENDPOINT",
         group="Datasets and models",
-        about="Address of the Hugging Face hub.",
+        about="URL of the Hugging Face Hub.",
         default="`https://huggingface.co`",
     ),
     Setting(
         name="HF_TOKEN",
         group="Datasets and models",
-        about="Token that workers send to the hub.",
+        about="Hugging Face token of the workers.",
         # Not in SECRETS: the trainer fetches models with it.
     ),
     Setting(
         name="HF_HUB_OFFLINE",
         group="Datasets and models",
-        about="`1`: training workers read models from their cache and never ask the "
-        "hub.",
+        about="`1`: training workers load models from their cache only, never from the "
+        "Hub.",
         is_read_elsewhere=True,
     ),
     Setting(
         name="COHORT_WORKER_CLASS",
         group="Workers",
-        about="Runs that a training worker takes: all that its GPUs suffice for "
-        "(`any`), or only runs without a GPU (`cpu`), on one GPU (`gpu`) or on several "
+        about="Runs that a training worker accepts: all that fit its GPUs (`any`), or "
+        "only runs without a GPU (`cpu`), on one GPU (`gpu`) or on several "
         "(`gpus`).",
         default="`any`",
     ),
@@ -206,27 +204,26 @@ SETTINGS = (
     Setting(
         name="COHORT_HANG_SECONDS",
         group="Workers",
-        about="Seconds without a sign of life (a token, a micro-batch, a score) after "
-        "which a trainer logs its stacks and is ended, and its run is resumed.",
+        about="Seconds without progress (a token, a micro-batch, a score) after which "
+        "Cohort logs the trainer's stack traces, kills it and resumes the run.",
         default="`1800`",
     ),
     Setting(
         name="COHORT_JUDGE_KEY_<NAME>",
         group="Judges",
-        about="API key that recipes refer to as `<NAME>`.",
+        about="API key that rewards refer to as `<NAME>`.",
         is_read_elsewhere=True,
     ),
     Setting(
         name="COHORT_JUDGE_URL_<NAME>",
         group="Judges",
-        about="Base URL that this key belongs to. The key is sent nowhere else.",
+        about="Base URL of this key. Cohort sends the key only there.",
         is_read_elsewhere=True,
     ),
     Setting(
         name="COHORT_JUDGE_HOSTS",
         group="Judges",
-        about="Private hosts, with ports and comma-separated, at which judges may be "
-        "asked.",
+        about="Private hosts with ports that LLM judges may use, comma-separated.",
         default="none",
         is_read_elsewhere=True,
     ),
@@ -239,32 +236,33 @@ SETTINGS = (
     Setting(
         name="COHORT_METRICS_TOKEN",
         group="Monitoring",
-        about="Bearer token for `/metrics` and the details of `/readyz`, 16 characters "
-        "or more. Without it, only programs on the same machine can read them.",
+        about="Bearer token for `/metrics` and the details of `/readyz`, at least 16 "
+        "characters. Without it, only programs on the same machine can read them.",
         is_secret=True,
     ),
     Setting(
         name="COHORT_LEAST_FREE_BYTES",
         group="Monitoring",
-        about="`/readyz` reports “degraded” when the data folder has less free space.",
+        about="Below this much free space in the data folder, `/readyz` reports "
+        "“degraded”.",
         default="`2147483648` (2 GiB)",
     ),
     Setting(
         name="COHORT_PROXY_IDS",
         group="Monitoring",
-        about="`yes`: take `X-Request-ID` from the proxy in front. Set it only if the "
-        "proxy overwrites what clients send.",
+        about="`yes`: use `X-Request-ID` from the reverse proxy. Set it only if the "
+        "proxy overwrites the header.",
     ),
     Setting(
         name="COHORT_SENTRY_DSN",
         group="Monitoring",
-        about="Sentry project that receives errors.",
+        about="DSN of the Sentry project that receives errors.",
         is_secret=True,
     ),
     Setting(
         name="OTEL_EXPORTER_OTLP_ENDPOINT",
         group="Monitoring",
-        about="OpenTelemetry collector that receives spans over HTTP.",
+        about="URL of the OpenTelemetry collector that receives spans over HTTP.",
     ),
     Setting(
         name="OTEL_EXPORTER_OTLP_HEADERS",
@@ -275,8 +273,8 @@ SETTINGS = (
     Setting(
         name="PROMETHEUS_MULTIPROC_DIR",
         group="Monitoring",
-        about="With several web processes behind one port (`uvicorn --workers`): a "
-        "folder, empty at the start, through which `/metrics` reports all of them.",
+        about="Folder that several web processes on one port (`uvicorn --workers`) "
+        "share, so that `/metrics` covers all of them. It must be empty at start.",
         is_read_elsewhere=True,
     ),
 )
@@ -312,7 +310,7 @@ class SignInProvider:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observing:
-    """How operators see what goes on."""
+    """Logs, metrics and traces."""
 
     log_format: str
     has_proxy_ids: bool
@@ -342,7 +340,9 @@ class Environment:
     email_from: str
     url: str
     is_url_given: bool
-    trusted_origins: tuple[str, ...]  # whose forms are taken, as browsers write them
+    trusted_origins: tuple[
+        str, ...
+    ]  # origins whose forms are accepted, as browsers write them
     webhook_hosts: str
     sign_in_providers: tuple[SignInProvider, ...]
     observing: Observing
@@ -351,7 +351,7 @@ class Environment:
 def _read_folders(name: str) -> tuple[Path, ...]:
     given = [folder for folder in _read(name).split(":") if folder]
     if wrong := next((folder for folder in given if folder[0] != "/"), None):
-        raise ValueError(f"{name} must name folders from / on; got {wrong!r}.")
+        raise ValueError(f"{name} must list absolute paths; got {wrong!r}.")
     return tuple(Path(folder).resolve() for folder in given)
 
 
@@ -371,7 +371,7 @@ def read_environment() -> Environment:
     email_url = _read("COHORT_EMAIL_URL")
     named = tuple(h.strip() for h in hosts.split(",") if h.strip())
     others = tuple(host for host in named if host not in OWN_HOSTS)
-    # Beside another host our own are for health checks, even where they are named.
+    # If another host is named, ours are for health checks only.
     named = others or named
     added = tuple(host for host in OWN_HOSTS if host not in named)
     _check_links(email_url, named)
@@ -402,22 +402,24 @@ def read_environment() -> Environment:
 
 
 def _read(name: str, default: str = "") -> str:
-    """A variable's value, or that of the file that NAME_FILE names.
+    """A variable's value, or the content of the file in NAME_FILE.
 
-    ValueError where both are given, or the file cannot be read or holds nothing.
+    ValueError if both are set, or the file is unreadable or empty.
     """
     assert name in READ_HERE, name
     path = os.environ.get(f"{name}_FILE", "")
     if not path:
         return os.environ.get(name, default).strip()
     if os.environ.get(name):
-        raise ValueError(f"{name} and {name}_FILE are both set; unset one of them.")
+        raise ValueError(f"{name} and {name}_FILE are both set. Unset one.")
     try:
         value = Path(path).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}_FILE: {path} cannot be read: {error}") from error
     if not value:
-        raise ValueError(f"{name}_FILE: {path} is empty; write the value of {name}.")
+        raise ValueError(
+            f"{name}_FILE: {path} is empty. Write the value of {name} to it."
+        )
     return value
 
 
@@ -425,8 +427,7 @@ def _read_hang_seconds() -> int:
     seconds = _read("COHORT_HANG_SECONDS") or "1800"
     if not seconds.isdigit() or int(seconds) < 1:
         raise ValueError(
-            "COHORT_HANG_SECONDS must be a whole number of seconds, 1 or more; got "
-            f"{seconds!r}."
+            f"COHORT_HANG_SECONDS must be an integer of at least 1; got {seconds!r}."
         )
     return int(seconds)
 
@@ -440,14 +441,12 @@ def _read_observing() -> Observing:
         )
     least = _read("COHORT_LEAST_FREE_BYTES") or str(2 * 2**30)
     if not least.isdigit():
-        raise ValueError(
-            f"COHORT_LEAST_FREE_BYTES must be a whole number of bytes; got {least!r}."
-        )
+        raise ValueError(f"COHORT_LEAST_FREE_BYTES must be an integer; got {least!r}.")
     token = _read("COHORT_METRICS_TOKEN")
     if token and len(token) < SHORTEST_TOKEN:
         raise ValueError(
-            f"COHORT_METRICS_TOKEN must have {SHORTEST_TOKEN} letters or more; got "
-            f"{len(token)}. Make one: openssl rand -hex 32"
+            f"COHORT_METRICS_TOKEN must have at least {SHORTEST_TOKEN} characters; "
+            f"got {len(token)}. Generate one with: openssl rand -hex 32"
         )
     return Observing(
         log_format=log_format,
@@ -471,13 +470,13 @@ def _read_trusted_origins() -> tuple[str, ...]:
 
 
 def _check_links(email_url: str, hosts: Iterable[str]) -> None:
-    """Links in mail would otherwise lead wherever whoever asks for it says."""
+    """With a wildcard, the requester could choose the host of links in e-mails."""
     wide = [host for host in hosts if host.startswith(("*", "."))]
     if email_url and wide and not _read("COHORT_URL"):
         raise ValueError(
-            f"COHORT_ALLOWED_HOSTS allows any host by {wide[0]!r}, so links in mail "
-            "need COHORT_URL: set it to the address where people reach the pages, or "
-            "name the hosts."
+            f"COHORT_ALLOWED_HOSTS has the wildcard {wide[0]!r}, so links in "
+            "e-mails require COHORT_URL. Set it to the public URL, or list the "
+            "hosts."
         )
 
 
@@ -496,8 +495,8 @@ def _read_provider(key: str, name: str) -> SignInProvider | None:
         return None
     if missing := [each for each, value in given.items() if not value]:
         raise ValueError(
-            f"To sign in by {name}, {', '.join(names)} are needed; "
-            f"{', '.join(missing)} is not set."
+            f"Sign-in with {name} requires {', '.join(names)}; missing: "
+            f"{', '.join(missing)}."
         )
     client_id, secret, *url = given.values()
     return SignInProvider(
@@ -520,7 +519,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
 def hub_variables() -> dict[str, str]:
-    """What a process of ours needs to find models as a worker does."""
+    """What a subprocess needs to find models as a worker does."""
     names = ("HOME", *HUB_VARIABLES, *PROXIES, *map(str.lower, PROXIES))
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return kept | hub_token_path(os.environ)

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 def set_choices(
     form: forms.Form, name: str, choices: Sequence[tuple[str, str]] | QuerySet[Any]
 ) -> None:
-    """Let the field be answered by these alone."""
+    """Restrict the field to these choices."""
     field = form.fields[name]
     if isinstance(choices, QuerySet):
         assert isinstance(field, forms.ModelChoiceField)

@@ -1,4 +1,4 @@
-"""How mail leaves: one address in the environment, such as smtp://name:key@host:587."""
+"""Mail settings from one URL, such as smtp://name:key@host:587."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ def why_not_mailed(error: SMTPException | OSError) -> str:
     match error:
         case SMTPAuthenticationError():
             return (
-                "The mail server does not take this server's name and password. An "
-                "administrator corrects COHORT_EMAIL_URL."
+                "The mail server rejected the username and password. The operator "
+                "must fix COHORT_EMAIL_URL."
             )
         case SMTPRecipientsRefused():
-            return "The mail server does not take this address. Correct the address."
+            return "The mail server rejected this address. Check the address."
         case SMTPSenderRefused():
             return (
-                "The mail server does not take the sender's address. An administrator "
-                "corrects COHORT_EMAIL_FROM."
+                "The mail server rejected the sender address. The operator must "
+                "fix COHORT_EMAIL_FROM."
             )
         case SMTPResponseException():
-            return f"The mail server refused it (code {error.smtp_code}). Try later."
+            return (
+                f"The mail server rejected the e-mail (code {error.smtp_code}). Try "
+                "again later."
+            )
         case SMTPException():
-            return "The mail server ended the exchange. Try again later."
+            return "The mail server closed the connection. Try again later."
     return (
-        f"The mail server could not be reached: {why_unreachable(error)}. An "
-        "administrator sets it in COHORT_EMAIL_URL."
+        f"The mail server cannot be reached: {why_unreachable(error)}. The "
+        "operator must check COHORT_EMAIL_URL."
     )
 
 
@@ -54,9 +57,9 @@ class MailServer:
 
 
 def read_mail_url(url: str) -> MailServer | None:
-    """smtp:// asks for STARTTLS, smtps:// is TLS from the start, smtp+plain:// neither.
+    """smtp:// uses STARTTLS, smtps:// TLS from the start, smtp+plain:// neither.
 
-    ValueError, without the password, where it is none of them.
+    ValueError, without the password, for other URLs.
     """
     if not url:
         return None
@@ -67,9 +70,9 @@ def read_mail_url(url: str) -> MailServer | None:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in _PORTS or not host:
         raise ValueError(
-            "COHORT_EMAIL_URL cannot be read. Write smtp://name:password@host:587 "
-            "(STARTTLS), smtps://…:465 (TLS) or smtp+plain://host:25 (neither), with "
-            "special characters of the password as %XX."
+            "COHORT_EMAIL_URL is invalid. Write smtp://name:password@host:587 "
+            "(STARTTLS), smtps://…:465 (TLS) or smtp+plain://host:25 (no "
+            "encryption), with special characters in the password as %XX."
         )
     return MailServer(
         host=host,

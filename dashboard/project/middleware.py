@@ -16,8 +16,8 @@ from django.urls import is_valid_path, reverse
 # The largest file that a browser without scripts can send, and the form around it.
 MAX_BODY_BYTES = 33 * 2**20
 REFUSAL = (
-    f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
-    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
+    f"The request exceeds {MAX_BODY_BYTES:,} bytes, the maximum. Send a smaller "
+    "file, or enable JavaScript.\n"
 )
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 # A form may name any charset that Python knows, also one of no texts, as "hex".
@@ -60,8 +60,8 @@ class AsyncMiddleware(ABC):
 
 
 class RefusedMethodMiddleware(AsyncMiddleware):
-    """The answer to a method that an address does not take, such as a reload of a
-    button's: Django's own is a white page.
+    """The response to a method that an address does not accept, such as a reload of a
+    form's address: Django's is a blank page.
     """
 
     def __call__(
@@ -78,7 +78,7 @@ class RefusedMethodMiddleware(AsyncMiddleware):
         response = await coming
         if not _is_bare(response):
             return response
-        return await sync_to_async(_explain)(request, response)  # it asks for teams
+        return await sync_to_async(_explain)(request, response)  # it queries the teams
 
 
 def _is_bare(response: HttpResponseBase) -> bool:
@@ -94,7 +94,7 @@ def _explain(request: HttpRequest, refusal: HttpResponseBase) -> HttpResponse:
 
 def _answer_to(request: HttpRequest, allowed: str) -> HttpResponse:
     sentence = (
-        f"{request.path} takes {allowed}, not {request.method}; nothing was done."
+        f"{request.path} accepts {allowed}, not {request.method}. Nothing changed."
     )
     if request.htmx or "text/html" not in request.headers.get("Accept", ""):  # type: ignore[attr-defined]  # added by django-htmx
         if "json" in request.headers.get("Accept", "") or request.path.endswith("json"):
@@ -121,10 +121,11 @@ def page_above(path: str) -> str:
 
 
 class BodyLimit:
-    """Answers 413 to a body that says it is too long, and hangs up on one that is.
+    """Sends 413 for a body whose declared length is too large, and hangs up on one that
+    grows too large.
 
-    Under ASGI Django keeps a request's whole body on disk before it asks who sent it,
-    so anybody could fill the disk that the database lives on.
+    Under ASGI Django spools the whole body to disk before it authenticates, so anyone
+    could fill the disk of the database.
     """
 
     def __init__(self, app: Any, *, max_bytes: int = MAX_BODY_BYTES) -> None:
@@ -142,7 +143,7 @@ class BodyLimit:
             nonlocal num_bytes
             message = await receive()
             num_bytes += len(message.get("body", b""))
-            # Django takes this for a visitor who has left, and deletes the rest.
+            # Django takes this for a disconnected client and deletes the rest.
             too_long = num_bytes > self.max_bytes
             return {"type": "http.disconnect"} if too_long else message
 
@@ -159,7 +160,7 @@ async def _refuse(send: Any) -> None:
 
 
 def check_charset(request: HttpRequest) -> None:
-    """BadRequest for a form of another charset; that of other bodies says nothing."""
+    """BadRequest for a form with another charset; other bodies ignore it."""
     if request.content_type in FORMS and (name := _odd_charset(request)):
         raise BadRequest(
             f"The form's charset {name[:40]!r} is not supported. Send it as UTF-8."
@@ -175,14 +176,14 @@ def _odd_charset(request: HttpRequest) -> str:
 
 
 class CharsetMiddleware(AsyncMiddleware):
-    """Behind the others, whose headers its refusals have too."""
+    """The innermost, so that its rejections get the headers of the others."""
 
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if _odd_charset(request):
             request.encoding = "utf-8"  # the page that refuses it reads the form too
-            # The API says it as a problem: api/guards.py.
+            # The API returns it as a problem: api/guards.py.
             if not request.path_info.startswith("/api/"):
                 check_charset(request)
         return self.get_response(request)

@@ -1,7 +1,7 @@
-"""The answer where this process has no room: 503, and when to ask again.
+"""503 when this process is at capacity, with Retry-After.
 
-There is no room where no database connection came free in time, as where the database
-is away, or no slot for a child.
+That is when no database connection came free in time, or the database is down, or no
+slot for a child.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from psycopg_pool import PoolTimeout
 from dashboard.project.middleware import AsyncMiddleware
 
 RETRY_SECONDS = 5
-NOTED_SECONDS = 30.0  # for how long /readyz tells of it
+NOTED_SECONDS = 30.0  # how long /readyz reports it
 NO_CONNECTION = (
-    "All database connections of this process are in use, or the database does not "
-    "answer. Nothing changed. Try again in a few seconds."
+    "All database connections are in use, or the database does not respond. "
+    "Nothing changed. Try again in a few seconds."
 )
 BUSY = (
-    "All helper processes of this server, or of your team, were busy for "
-    "{seconds:g} s. Try again in a few seconds."
+    "All subprocesses of this server or of your team were busy for {seconds:g} s. "
+    "Try again in a few seconds."
 )
 
 _no_connection_at: float | None = None
@@ -40,7 +40,7 @@ class Busy(Exception):
 
 
 def overload_of(error: BaseException | None) -> str:
-    """What there is no room for, in a sentence; "" where that is not the matter."""
+    """What is at capacity, as a sentence; "" for other errors."""
     global _no_connection_at
     if isinstance(error, Busy):
         return str(error)
@@ -73,12 +73,12 @@ class OverloadMiddleware(AsyncMiddleware):
 
 
 def handle_server_error(request: HttpRequest) -> HttpResponseBase:
-    """Of whatever lies outside of a view, such as reading the session."""
+    """For errors outside of a view, such as reading the session."""
     sentence = overload_of(sys.exception())
     return answer(sentence) if sentence else server_error(request)
 
 
 def answer(sentence: str) -> HttpResponse:
-    # Without a request, whose teams would be asked of the database.
+    # Without a request, whose teams would need a query.
     page = loader.get_template("503.html").render({"sentence": sentence})
     return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})

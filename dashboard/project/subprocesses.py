@@ -1,7 +1,7 @@
-"""Processes of their own: for native code over a stranger's file, and for servers.
+"""Subprocesses: for native code that reads untrusted files, and for servers.
 
-A library in C++ may end its whole process over one wrong byte of a file. Here that is
-a child, with bounds of memory and time: `serve` runs in it, `call` is its other end.
+A C++ library may crash its whole process over one wrong byte of a file. Here that is a
+child with limits of memory and time: `serve` runs in it, `call` is the other end.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class ChildFailed(Exception):
-    """The child ended before it had answered all; says how it ended."""
+    """The child ended before it had answered everything; the message says how."""
 
 
 def call(
     module: str, *question: Any, seconds: float | None = None
 ) -> Generator[Any, None, None]:
-    """What `serve` answers in that module, each as it comes; ChildFailed where it ends.
+    """Yields the results of `serve` in that module; ChildFailed if it ends early.
 
     The child is gone when the iterator is closed, or `seconds` after its start.
     """
@@ -64,7 +64,7 @@ def call(
                 yield answer
             if code := child.wait():
                 if alarm.finished.is_set():
-                    raise ChildFailed(f"it took over {seconds} s")
+                    raise ChildFailed(f"it timed out after {seconds} s")
                 raise ChildFailed(_how(code))
         finally:
             alarm.cancel()
@@ -72,7 +72,7 @@ def call(
 
 
 def serve(answer: Callable[..., Iterator[Any]]) -> None:
-    """Answer what is asked on stdin, an answer at a time on stdout."""
+    """Answer requests from stdin, one result at a time on stdout."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     _allow_time()
@@ -84,7 +84,7 @@ def serve(answer: Callable[..., Iterator[Any]]) -> None:
 
 
 def bare_environment() -> dict[str, str]:
-    """Neither secrets nor addresses of ours."""
+    """Contains neither secrets nor addresses."""
     return {
         "PATH": os.environ.get("PATH", ""),
         "PYTHONPATH": str(ROOT),
@@ -102,10 +102,10 @@ def _allow_time() -> None:
 
 def _how(code: int) -> str:
     if code == -signal.SIGXCPU:
-        return f"it computed for {MAX_SECONDS} s without a result"
+        return f"it timed out after {MAX_SECONDS} s"
     if code < 0:
-        return f"it ended by {signal.Signals(-code).name}"
-    return f"it ended with code {code}"
+        return f"it was killed by {signal.Signals(-code).name}"
+    return f"it exited with code {code}"
 
 
 def start_child(
@@ -117,10 +117,10 @@ def start_child(
     group: int | None = None,
     death_signal: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, writing to a log.
+    """Start a command in its own session, with its output in a log.
 
-    Its own session: Ctrl-C in the terminal then reaches only `up`, which stops its
-    children in order. Should `up` be killed, the kernel sends them `death_signal`.
+    In its own session, Ctrl-C in the terminal reaches only `up`, which stops its
+    children in order. If `up` is killed, the kernel sends them `death_signal`.
     """
 
     def die_with_parent() -> None:
@@ -149,7 +149,7 @@ def end_child(
     with_signal: signal.Signals = signal.SIGTERM,
     patience_seconds: float = 10,
 ) -> None:
-    """Ask it to end; past its patience, make it."""
+    """Send SIGTERM; kill it when it takes too long."""
     if child.poll() is None:
         child.send_signal(with_signal)
     try:

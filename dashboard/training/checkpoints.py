@@ -38,22 +38,22 @@ def model_files(manifest: Manifest) -> dict[str, ManifestFile]:
 
 
 def read_known(path: Path, checkpoint: Checkpoint) -> Manifest:
-    """Damaged, where it is not the manifest that the run's log names."""
+    """Damaged, if the manifest differs from the one in the run's log."""
     manifest, sha256 = read_manifest(path)
     if sha256 != checkpoint.sha256:
         raise Damaged(
-            f"{path.name}: its manifest has SHA-256 {sha256[:12]}…, but was saved with "
+            f"{path.name}: the manifest has SHA-256 {sha256[:12]}…, expected "
             f"{checkpoint.sha256[:12]}…."
         )
     return manifest
 
 
 class ModelArchive:
-    """A tar file of the model's folder, a piece at a time.
+    """A tar file of the model's folder, piece by piece.
 
-    Its files are open from the beginning, so whoever deletes them meanwhile takes
-    nothing away. A file that is not what was saved breaks the sending off, before its
-    end: nobody is left with a model that looks whole and is not.
+    Its files are opened first, so deleting them does not interrupt the download. If a
+    file differs from what was saved, the download aborts before its end, so that nobody
+    gets a model that only looks complete.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint, *, folder: str) -> None:
@@ -107,8 +107,7 @@ class ModelArchive:
         if found != wanted:
             opened.close()
             raise Damaged(
-                f"{self._path.name}: {name} has {found:,} bytes, but was written with "
-                f"{wanted:,}."
+                f"{self._path.name}: {name} has {found:,} bytes, expected {wanted:,}."
             )
         return opened
 
@@ -161,7 +160,7 @@ def newest_verified(
     on_progress: Callable[[], None],
     on_damaged: Callable[[str], None] = lambda _reason: None,
 ) -> SavedCheckpoint | None:
-    """The furthest checkpoint of our history whose every byte is as it was written."""
+    """The furthest checkpoint of our history whose bytes are all intact."""
     for path in checkpoint_folders(folder):
         try:
             checkpoint = verify(path, on_progress=on_progress)
@@ -171,7 +170,7 @@ def newest_verified(
             continue
         if is_ours(checkpoint):
             return checkpoint
-        on_refused(f"{path.name}: it was saved by an attempt that was over by then.")
+        on_refused(f"{path.name}: saved by an attempt that had already ended.")
     return None
 
 

@@ -11,7 +11,7 @@ from dashboard.training.event_log import SupervisorLog
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 5.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class TooLate(Exception):
@@ -19,10 +19,10 @@ class TooLate(Exception):
 
 
 class DatabaseRetry:
-    """Does one thing that needs the database, or puts it off with a growing wait.
+    """Does one action that needs the database, or retries it after a growing wait.
 
-    Each thing has its own. The database may refuse one alone, for a table that
-    somebody holds or a disk that is full, and the others are not to wait for that.
+    Each action has its own instance, since the database may refuse only one, because of
+    a lock or a full disk, and others must not wait for it.
     """
 
     def __init__(self, supervisor_log: SupervisorLog, doing: str) -> None:
@@ -60,14 +60,13 @@ class DatabaseRetry:
             if is_too_late(self.down_seconds):
                 raise TooLate
             meanwhile()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _put_off(self, error: Exception) -> None:
         if self._down_since is None:
             self._down_since = time.monotonic()
             self._log.write(
-                f"{self._doing} fails, and is tried until it works. "
-                f"{str(error).strip()}"
+                f"{self._doing} failed and is retried: {str(error).strip()}"
             )
         connection.close()  # the next attempt begins with a new one
         self._retry_at = time.monotonic() + self._wait
@@ -75,9 +74,7 @@ class DatabaseRetry:
 
     def _note_return(self) -> None:
         if self._down_since is not None:
-            self._log.write(
-                f"{self._doing} works again after {self.down_seconds:.0f} s."
-            )
+            self._log.write(f"{self._doing} succeeded after {self.down_seconds:.0f} s.")
         self._down_since = None
         self._wait = FIRST_WAIT_SECONDS
         self._retry_at = 0.0

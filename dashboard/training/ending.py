@@ -26,7 +26,7 @@ from dashboard.training.lease import (
 from trainer.events import Event, RunFailed, RunFinished, RunPaused
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
-# What goes on by itself is known by it, so it ends the reason of no other pause.
+# Marks runs that resume on free disk space, so no other reason may end with it.
 DISK_REMEDY = "Free some space there. The run then continues from its last checkpoint."
 OWNERS_REMEDY = "Free some space there, then resume the run from its last checkpoint."
 MEMORY_ADVICE = (
@@ -36,10 +36,10 @@ MEMORY_ADVICE = (
 _STATUS_NAMES = {
     FINISHED: "finished",
     FAILED: "failed",
-    BAD_CONFIG: "refused its configuration",
+    BAD_CONFIG: "rejected its configuration",
     STOPPED: "stopped",
-    PAUSED: "paused by itself",
-    75: "left alone by its supervisor",
+    PAUSED: "paused",
+    75: "lost its supervisor",
 }
 
 
@@ -49,17 +49,17 @@ class Ending:
     last_word: Event | None  # RunFinished, RunFailed, RunStopped or RunPaused
     step: int  # the last one its log speaks of
     log_lines: Sequence[str]  # the end of what it printed
-    was_released: bool  # the worker shut down and asked it to stop
-    was_out_of_memory: bool = False  # the kernel's own count says so
+    was_released: bool  # the worker shut down and requested a stop
+    was_out_of_memory: bool = False  # by the kernel's counter
     has_hung: bool = False  # and was killed for it
 
     @property
     def outcome(self) -> str:
         """How the log page and the audit log put it."""
         if self.was_out_of_memory:
-            how = "out of memory, so the kernel ended it with SIGKILL,"
+            how = "out of memory (killed by the kernel)"
         elif self.has_hung:
-            how = "hung without a sign of life and was killed"
+            how = "hung and was killed"
         elif self.status < 0:
             how = f"killed by {_signal_name(-self.status)}"
         else:
@@ -74,7 +74,7 @@ class Ending:
 
 def _signal_name(number: int) -> str:
     if number == signal.SIGKILL:
-        return "SIGKILL (a person, or the kernel when memory ran out)"
+        return "SIGKILL (a user, or the kernel when out of memory)"
     return signal.Signals(number).name
 
 
@@ -96,7 +96,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
     elif run.state == RunState.PAUSING and ending.status == STOPPED:
         _pause(run, reason=run.pause_reason)
     elif ending.was_released and run.state != RunState.PAUSING:
-        _release(run, ending, why="the worker shut down")
+        _release(run, ending, why="worker shutdown")
     elif run.state != RunState.PAUSING and _is_poison(claim, ending):
         fail(run.id, _poison_reason(ending))
     else:
@@ -108,21 +108,21 @@ def conclude(claim: Claim, ending: Ending) -> None:
 def give_up(claim: Claim, reason: str) -> None:
     """Fail the run for what its supervisor met; LeaseLost when it is another's."""
     run = lock_run(claim)
-    close_attempt(run.id, claim.attempt, f"given up at step {run.last_step}")
+    close_attempt(run.id, claim.attempt, f"ended by its worker at step {run.last_step}")
     fail(run.id, reason)
 
 
 def _finish(run: Run, ending: Ending) -> None:
-    """It is not the end where the run was extended behind its trainer's last look."""
+    """Finish the run, or requeue it if its trainer missed an extension."""
     unheard = run.changes.filter(heard_step=None, after__has_key=STEPS)
     if not unheard.exists():
         _end(run, RunState.FINISHED)
     elif run.state == RunState.STOPPING:
-        _end(run, RunState.STOPPED)  # short of the steps that it was given
+        _end(run, RunState.STOPPED)  # before reaching its extended number of steps
     elif run.state == RunState.PAUSING:
         _pause(run, reason=run.pause_reason)
     else:
-        _release(run, ending, why="the run was extended during its last step")
+        _release(run, ending, why="run extended during its last step")
 
 
 def _end(run: Run, target: RunState) -> None:
@@ -145,13 +145,13 @@ def _pause(run: Run, *, reason: str) -> None:
 
 
 def _pause_reason(run: Run, paused: RunPaused) -> str:
-    """Who asked for it, what failed, and what to do, in lines."""
+    """Who requested it, what failed, and what to do, line by line."""
     if paused.share is None:
         waits_for_room = paused.needs_bytes is not None and not _pause_request(run)
         remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
         return clean_text("\n".join([*_pause_request(run), paused.reason, remedy]))
     faults = [
-        f'{fault.count:,} times, rule "{fault.rule}": {fault.error}'
+        f'{fault.count:,} × rule "{fault.rule}": {fault.error}'
         for fault in paused.faults
     ]
     remedy = (
@@ -163,42 +163,43 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
 
 
 def _pause_request(run: Run) -> list[str]:
-    """Why somebody, or an alert, asked for the pause."""
+    """The reason of a person's or an alert's pause request."""
     return [run.pause_reason] if run.state == RunState.PAUSING else []
 
 
 def _silent_pause_reason(ending: Ending) -> str:
-    """Of a trainer whose last word did not fit on the disk either."""
+    """The reason if the trainer had no disk space for its last event."""
     return _with_log(
-        f"The trainer paused the run and could not write why. {_describe_disk()}",
+        "The trainer paused the run but failed to write the reason. "
+        f"{_describe_disk()}",
         ending,
     )
 
 
 @transaction.atomic
 def pause_for_disk(claim: Claim) -> None:
-    """Of a run whose files could not be written, so that no trainer was started.
+    """Pause a run whose files could not be written; its trainer was not started.
 
-    LeaseLost when it is not ours any more.
+    LeaseLost if another attempt holds the run.
     """
     run = lock_run(claim)
-    outcome = "its disk was full, so no trainer was started"
+    outcome = "disk full; trainer not started"
     close_attempt(run.id, claim.attempt, outcome)
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
-        reason = f"The run's files could not be written. {_describe_disk()}"
+        reason = f"Failed to write the run's files. {_describe_disk()}"
         _pause(run, reason="\n".join([*_pause_request(run), reason]))
 
 
 @transaction.atomic
 def end_unstarted(claim: Claim) -> None:
-    """Stop or pause, as it was asked, a run whose trainer was not started.
+    """Stop or pause, as requested, a run whose trainer was not started.
 
-    LeaseLost when it is not ours any more.
+    LeaseLost if another attempt holds the run.
     """
     run = lock_run(claim)
-    close_attempt(run.id, claim.attempt, "no trainer was started")
+    close_attempt(run.id, claim.attempt, "trainer not started")
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
@@ -208,13 +209,13 @@ def end_unstarted(claim: Claim) -> None:
 def _describe_disk() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (
-        f"The disk that holds {settings.COHORT_DATA} has {num_bytes(free)} free. "
+        f"The disk with {settings.COHORT_DATA} has {num_bytes(free)} free. "
         f"{OWNERS_REMEDY}"
     )
 
 
 def _release(run: Run, ending: Ending, *, why: str) -> None:
-    """Back into the queue; what was nobody's fault costs the run nothing."""
+    """Requeue it without counting a loss."""
     transition(
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],
@@ -235,8 +236,8 @@ def _is_poison(claim: Claim, ending: Ending) -> bool:
 
 def _poison_reason(ending: Ending) -> str:
     return _with_log(
-        f"The trainer crashed twice in the same way ({ending.outcome}), so it was not "
-        "started a third time.",
+        f"The trainer crashed twice in the same way ({ending.outcome}), so Cohort "
+        "did not restart it.",
         ending,
     )
 
@@ -245,10 +246,10 @@ def _fail_reason(ending: Ending) -> str:
     if isinstance(ending.last_word, RunFailed):
         return clean_text(ending.last_word.error)
     if ending.status == BAD_CONFIG:
-        return _with_log("The trainer refused the configuration.", ending)
+        return _with_log("The trainer rejected the configuration.", ending)
     if ending.status == FINISHED:
-        return _with_log("The trainer ended without saying that it finished.", ending)
-    return _with_log("The trainer failed without saying why.", ending)
+        return _with_log("The trainer exited without reporting a finished run.", ending)
+    return _with_log("The trainer failed without reporting a reason.", ending)
 
 
 def _with_log(sentence: str, ending: Ending) -> str:

@@ -22,7 +22,7 @@ MAX_SHOWN = 200
 MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
 BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
-SHOWN_LINES = 20  # behind a sentence
+SHOWN_LINES = 20  # after a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Lines:
 
     first: int
     texts: tuple[bytes, ...]
-    end: int  # byte offset behind the last one
+    end: int  # byte offset after the last one
 
     def __bool__(self) -> bool:
         return bool(self.texts)
@@ -42,10 +42,10 @@ class Lines:
 
 
 class LogTailer:
-    """Where we are in one attempt's log.
+    """Position in one attempt's log.
 
-    `read` does not move: only `advance`, called once the lines are stored, does. So a
-    batch that could not be stored is read again.
+    `read` does not move it; `advance` does, once the lines are stored. So a batch that
+    failed to be stored is read again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class LogTailer:
 
     def read(self, *, max_bytes: int = BATCH_BYTES) -> Lines:
         data = self._read_whole_lines(max_bytes)
-        # Only \n ends a line: JSON text may hold U+2028 and its like.
+        # Only \n ends a line: JSON text may contain U+2028 and similar characters.
         texts = tuple(data.split(b"\n")[:-1])
         return Lines(first=self._next_line, texts=texts, end=self._offset + len(data))
 
@@ -79,11 +79,10 @@ class LogTailer:
 
 
 def read_events(lines: Lines, *, attempt: int) -> list[Event]:
-    """One event for every line: one that cannot be read becomes a warning.
+    """One event per line: an unreadable line becomes a warning, and so does an event
+    type that only a newer trainer knows.
 
-    So does one of a type that only a newer trainer knows.
-
-    So the numbers stay without a gap, and the page says what is missing.
+    So line numbers have no gaps, and the page shows what is missing.
     """
     return [
         _read(text, line=lines.first + index, attempt=attempt)
@@ -105,11 +104,11 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
 def _check_place(event: Event, *, line: int, attempt: int) -> None:
     if (event.line, event.attempt) != (line, attempt):
         raise ValueError(
-            f"It says line {event.line} of attempt {event.attempt}, but is line {line} "
-            f"of attempt {attempt}."
+            f"It is numbered line {event.line} of attempt {event.attempt}; "
+            f"expected line {line} of attempt {attempt}."
         )
     if not _is_time(event.time):
-        raise ValueError(f"Its time, {event.time}, is no time.")
+        raise ValueError(f"Its time, {event.time}, is not a valid timestamp.")
 
 
 def _is_time(seconds: float) -> bool:
@@ -123,8 +122,8 @@ def _unknown(unknown: UnknownEvent, *, line: int, attempt: int) -> Warned:
         time=unknown.time if _is_time(unknown.time) else time.time(),
         step=unknown.step,
         code="unknown_event",
-        message=f"Line {line} of the event log was left out: {unknown} A newer trainer "
-        "wrote it. Update Cohort to have what comes next.",
+        message=f"Cohort skipped line {line} of the event log: {unknown} Update "
+        "Cohort: a newer trainer wrote it.",
     )
 
 
@@ -136,8 +135,8 @@ def _unreadable(text: bytes, *, line: int, attempt: int, error: ValueError) -> W
         time=time.time(),
         step=0,
         code="unreadable_line",
-        message=f"Line {line} of the event log could not be read and was left out: "
-        f"{_why(error)} It begins: {shown!r}.",
+        message=f"Cohort skipped line {line} of the event log: {_why(error)} The line "
+        f"begins with {shown!r}.",
     )
 
 
@@ -148,7 +147,7 @@ def _why(error: ValueError) -> str:
     found = error.errors(include_url=False)
     sentences = [_of_field(one) for one in found[:MAX_FIELDS]]
     if len(found) > MAX_FIELDS:
-        sentences.append(f"And {len(found) - MAX_FIELDS:,} more")
+        sentences.append(f"{len(found) - MAX_FIELDS:,} more errors")
     return " ".join(f"{sentence}." for sentence in sentences)
 
 
@@ -176,7 +175,7 @@ class SupervisorLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            logger.warning("%s: could not write %s: %s", self.about, self.path, error)
+            logger.warning("%s: failed to write %s: %s", self.about, self.path, error)
 
 
 # The end of any log file.
@@ -216,9 +215,9 @@ def read_tail(path: Path, *, max_lines: int) -> Tail:
 
 
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
-    """The sentence, and the last of a log's lines behind it."""
+    """The message, and the last lines of a log after it."""
     shown = "\n".join(lines[-SHOWN_LINES:])
-    return clean_text(f"{sentence} Its last lines:\n{shown}" if shown else sentence)
+    return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)
 
 
 def _count_lines(path: Path) -> int:

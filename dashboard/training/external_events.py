@@ -1,7 +1,7 @@
-"""What an outside trainer may send: limits, which events, and why a batch is refused.
+"""What external trainers may send: limits, event types, and why a batch is refused.
 
-An event that is no good becomes a warning. A batch that the database refused would be
-sent again and again, and everything behind it would wait.
+An invalid event becomes a warning: a client would send a rejected batch again and
+again, and later events would wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.events import (
     Warned,
 )
 
-# A reporter that has nothing to tell says so every 30 s.
+# An idle reporter sends a heartbeat every 30 s.
 SILENCE = timedelta(minutes=5)
 MAX_STEP = 2**31 - 1
 MAX_LINES = 5_000  # of one batch
@@ -69,12 +69,12 @@ class EventValidator:
     _rules: set[str] = field(default_factory=set)
 
     def validate(self, events: Sequence[Event]) -> list[Event]:
-        """Two queries where steps or groups are told of."""
+        """Two queries if there are steps or groups."""
         self._read_known(events)
         return [self._judge(event) for event in events]
 
     def _read_known(self, events: Sequence[Event]) -> None:
-        # Evaluations' are in the summary alone.
+        # Metrics of evaluations are only in the summary.
         last = self.run.summary.get("last", {})
         self._metrics = {*self.run.metric_names, *last}
         rules = self.run.config["reward"]["recipe"]["rules"]
@@ -96,7 +96,7 @@ class EventValidator:
                 time=event.time,
                 step=event.step if event.step <= MAX_STEP else 0,
                 code="not_taken",
-                message=f"Line {event.line:,} was left out: {reason}",
+                message=f"Cohort skipped line {event.line:,}: {reason}",
             )
         if isinstance(event, StepFinished):
             self._steps.add(event.step)
@@ -113,17 +113,17 @@ class EventValidator:
 
     def _why_not(self, event: Event) -> str:
         if self.last_word is not None:
-            return "it came behind the run's end."
+            return "it came after the run's end."
         if not isinstance(event, ACCEPTED):
-            return f"{type(event).__name__} is not for outside trainers."
+            return f"external trainers cannot send {type(event).__name__}."
         if event.step > MAX_STEP:
-            return f"its step, {event.step}, is above {MAX_STEP:,}."
+            return f"step {event.step} is above {MAX_STEP:,}."
         if isinstance(event, StepFinished):
             return self._why_no_step(event)
         if isinstance(event, GroupScored):
             return self._why_no_group(event)
         if isinstance(event, TokensMeasured) and event.prompt_index > MAX_STEP:
-            return f"its prompt's number is above {MAX_STEP:,}."
+            return f"its prompt index is above {MAX_STEP:,}."
         if isinstance(event, PhaseStarted) and event.last_step > MAX_STEP:
             return f"its last step is above {MAX_STEP:,}."
         if isinstance(event, Evaluated):
@@ -132,35 +132,39 @@ class EventValidator:
 
     def _why_no_step(self, event: StepFinished) -> str:
         if event.step in self._steps:
-            return f"step {event.step:,} was already sent; the first counts."
+            return f"step {event.step:,} was already sent; Cohort keeps the first."
         return self._why_no_metrics(event.metrics)
 
     def _why_no_metrics(self, metrics: Mapping[str, float | None]) -> str:
         num = len(self._metrics | metrics.keys())
         if num > MAX_METRICS:
-            return f"with it the run would have {num:,} metrics; {MAX_METRICS:,} fit."
+            return (
+                f"the run would have {num:,} metrics; the maximum is {MAX_METRICS:,}."
+            )
         wrong = next((n for n in metrics if not _is_name(n)), None)
         if wrong is not None:
-            return f"a metric's name has 1 to 120 characters; got {wrong[:130]!r}."
+            return f"a metric name must have 1 to 120 characters; got {wrong[:130]!r}."
         return ""
 
     def _why_no_group(self, event: GroupScored) -> str:
         num = len(event.completions)
         if not 1 <= num <= MAX_COMPLETIONS:
-            return f"a group has 1 to {MAX_COMPLETIONS:,} completions; it has {num:,}."
+            return (
+                f"a group must have 1 to {MAX_COMPLETIONS:,} completions; got {num:,}."
+            )
         if event.prompt_index > MAX_STEP:
-            return f"its prompt's number is above {MAX_STEP:,}."
+            return f"its prompt index is above {MAX_STEP:,}."
         if (event.step, event.prompt_index) in self._groups:
             return (
                 f"prompt {event.prompt_index:,} of step {event.step:,} was already "
-                "sent; the first counts."
+                "sent; Cohort keeps the first."
             )
         if event.num_notes > MAX_COUNT:
-            return f"its number of notes, {event.num_notes:,}, is too large."
+            return f"its number of log lines, {event.num_notes:,}, is too large."
         if any(not 0 <= (c.num_tokens or 0) <= MAX_COUNT for c in event.completions):
-            return "a completion's number of tokens is below 0 or too large."
+            return "a completion's number of tokens is negative or too large."
         if len(self._rules | _rules_of(event)) > MAX_RULES:
-            return f"with it the run would have more than {MAX_RULES} rules."
+            return f"the run would have more than {MAX_RULES} rules."
         return ""
 
 
@@ -177,7 +181,7 @@ def _rules_of(event: GroupScored) -> set[str]:
 
 
 def _with_known_names(event: GroupScored) -> GroupScored:
-    """Rules' names as they are stored, so that the run's settings name the same."""
+    """Rule names as they are stored, so that the run's settings use the same."""
     if all(len(n) <= 40 and n == clean_text(n) for n in _rules_of(event)):
         return event
     completions = [
@@ -203,13 +207,13 @@ class MissingLines(Exception):
     def __init__(self, *, first: int, stored: int) -> None:
         self.stored = stored
         super().__init__(
-            f"Line {first:,} came, but the last one stored is {stored:,}. Send on "
+            f"Got line {first:,}, but the last stored line is {stored:,}. Continue "
             f"from line {stored + 1:,}."
         )
 
 
 class RunEnded(Exception):
-    """The run has ended, so it takes no further line."""
+    """The run has ended, so it accepts no further line."""
 
     code = "events.run_ended"
 

@@ -1,4 +1,4 @@
-"""Event lines of an outside trainer, each stored once, up to the run's end."""
+"""Event lines of an external trainer, each stored once, up to the run's end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.database import clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.models import Group
@@ -46,7 +47,7 @@ def end_run(run: Run, last_word: Event) -> None:
     elif isinstance(last_word, RunFinished):
         _move(run, RunState.FINISHED)
     else:
-        reason = "Its trainer ended before its last step."
+        reason = "The trainer ended before its last step."
         _move(run, RunState.STOPPED, stop_reason=reason)
     _store_prompts(run)
 
@@ -64,9 +65,9 @@ def _move(run: Run, target: RunState, **fields: Any) -> None:
 
 
 def _store_prompts(run: Run) -> None:
-    """What its groups number becomes a dataset, as an import's prompts do.
+    """The run's prompts become a dataset, as those of an imported run do.
 
-    Not where numbers are missing: a row's place would be another prompt's.
+    Not if indexes are missing: row positions would then point at other prompts.
     """
     groups = Group.objects.filter(run=run)
     highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
@@ -82,7 +83,9 @@ def _store_prompts(run: Run) -> None:
         with transaction.atomic():
             version = create_prompts_version(run, _rows(run), dataset=known)
     except ValueError as error:
-        logger.warning("run %s: no dataset of its prompts: %s", run.pk, error)
+        logger.warning(
+            "run %s: failed to create a dataset from its prompts: %s", run.pk, error
+        )
         return
     Run.objects.filter(pk=run.pk).update(dataset_version=version)
 
@@ -118,7 +121,7 @@ def _free_name(run: Run) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPosition:
-    """How far a run is known; whoever goes on with it asks for this."""
+    """How far a run is stored; a client continues from here."""
 
     state: str
     attempt: int
@@ -148,25 +151,30 @@ def read_position(run: Run) -> RunPosition:
 def take_lines(
     run: Run, *, attempt: int, first: int, texts: Sequence[bytes]
 ) -> RunPosition:
-    """Store consecutive lines, of which `first` is the number of the first one.
+    """Store consecutive lines; `first` is the number of the first one.
 
-    Those that are stored already are passed over, so whatever was not answered may be
-    sent again. Without lines it says that the trainer lives. A line that cannot be read
-    becomes a warning, as in a log of ours. Raises AttemptReplaced, Gap, Over or Full,
-    with nothing stored.
+    Lines that are already stored are skipped, so a client may repeat a request without
+    response. Without lines it is a heartbeat. A line that cannot be read becomes a
+    warning, as in our own logs.
+
+    Raises AttemptReplaced, MissingLines, RunEnded or QuotaExceeded, with nothing
+    stored.
     """
     if len(texts) > MAX_LINES:
-        raise ValueError(
-            f"A batch has {MAX_LINES:,} lines at most; got {len(texts):,}. Send fewer."
+        raise UserError(
+            "events.too_many_lines",
+            f"A batch may have at most {MAX_LINES:,} lines; got {len(texts):,}.",
         )
     if first < 1:
-        raise ValueError(f"Lines are numbered from 1; got first={first}.")
+        raise UserError(
+            "events.bad_line_number", f"Line numbers start at 1; got first={first}."
+        )
     # One writer at a time: a batch that is sent again may overtake its first sending.
     held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
     run = held.get(pk=run.pk)
     if attempt != run.attempt:
         raise AttemptReplaced(
-            f"These lines are of attempt {attempt}, but the run is at attempt "
+            f"These lines belong to attempt {attempt}, but the run is at attempt "
             f"{run.attempt}. Nothing was stored."
         )
     stored = last_ingested_line(run.pk, attempt)
@@ -174,7 +182,7 @@ def take_lines(
         raise MissingLines(first=first, stored=stored)
     new = texts[stored + 1 - first :]
     if new and run.has_ended:
-        raise RunEnded(f"The run is {run.state}: it takes no line behind {stored:,}.")
+        raise RunEnded(f"The run is {run.state} and accepts no lines after {stored:,}.")
     if not run.has_ended:
         _extend_lease(run)
     if new:
@@ -203,7 +211,7 @@ def _extend_lease(run: Run) -> None:
 def _take_storage(run: Run, num_bytes: int) -> None:
     """What is stored of a run counts as long as the run is there."""
     try:
-        check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
+        check_storage(run.team, num_bytes, purpose=f"data of {run.name}")
     except ValueError as error:
         raise QuotaExceeded(str(error)) from None
     total = run.source.get("num_bytes", 0) + num_bytes
@@ -226,7 +234,7 @@ def _store(run: Run, lines: Lines) -> None:
 
 
 def _note_left_out(run: Run, events: Sequence[Event]) -> None:
-    """The run's page says so: its trainer may hear nothing but 200."""
+    """Shown on the run's page, since the trainer may only check for 200."""
     warned = [event for event in events if isinstance(event, Warned)]
     left_out = [event for event in warned if event.code in LEFT_OUT]
     if left_out:

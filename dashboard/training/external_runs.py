@@ -1,4 +1,4 @@
-"""An outside trainer opens a run, or another attempt of one from a step."""
+"""Opening runs of external trainers, and further attempts from a step."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json, clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.attributes import read_tags, refuse_locked
 from dashboard.runs.models import ENDED, Run, RunAttempt, RunState
 from dashboard.runs.state import EXTENDED, transition
@@ -35,7 +36,7 @@ from trainer.client.lines import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
-    """What a trainer says of a run before its first step."""
+    """What a trainer reports about a run before its first step."""
 
     key: UUID  # the client's own: the same key opens the same run
     name: str
@@ -54,7 +55,8 @@ class Opening:
 def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
     """The run, and whether it is new.
 
-    ValueError names the field that is no good; Full: the team may have no more runs.
+    ValueError names the invalid field; QuotaExceeded: the team's quota of runs is
+    reached.
     """
     _check(opening)
     known = Run.objects.filter(team=team, source__key=str(opening.key))
@@ -64,7 +66,7 @@ def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, b
         with transaction.atomic():
             return _make(opening, team, user), True
     except IntegrityError:
-        # The same opening came twice at once; any other conflict is ours.
+        # The same opening came twice at once; any other conflict is a bug.
         if run := known.first():
             return run, False
         raise
@@ -79,39 +81,51 @@ def _check(opening: Opening) -> None:
     _check_text("notes", opening.notes, most=20_000)
     read_tags(",".join(opening.tags))
     if not 1 <= opening.num_steps <= MAX_STEP:
-        raise ValueError(
-            f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}."
+        raise UserError(
+            "external_runs.bad_num_steps",
+            f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}.",
         )
     _check_rules(opening)
     size = len(json.dumps(dict(opening.settings), default=str).encode())
     if size > MAX_SETTINGS_BYTES:
-        raise ValueError(
-            f"settings may take {MAX_SETTINGS_BYTES:,} bytes as JSON; they take "
-            f"{size:,}. Leave the longest out."
+        raise UserError(
+            "external_runs.settings_too_large",
+            f"settings may have at most {MAX_SETTINGS_BYTES:,} bytes as JSON; got "
+            f"{size:,}. Leave out the longest.",
         )
 
 
 def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -> None:
     if len(text) > most or not (text.strip() or may_be_empty):
         least = 0 if may_be_empty else 1
-        raise ValueError(
-            f"{name} must have {least} to {most:,} characters; it has {len(text):,}."
+        raise UserError(
+            "external_runs.bad_length",
+            f"{name} must have {least} to {most:,} characters; got {len(text):,}.",
         )
     if "\n" in text and name != "notes":
-        raise ValueError(f"{name} must be one line; got {text!r}.")
+        raise UserError(
+            "external_runs.not_one_line", f"{name} must be one line; got {text!r}."
+        )
 
 
 def _check_rules(opening: Opening) -> None:
     if len(opening.rules) > MAX_RULES:
-        raise ValueError(
-            f"rules may be {MAX_RULES} at most; there are {len(opening.rules):,}."
+        raise UserError(
+            "external_runs.too_many_rules",
+            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}.",
         )
     for name, weight in opening.rules.items():
-        _check_text("A rule's name", name, most=40, may_be_empty=False)
+        _check_text("A rule name", name, most=40, may_be_empty=False)
         if not math.isfinite(weight):
-            raise ValueError(f"rules: the weight of {name!r} must be finite.")
+            raise UserError(
+                "external_runs.bad_weight",
+                f"rules: the weight of {name!r} must be finite.",
+            )
     if opening.right_from is not None and not math.isfinite(opening.right_from):
-        raise ValueError("right_from must be a finite number, or left out.")
+        raise UserError(
+            "external_runs.bad_right_from",
+            "right_from must be a finite number or null.",
+        )
 
 
 def _check_quota(team: Team) -> None:
@@ -165,25 +179,28 @@ def _begin_attempt(run: Run, host: str) -> None:
 
 @transaction.atomic
 def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
-    """Begin another attempt, which trains on from behind `from_step`; its number.
+    """Start another attempt, which continues after `from_step`; returns its number.
 
-    Whatever the one before told of later steps is no part of the history any more, and
-    what it sends from now on is fenced off.
+    Later steps of the previous attempt are superseded, and its further events are
+    refused.
     """
     held = Run.objects.select_for_update(of=("self",)).select_related("team")
     run = held.get(pk=run.pk)
     if not 0 <= from_step <= run.last_step:
-        raise ValueError(
-            f"from_step must be from 0 to {run.last_step:,}, the last step that is "
-            f"stored; got {from_step:,}. Send the lines before it first."
+        raise UserError(
+            "external_runs.bad_from_step",
+            f"from_step must be from 0 to {run.last_step:,}, the last stored step; "
+            f"got {from_step:,}. Send the earlier lines first.",
         )
     try:
         refuse_locked(run)
     except ValueError as error:
         raise RunEnded(str(error)) from None
     if run.archived_at is not None:
-        raise RunEnded(f"{run.name} is archived. Unarchive it to train on.")
-    close_attempt(run.pk, run.attempt, f"another attempt began, from step {from_step}")
+        raise RunEnded(f"{run.name} is archived. Unarchive it to continue training.")
+    close_attempt(
+        run.pk, run.attempt, f"replaced by another attempt from step {from_step}"
+    )
     _make_running(run, user)
     run.refresh_from_db(fields=["attempt"])
     _begin_attempt(run, host)

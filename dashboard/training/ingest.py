@@ -48,19 +48,20 @@ def last_ingested_line(run_id: int, attempt: int) -> int:
 
 
 def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> int:
-    """Store consecutive events of one log; how many were new.
+    """Store consecutive events of one log; returns how many were new.
 
-    `observes`: alerts are judged.
+    `observes`: evaluate alert rules.
 
-    Whoever holds the run is its only writer, so what is stored ends at one line and
-    everything behind it is new. Raises LeaseLost, having written nothing, when `claim`
-    does not hold the run.
+    The holder of the run is its only writer, so stored lines end at one number and
+    everything after it is new.
+
+    Raises LeaseLost, having written nothing, if `claim` does not hold the run.
     """
     if not events:
         return 0
     with transaction.atomic():
         last_seq, progress = _fence(claim)
-        # Behind the fence: a COMMIT that we gave up waiting for may still be under way.
+        # After the fence: a COMMIT that we gave up waiting for may still be running.
         stored = last_ingested_line(claim.run_id, events[0].attempt)
         new = [event for event in events if event.line > stored]
         placed = [
@@ -109,7 +110,7 @@ def _store(
 
 
 def _fence(claim: Claim) -> tuple[int, Progress]:
-    """The last number given out, and how far the run is.
+    """The last assigned number, and the run's progress.
 
     Locks the run's row, which makes commit order the stream's order.
     """
@@ -148,5 +149,5 @@ def _note_attempt(claim: Claim, events: Sequence[Event]) -> None:
             started_at=Coalesce(F("started_at"), Now()),
         )
     if any(isinstance(event, CheckpointSaved) for event in own):
-        # Lives are counted between checkpoints: one that got further was no failure.
+        # Losses count between checkpoints: an attempt that got further did not fail.
         Run.objects.filter(id=claim.run_id, num_losses__gt=0).update(num_losses=0)

@@ -1,6 +1,7 @@
-"""Holding a run: one UPDATE claims it, its attempt fences off whoever held it before.
+"""Holding a run: one UPDATE claims it, and its attempt number fences off earlier
+holders.
 
-Then losing it, and finding runs whose worker is gone. Times are the database's own, so
+Then losing it, and finding runs whose worker is gone. All times are the database's, so
 workers' clocks do not matter.
 """
 
@@ -28,16 +29,16 @@ LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 10.0
 HOLDING = [RunState(state) for state in HELD]
 REQUESTS = {
-    RunState.STOPPING: "a stop was requested",
-    RunState.PAUSING: "a pause was requested",
+    RunState.STOPPING: "stop requested",
+    RunState.PAUSING: "pause requested",
 }
 MAX_LOSSES = 3
 ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
 ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
 DELETE_AFTER = timedelta(days=7)
-# Behind so long a gap a lease may be over that was fresh at the look before it.
+# After such a gap a lease may have expired that was fresh at the check before.
 GAP = LEASE - timedelta(seconds=2 * RENEW_SECONDS)
-# Within it each living supervisor renews.
+# Every running supervisor renews within it.
 TURN = timedelta(seconds=RENEW_SECONDS + 2)
 
 
@@ -67,7 +68,7 @@ def is_drained(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right to write about a run, until somebody else claims it."""
+    """The right to write about a run, until another worker claims it."""
 
     run_id: int
     attempt: int
@@ -78,21 +79,19 @@ class Claim:
 
 
 class LeaseLost(Exception):
-    """Another attempt holds the run, so this one must write nothing more."""
+    """Another attempt holds the run, so this one must not write any more."""
 
     def __init__(self, claim: Claim) -> None:
-        super().__init__(
-            f"Run {claim.run_id} is not held by attempt {claim.attempt} any more."
-        )
+        super().__init__(f"Attempt {claim.attempt} no longer holds run {claim.run_id}.")
 
 
 def startable() -> QuerySet[Run]:
-    """Queued runs that are not on hold and whose back-off is over."""
+    """Queued runs that are not on hold and whose back-off has passed."""
     return Run.objects.filter(STARTABLE)
 
 
 def claim_next(host: Host, *, sees: Callable[[Run], bool]) -> Claim | None:
-    """Claim the first in line that suits it and whose files it sees, unless drained."""
+    """Claim the first queued run that fits and is readable, unless drained."""
     if is_drained(host.name):
         return None
     suiting = [one for one in list_startable() if host.may_take(one.needs)]
@@ -105,7 +104,7 @@ def claim_next(host: Host, *, sees: Callable[[Run], bool]) -> Claim | None:
 
 @transaction.atomic
 def claim_run(run_id: int, worker: str) -> Claim | None:
-    """Take one queued run; None when it is another's by now, or the worker drained."""
+    """Claim one queued run; None if another worker was faster or this one drained."""
     is_mine = transition(
         run_id,
         sources=[RunState.QUEUED],
@@ -120,7 +119,7 @@ def claim_run(run_id: int, worker: str) -> Claim | None:
     )
     if not is_mine:
         return None
-    # Our own UPDATE holds the row's lock, so this is the attempt it made.
+    # Our UPDATE holds the row's lock, so this is the attempt that it set.
     attempt = Run.objects.values_list("attempt", flat=True).get(id=run_id)
     RunAttempt.objects.create(
         run_id=run_id, number=attempt, worker=worker, claimed_at=Now()
@@ -129,10 +128,10 @@ def claim_run(run_id: int, worker: str) -> Claim | None:
 
 
 def renew(claim: Claim) -> RunState:
-    """Hold it for another minute and hear what is wanted of it.
+    """Hold it for another minute and return its state.
 
-    An expired lease is renewed as well, as long as nobody took the run meanwhile:
-    that is a database outage outlived.
+    An expired lease is renewed as well if no other worker took the run, as after a
+    database outage.
     """
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     if not held.update(lease_until=Now() + LEASE):
@@ -141,7 +140,7 @@ def renew(claim: Claim) -> RunState:
 
 
 def lock_run(claim: Claim) -> Run:
-    """Until the transaction's end nobody else takes it."""
+    """Lock the run until the end of the transaction."""
     held = Run.objects.select_for_update().filter(
         claim.guard, id=claim.run_id, state__in=HOLDING
     )
@@ -174,13 +173,13 @@ def back_off(num_losses: int) -> timedelta:
 
 @transaction.atomic
 def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
-    """Requeue a held run after a rest; at the fourth loss in a row it has failed.
+    """Requeue a held run after a back-off; at the fourth loss in a row it fails.
 
-    `advice` is what to do then.
+    `advice` says what to do then.
 
-    One whose stop was asked for is stopped instead, and one that was to pause is
-    paused, at the checkpoint that it has. An outside run stays lost. False when
-    another process got there first. `run` may be stale but for its attempt.
+    If a stop was requested the run is stopped instead, and if a pause was requested it
+    is paused at its last checkpoint. An external run stays lost. False if another
+    process was faster. `run` may be stale except for its attempt.
     """
     held = Run.objects.select_for_update().filter(
         id=run.id, attempt=run.attempt, state__in=HOLDING
@@ -197,16 +196,16 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     )
     close_attempt(run.id, run.attempt, outcome)
     if run.is_external:
-        return True  # nothing here starts it again; it goes on when it speaks again
+        return True  # its trainer's next request continues it
     if run.state == RunState.STOPPING:
         return _stop(run.id)
     if run.state == RunState.PAUSING:
         return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
     if run.num_losses >= MAX_LOSSES:
         reason = (
-            f"The run was lost {run.num_losses + 1} times in a row without reaching a "
-            "new checkpoint, so it was not started again. The last time: "
-            f"{outcome}. {advice}".rstrip()
+            f"The run was lost {run.num_losses + 1} times in a row without a new "
+            f"checkpoint, so Cohort did not restart it. Last outcome: {outcome}. "
+            f"{advice}".rstrip()
         )
         return fail(run.id, with_tail(reason, _last_lines(run)))
     return transition(
@@ -248,16 +247,16 @@ def fail(run_id: int, reason: str) -> bool:
     )
 
 
-# Reaping runs whose worker is gone.
+# Reaping runs whose worker is lost.
 
 
 @transaction.atomic
 def reap(*, grace: timedelta = LEASE) -> list[int]:
-    """Requeue or end every run whose lease ran out; their ids.
+    """Requeue or end every run whose lease has expired; returns their IDs.
 
-    Idempotent: whoever comes second finds the lock taken or the run moved on. After
-    the database's start supervisors have `grace` to report again; after a time in
-    which nobody looked, as the machine slept, they have a turn of it.
+    Idempotent: a second caller finds the lock taken or the run changed. After the
+    database starts, supervisors have `grace` to report again; after a gap without
+    checks, as when the machine slept, they have one renewal interval.
     """
     if not _take_advisory_lock():
         return []
@@ -273,7 +272,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
 
 def _outcome(run: Run) -> str:
     who = "trainer" if run.is_external else f"worker {run.worker}"
-    return f"its {who} was not heard of"
+    return f"no contact with its {who}"
 
 
 def _take_advisory_lock() -> bool:
@@ -283,10 +282,11 @@ def _take_advisory_lock() -> bool:
 
 
 def _watches_for(grace: timedelta) -> bool:
-    """Note this look; called alone.
+    """Record this check, and nothing else.
 
-    A suspended machine stops supervisors' clocks, not the database's: they get time
-    to renew. Two gaps in a row do not: looks that always come late must find the dead.
+    A suspended machine stops supervisors' clocks, not the database's: they get time to
+    renew. Two gaps in a row do not count, or checks that always come late would never
+    find lost runs.
     """
     watch = ReaperWatch.objects.filter(id=1)
     ReaperWatch.objects.get_or_create(

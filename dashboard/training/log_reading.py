@@ -85,7 +85,8 @@ def read_part(
 ) -> Part:
     """From byte `after`, up to `before`, around a line or byte, or else the end.
 
-    A place in a file that was cut since means nothing any more, so the end is given.
+    Byte positions in a file that was truncated since are invalid, so the end is
+    returned.
     """
     try:
         file = path.open("rb")
@@ -136,7 +137,7 @@ def cut_text(at: int, text: str) -> Line:
 
 
 def _mark_of(file: BinaryIO) -> str:
-    """Of the first line alone: the rest of a short file is still to come."""
+    """Of the first line only: the rest of a short file is still to come."""
     file.seek(0)
     begin = file.read(MARK_BYTES)
     if b"\n" not in begin and len(begin) < MARK_BYTES:
@@ -145,9 +146,9 @@ def _mark_of(file: BinaryIO) -> str:
 
 
 def _lines_from(file: BinaryIO, start: int, *, end: int) -> Iterator[tuple[int, bytes]]:
-    """At most 500 lines and, when the first is not longer itself, 256 KiB.
+    """At most 500 lines and, unless the first is longer, 256 KiB.
 
-    The last may lack its newline: its reader asks for it again from its first byte.
+    The last may lack its newline: its reader requests it again from its first byte.
     """
     file.seek(start)
     at = start
@@ -211,7 +212,7 @@ def _find_line(file: BinaryIO, number: int) -> int:
 
 
 def _count_newlines(file: BinaryIO, end: int) -> int:
-    """Before this byte; 32 MiB, the longest a log gets, take about 10 ms."""
+    """Before this byte; 32 MiB, the maximum of a log, take about 10 ms."""
     count, left = 0, end
     while left > 0 and (block := file.read(min(BLOCK_BYTES, left))):
         count += block.count(b"\n")
@@ -220,13 +221,12 @@ def _count_newlines(file: BinaryIO, end: int) -> int:
 
 
 class LogClock:
-    """Notes how a log grows, and follows it when its first part is cut off.
+    """Records how a log grows, and continues when its beginning is cut off.
 
-    A trainer, and whatever it starts, writes straight into its log, which is never
-    changed. So its supervisor notes each time it sees that the log has grown: a record
-    of 16 bytes, the log's size and the time, in trainer.times. A line was written by
-    the first record whose size is beyond the line's first byte. A log without records
-    has no times.
+    A trainer and its children write straight into its log, which is never changed. So
+    its supervisor records each time it sees that the log has grown: 16 bytes with the
+    log's size and the time, in trainer.times. A line was written by the first record
+    whose size is beyond the line's first byte. A log without records has no times.
     """
 
     def __init__(self, log: Path, *, times: Path) -> None:
@@ -235,11 +235,8 @@ class LogClock:
         times.parent.mkdir(parents=True, exist_ok=True)
         times.touch()
 
-    def look(self) -> None:
-        """
-        Raises:
-            OSError: such as a full disk; what was not noted is noted with the next.
-        """
+    def update(self) -> None:
+        """OSError on a full disk; the next call then records the growth."""
         size = self._log.stat().st_size
         if size <= self._size:
             return
@@ -260,7 +257,7 @@ class LogClock:
 
 
 class LogTimes:
-    """What such a file holds."""
+    """The content of such a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -299,7 +296,7 @@ class LogTimes:
 
 
 def stamp_of(text: str) -> float | None:
-    """When a supervisor wrote a line, as it says itself."""
+    """When a supervisor wrote a line, from its own timestamp."""
     found = STAMP.match(text)
     if found is None:
         return None

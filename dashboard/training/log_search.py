@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import re2
 
 from dashboard.accounts.templatetags.numbers import num_bytes as size
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunAttempt
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.training.log_reading import Line, LogTimes, cut_text, show_line, stamp_of
@@ -32,7 +33,7 @@ BLOCK_BYTES = 1024 * 1024
 # RE2's time is the pattern's instructions times the text's bytes, 13 ns each where it
 # fares worst, and nothing interrupts it: so much at a time, or a second at most.
 MAX_WORK = 40_000_000
-MAX_INSTRUCTIONS = 5_000  # `.{1,500}` takes 4,500
+MAX_INSTRUCTIONS = 5_000  # `.{1,500}` needs 4,500
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*")
 # Both: the trainer's lines with its supervisor's among them, by their times.
 SOURCES = {"both": "Both", "trainer": "Trainer", "supervisor": "Worker"}
@@ -59,17 +60,20 @@ class Found:
 def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     """Of single lines; ValueError with a sentence when it is not one."""
     if not query:
-        raise ValueError("Type what to search for.")
+        raise UserError("logs.empty_query", "Enter a search term.")
     if len(query) > MAX_QUERY_CHARS:
-        raise ValueError(
-            f"A search may have {MAX_QUERY_CHARS} characters; got {len(query)}."
+        raise UserError(
+            "logs.query_too_long",
+            f"A search term may have at most {MAX_QUERY_CHARS} characters; got "
+            f"{len(query)}.",
         )
     pattern = query if is_pattern else re2.escape(query)
     refuse_bad_pattern(pattern)
     if compile_pattern(pattern).search(""):
-        raise ValueError(
-            f"The pattern {query!r} matches an empty text too, so it finds every line. "
-            "Ask for at least one character."
+        raise UserError(
+            "logs.matches_empty",
+            f"The pattern {query!r} matches the empty string, so it would find "
+            "every line. Require at least one character.",
         )
     options = re2.Options()
     options.log_errors = False
@@ -78,17 +82,18 @@ def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     # No group around it: a \Q without its \E would quote the bracket.
     compiled = re2.compile(f"(?m){pattern}", options)
     if compiled.programsize > MAX_INSTRUCTIONS:
-        raise ValueError(
-            f"This pattern becomes {compiled.programsize:,} instructions; a log is "
-            f"searched by {MAX_INSTRUCTIONS:,} at most. Use smaller repeats."
+        raise UserError(
+            "logs.pattern_too_large",
+            f"The pattern compiles to {compiled.programsize:,} instructions; the "
+            f"maximum is {MAX_INSTRUCTIONS:,}. Use smaller repeats.",
         )
     return compiled
 
 
 def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
-    """The lines that match as they are shown, within 2 s and 64 MiB.
+    """Matching lines as they are shown, within 2 s and 64 MiB.
 
-    Of a line that is longer than what is looked at together, only the beginning is.
+    Of a line longer than a block only the beginning is searched.
     """
     listed: list[Match] = []
     total, stopped = 0, ""
@@ -112,10 +117,12 @@ def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
 def _why_stop(total: int, num_bytes: int, deadline: float) -> str:
     searched = f"the first {size(num_bytes)}"
     if total > MAX_MATCHES:
-        return f"More than {MAX_MATCHES:,} lines match; only {searched} were searched."
+        return f"More than {MAX_MATCHES:,} lines match. Searched only {searched}."
     if time.monotonic() > deadline:
-        return f"Only {searched} were searched, for {MAX_SECONDS:.0f} s."
-    return f"Only {searched} were searched." if num_bytes >= MAX_BYTES else ""
+        return (
+            f"The search timed out after {MAX_SECONDS:.0f} s. Searched only {searched}."
+        )
+    return f"Searched only {searched}." if num_bytes >= MAX_BYTES else ""
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, int, bytes]]:
@@ -170,7 +177,7 @@ def _show(raw: bytes) -> bytes:
 
 
 def _with_spans(match: Match, pattern: Any, deadline: float) -> Match:
-    """As many as there is time for: each is looked for from the one before it."""
+    """As many as time allows: each search starts at the previous match."""
     spans: list[tuple[int, int]] = []
     for found in islice(pattern.finditer(match.line.text), MAX_SPANS):
         spans.append(found.span())
@@ -224,11 +231,11 @@ class Source:
         worker = Worker.objects.filter(name=self.attempt.worker).first()
         if worker is not None and worker.host != socket.gethostname():
             return (
-                f"This log is on another machine: {worker.name} runs on {worker.host}, "
-                f"and {self.path} is not to be seen on this server. Give both the same "
-                "COHORT_DATA folder to read it here."
+                f"This log is on another machine: {worker.name} runs on "
+                f"{worker.host}, and this server cannot read {self.path}. Share "
+                "one COHORT_DATA folder to read it here."
             )
-        return "Nothing has been written to this log yet."
+        return "The log is empty."
 
 
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
@@ -257,7 +264,7 @@ def search_source(source: Source, pattern: Any, *, first: int = 0) -> dict[str, 
 
 
 def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, Any]:
-    """The trainer's lines that match, and behind them the worker's."""
+    """Matching lines of the trainer, then of the worker."""
     matches: list[dict[str, Any]] = []
     total, stopped = 0, ""
     for name, path in zip(("trainer", "supervisor"), paths, strict=True):

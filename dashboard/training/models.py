@@ -1,4 +1,4 @@
-"""Training workers, the reaper's last look, and samples of a run's machine."""
+"""Training workers, the reaper's last check, and samples of a run's machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.runs.models import HELD, Run
 
 
 class Worker(models.Model):
-    """A training worker, as it last said of itself."""
+    """A training worker, from its last report."""
 
     name = models.CharField(max_length=120, unique=True)  # as in Run.worker
     host = models.CharField(max_length=120)
@@ -22,10 +22,10 @@ class Worker(models.Model):
     # "packages": those of trainer.config.reading that are installed,
     # "sandbox": dashboard.rewards.sandboxes.Sandbox, once it is known}
     hardware = models.JSONField[dict[str, Any]](default=dict)
-    # dashboard.training.system_metrics: what it uses now; empty before the first look
+    # dashboard.training.system_metrics: its current use; empty before the first sample
     use = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    notice = models.TextField(blank=True)  # why it leaves a queued run alone
-    # Drained: it finishes what it runs and takes nothing new, after a restart too.
+    notice = models.TextField(blank=True)  # why it skips a queued run
+    # Drained: it finishes its runs and accepts no new ones, even after a restart.
     drained_at = models.DateTimeField(null=True, blank=True)
     drained_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -41,12 +41,12 @@ class Worker(models.Model):
         return self.name
 
     def held_runs(self) -> models.QuerySet[Run]:
-        """The runs it holds at the moment, any team's; one query."""
+        """The runs that it holds now, of any team; one query."""
         return Run.objects.filter(worker=self.name, state__in=HELD)
 
 
 class ReaperWatch(models.Model):
-    """One row: since when the reaper looks without a long gap, and its last look."""
+    """One row: since when the reaper runs without a long gap, and its last run."""
 
     since = models.DateTimeField()
     looked_at = models.DateTimeField()

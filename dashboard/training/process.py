@@ -25,14 +25,14 @@ from trainer.config import Change, ChangeList
 from trainer.events import Event, SettingsChanged
 
 # The trainer has no business with our servers, nor a model's code with our keys, by
-# value or by file. OpenTelemetry reads its headers itself, which may hold a key.
+# value or by file. OpenTelemetry reads its headers itself, which may contain a key.
 TELEMETRY = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 WITHHELD = frozenset(
     f"{name}{end}" for name in (*SECRETS, *TELEMETRY) for end in ("", "_FILE")
 )
 LOG_CAP_BYTES = 32 * 1024 * 1024
 LOG_KEPT_BYTES = 8 * 1024 * 1024
-# When memory runs out the kernel shall take the trainer, not its supervisor.
+# When memory runs out the kernel must kill the trainer, not its supervisor.
 OOM_SCORE_ADJ = 500
 
 
@@ -59,10 +59,10 @@ def trainer_command(
 
 
 class TrainerProcess:
-    """In a session of its own, so that what it started can be killed with it.
+    """The trainer in its own session, so that its children can be killed with it.
 
-    It holds the read end of a pipe whose write end only we have: when we die, however
-    we die, it reads the end of the file and goes.
+    It has the read end of a pipe whose write end only this process has: when this
+    process dies in any way, the trainer reads the end of the file and exits.
     """
 
     def __init__(self, command: Sequence[str], *, log: Path) -> None:
@@ -88,7 +88,7 @@ class TrainerProcess:
         finally:
             for end in (read_end, *log_ends):
                 os.close(end)
-        with suppress(OSError):  # not Linux, or already gone
+        with suppress(OSError):  # not Linux, or already exited
             score = Path(f"/proc/{self.pid}/oom_score_adj")
             score.write_text(str(OOM_SCORE_ADJ), "ascii")
 
@@ -116,7 +116,10 @@ class TrainerProcess:
             os.kill(self.pid, signal.SIGTERM)
 
     def ask_where_it_is(self) -> None:
-        """Its threads' stacks into its log; one that was stopped goes on first."""
+        """Dump the stacks of its threads to its log;
+
+        a stopped process is continued first.
+        """
         if not self.has_exited():
             os.kill(self.pid, signal.SIGUSR1)
             os.killpg(self.pid, signal.SIGCONT)
@@ -129,7 +132,7 @@ class TrainerProcess:
     def reap(self) -> int:
         """Its exit status, negative for a signal, once it has exited."""
         if self._child.returncode is None and self.has_exited():
-            self.kill()  # what it may have left behind
+            self.kill()  # orphaned children
         return self._child.wait()
 
     def cap_log(self) -> int:
@@ -144,10 +147,10 @@ class TrainerProcess:
             kept = file.read()
             file.truncate(0)
         # The child appends as well, so each write lands at the end, whole.
-        said = b"[%d bytes left out]\n" % cut
+        note = b"[%d bytes left out]\n" % cut
         with self.log.open("ab") as file:
-            file.write(said + kept)
-        return cut - len(said)
+            file.write(note + kept)
+        return cut - len(note)
 
 
 def _log_ends() -> list[int]:
@@ -217,13 +220,13 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def write_changes(run: Run, path: Path) -> None:
-    """What the trainer of one attempt hears of, as far as anybody has asked for it."""
+    """The changed settings that the trainer of one attempt reads."""
     changes = run.changes.order_by("number").values_list(
         "number", "heard_step", "after"
     )
     listed = [
-        Change(number=number, after_step=heard, settings=after)
-        for number, heard, after in changes
+        Change(number=number, after_step=after_step, settings=after)
+        for number, after_step, after in changes
     ]
     if not listed:
         return
@@ -234,7 +237,7 @@ def write_changes(run: Run, path: Path) -> None:
 
 
 def record_changes(run_id: int, events: Iterable[Event]) -> None:
-    """At which step each was heard of first; every later attempt repeats it there."""
+    """The step of each change; later attempts repeat it there."""
     for event in events:
         if isinstance(event, SettingsChanged):
             unheard = SettingChange.objects.filter(run_id=run_id, heard_step=None)

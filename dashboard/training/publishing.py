@@ -13,6 +13,7 @@ from django.utils.text import slugify
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.project.errors import UserError
 from dashboard.runs.checkpoints.files import (
     CheckpointStore,
     FilesGone,
@@ -31,43 +32,49 @@ LINK = partial(link_or_copy, purpose="publishing this model")
 
 
 def find_files(checkpoint: Checkpoint) -> Path:
-    """The checkpoint's folder. FilesGone says where it may be instead."""
+    """The checkpoint's folder. FilesGone says where else it may be."""
     store = CheckpointStore(checkpoint.run_id)
     path = store.find(checkpoint.name)
     if path is None and not store.is_seen:
         raise FilesGone(unseen(checkpoint.run))
     if path is None:
         raise FilesGone(
-            f"The files of {checkpoint.name} are no longer there. Take another one."
+            f"The files of {checkpoint.name} were deleted. Choose another checkpoint."
         )
     return path
 
 
 def archive_model(checkpoint: Checkpoint) -> ModelArchive:
-    """Its model's folder as one file. ValueError: its files are gone, or damaged."""
+    """The model's folder as one file.
+
+    ValueError: its files were deleted or are damaged.
+    """
     run = checkpoint.run
     folder = f"{slugify(run.name) or 'run'}-{run.pk}-step-{checkpoint.step}"
     return ModelArchive(find_files(checkpoint), checkpoint, folder=folder)
 
 
 def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
-    """Give the model's files a place of their own, under a name of the team's.
+    """Copy the model's files to the team's published models, under a name.
 
-    They are checked against what the run's log says of them first. ValueError says
-    what is wrong, with them or the name.
+    First checks them against the run's log. ValueError: a file or the name is invalid.
     """
     run = checkpoint.run
     name = " ".join(name.split())
     if not name or len(name) > 80 or not name.isprintable():
-        raise ValueError(
-            f"A model's name has 1 to 80 plain characters; got {name[:90]!r}."
+        raise UserError(
+            "models.bad_name",
+            f"A model name must have 1 to 80 printable characters; got {name[:90]!r}.",
         )
     if run.team.published_models.count() >= MOST:
-        raise ValueError(f"{run.team} has {MOST} models. Unpublish one first.")
+        raise UserError(
+            "models.too_many",
+            f"{run.team} has {MOST} models, the maximum. Unpublish one first.",
+        )
     source = find_files(checkpoint)
     files = model_files(read_known(source, checkpoint))
     if not files:
-        raise ValueError(f"{checkpoint.name} holds no model.")
+        raise UserError("models.no_model", f"{checkpoint.name} contains no model.")
     num_bytes = sum(file.bytes for file in files.values())
     draft = Path(settings.COHORT_DATA) / "models" / f".{uuid4().hex}"
     try:
@@ -76,12 +83,14 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
             verify_file(draft, path, expected, lambda: None)
         return _place(draft, checkpoint, name=name, user=user, num_bytes=num_bytes)
     except IntegrityError:
-        raise ValueError(
-            f"The team has a model called “{name}” already. Choose another name."
+        raise UserError(
+            "models.name_taken",
+            f"A model called “{name}” already exists. Choose another name.",
         ) from None
     except OSError as error:
-        raise ValueError(
-            f"The model could not be copied to {draft.parent}: {error.strerror}."
+        raise UserError(
+            "models.not_copied",
+            f"Failed to copy the model to {draft.parent}: {error.strerror}.",
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -119,8 +128,9 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
         return
     if needed := runs_that_need(held):
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
-        raise ValueError(
-            f"{held} stays: {names} starts from it. Wait for the end, or stop it first."
+        raise UserError(
+            "models.in_use",
+            f"{held} is in use by {names}. Wait for the end, or stop the run first.",
         )
     record(held.team, user, "model.unpublished", held, name=held.name)
     folder = held.folder

@@ -70,9 +70,9 @@ STEPS_AT_A_TIME = 500
 def copy_rows(
     table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
-    """Rows that are known to be new; values as COPY's text format takes them."""
+    """Insert rows that are known to be new; values in COPY's text format."""
     names = ", ".join(f'"{column}"' for column in columns)
-    # Django passes `copy` on to psycopg's cursor, but leaves its errors as they are.
+    # Django passes `copy` on to psycopg's cursor, but does not convert its errors.
     with connection.wrap_database_errors, connection.cursor() as wrapper:
         cursor = cast("psycopg.Cursor[Any]", wrapper)
         with cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy:
@@ -107,13 +107,16 @@ def take_ids(table: str, count: int) -> list[int]:
 
 
 def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> None:
-    """Of the steps that end in this batch; up to four queries, none without such."""
+    """For the steps that end in this batch;
+
+    up to four queries, none without such steps.
+    """
     ends = [event for event in events if isinstance(event, StepFinished)]
     if not ends:
         return
     compositions = _compositions(run_id)
     groups: dict[int, list[StepGroup]] = defaultdict(list)
-    # The lines before this batch may hold groups of the first step that ends in it.
+    # Earlier batches may contain groups of the first step that ends in this one.
     groups[ends[0].step] += read_groups(
         run_id, step=ends[0].step, attempt=ends[0].attempt, before_seq=first_seq
     )
@@ -135,7 +138,7 @@ def fill_rollups(run: Run) -> int:
     while missing := _missing(run)[:STEPS_AT_A_TIME]:
         compositions = _compositions(run.pk)
         with transaction.atomic():
-            # Nobody ingests meanwhile, and none was filled since.
+            # No ingest runs now, and none was filled since.
             Run.objects.select_for_update().get(pk=run.pk)
             still = {step.pk for step in _missing(run)}
             missing = [step for step in missing if step.pk in still]

@@ -1,7 +1,7 @@
 """Starter content: a small model made on this machine, and a first run of it.
 
 The warm-up takes a minute or two and is kept in COHORT_DATA/starter; the run is
-launched once, whatever other runs the team has.
+launched once, whether or not the team has other runs.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def warm_up(folder: Path, *, show: Show) -> None:
             raise
     if child.returncode != 0 or not is_warmed_up(folder):
         raise StarterFault(
-            f"The starter model could not be made (exit {child.returncode}), so there "
-            f"is no first run. Its log, {log}, ends:\n"
-            f"{read_tail(log, max_lines=6).text}\nStart Cohort again to try once more, "
-            "or launch a run of your own model."
+            f"Failed to create the starter model (exit status {child.returncode}), "
+            f"so there is no first run. Log: {log}. Last "
+            f"lines:\n{read_tail(log, max_lines=6).text}\nStart Cohort again to "
+            "retry, or launch a run with your own model."
         )
 
 
@@ -144,5 +144,5 @@ def _recipe_version(team: Team, user: User, folder: Path) -> RecipeVersion:
         recipe=recipe,
         user=user,
         existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
-        description="Made at the first start, with the starter model.",
+        description="Created at the first start, with the starter model.",
     )

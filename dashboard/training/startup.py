@@ -33,14 +33,16 @@ QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
 
 def originating_request(run_id: int) -> dict[str, str | None]:
-    """Team and request, for the log; nothing where the database does not say."""
+    """Team and request ID, for the log; empty if the database does not respond."""
     try:
         run = Run.objects.select_related("team").get(id=run_id)
         entries = AuditEntry.objects.filter(
             team=run.team, object_type="run", object_id=run_id, verb__in=QUEUEING
         )
-        asked = entries.order_by("-id").values_list("detail__request_id", flat=True)
-        return {"team": run.team.slug, "request_id": asked.first()}
+        request_ids = entries.order_by("-id").values_list(
+            "detail__request_id", flat=True
+        )
+        return {"team": run.team.slug, "request_id": request_ids.first()}
     except (OperationalError, InterfaceError, Run.DoesNotExist):
         return {}
 
@@ -48,9 +50,9 @@ def originating_request(run_id: int) -> dict[str, str | None]:
 def take_fork_checkpoint(
     run: Run, directory: RunDirectory, *, on_progress: Callable[[], None]
 ) -> None:
-    """Have the checkpoint in the fork's own directory before it first trains.
+    """Copy the checkpoint into the fork's directory before it first trains.
 
-    ValueError: its files are gone. What was saved since makes up for them.
+    ValueError if its files were deleted, unless the fork has saved its own since.
     """
     fork_point = fork_point_of(run, directory)
     is_begun = run.checkpoints.filter(attempt__gt=0, superseded_by=None).exists()
@@ -58,8 +60,8 @@ def take_fork_checkpoint(
         return
     if run.forked_from_id is None:
         raise ValueError(
-            f"This fork begins from checkpoint {run.fork_checkpoint} of a run that was "
-            "deleted, and its files are gone with it. Launch a new run."
+            f"This fork starts from checkpoint {run.fork_checkpoint} of a deleted "
+            "run, so its files no longer exist. Launch a new run."
         )
     take_checkpoint(
         run.forked_from_id,
@@ -86,11 +88,12 @@ def prepare(
     supervisor_log: SupervisorLog,
     *,
     is_too_late: Callable[[float], bool],
-    look_seconds: float,
+    check_seconds: float,
 ) -> Start:
     """Write the run's files and find where to resume; every step can be repeated.
 
-    While the database does not let it, the run is held and what is asked of it heard.
+    During a database outage it keeps the run and reads its requests.
+
     Raises CannotStart, LeaseLost or TooLate.
     """
     found: list[Start] = []
@@ -98,7 +101,9 @@ def prepare(
     DatabaseRetry(supervisor_log, "Preparing the run").insist(
         lambda: found.append(_start_of(claim, directory, supervisor_log)),
         is_too_late=is_too_late,
-        meanwhile=Periodic(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
+        meanwhile=Periodic(
+            lambda: holding.attempt(lambda: _hold(claim)), check_seconds
+        ),
     )
     return found[-1]
 
@@ -127,7 +132,7 @@ def _start_of(
         if run.fork_step is not None:
             take_fork_checkpoint(run, directory, on_progress=keep_alive)
         if run.fork_step is not None or claim.attempt > 1:
-            renew(claim)  # which may have taken a while
+            renew(claim)  # which may have taken long
             checkpoint = take_over(
                 claim,
                 directory,
@@ -137,7 +142,7 @@ def _start_of(
             )
         write_changes(run, directory.attempt(claim.attempt).changes)
     except OSError as error:
-        outcome = f"the run's files could not be prepared: {error}"
+        outcome = f"failed to prepare the run's files: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             pause_for_disk(claim)
             raise CannotStart(outcome) from error
@@ -151,7 +156,7 @@ def _start_of(
 
 
 def _create_logs(directory: RunDirectory, attempt: int) -> None:
-    """What a full disk refuses to an attempt is asked of it before that begins."""
+    """Write what a full disk would refuse before the attempt begins."""
     files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
     for path in (files.trainer_log, files.trainer_times):

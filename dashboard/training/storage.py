@@ -1,4 +1,4 @@
-"""Events into their tables, and what a run's own row says about its progress."""
+"""Stores events in their tables, and progress in the run's row."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Progress:
         return row
 
     def _with_totals(self, metrics: dict[str, float | None]) -> dict[str, float | None]:
-        """With what the run has sampled up to this step, where the step tells."""
+        """Adds the run's totals up to this step, if the step reports them."""
         totals = {}
         for metric, total in TOTALS.items():
             value = metrics.get(metric)
@@ -134,7 +134,7 @@ class Progress:
 
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    """jsonb has no NaN: a number that is not finite is no value."""
+    """jsonb has no NaN: a non-finite number becomes null."""
     return {name: number(value) for name, value in metrics.items()}
 
 
@@ -205,10 +205,10 @@ def copy_groups(run_id: int, placed: Iterable[NumberedEvent]) -> None:
 
 
 def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
-    """Behind `copy_groups`; two queries where there are any, else none.
+    """Call it after `copy_groups`; two queries if there are values, else none.
 
-    The group may have come with an earlier batch. Of a group told of twice the first
-    values count, as with evaluations; without its group there is nothing to look at.
+    The group may have come with an earlier batch. If token values of a group come
+    twice, the first count, as with evaluations; values without their group are dropped.
     """
     measured = [event for event in events if isinstance(event, TokensMeasured)]
     if not measured:

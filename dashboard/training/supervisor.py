@@ -1,4 +1,4 @@
-"""One attempt of a run: start its trainer, store what it says, heed what is asked."""
+"""One attempt of a run: starts its trainer, stores its events, follows requests."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ class CommandFactory(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     poll_seconds: float = 0.05  # the larger part of a point's way to the screen
-    look_seconds: float = 1.0  # for a request to stop or pause
+    check_seconds: float = 1.0  # for a request to stop or pause
     renew_seconds: float = RENEW_SECONDS
     grace_seconds: float = 120.0  # to finish a step and save
-    release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
+    release_patience_seconds: float = 30.0  # for a missing database at shutdown
     hang_seconds: float = HANG_SECONDS  # without a sign of life
     hang_patience_seconds: float = PATIENCE_SECONDS
 
 
 class StoreRefused(Exception):
-    """The database answered, but would not take what the log says."""
+    """The database responded, but rejected the events."""
 
 
 def supervise(
@@ -77,13 +77,13 @@ def supervise(
     command: CommandFactory = trainer_command,
     timing: Timing = Timing(),
 ) -> None:
-    """Hold the run until its trainer's end, whatever that is."""
+    """Hold the run until its trainer exits."""
     about = {
         "run": claim.run_id,
         "attempt": claim.attempt,
         **originating_request(claim.run_id),
     }
-    with bound(**about), span("life of a run"):
+    with bound(**about), span("run attempt"):
         _supervise(claim, is_shutting_down, command, timing)
 
 
@@ -108,7 +108,7 @@ def _supervise(
             directory,
             supervisor_log,
             is_too_late=is_too_late,
-            look_seconds=timing.look_seconds,
+            check_seconds=timing.check_seconds,
         )
         argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
         for reason in start.passed_over:
@@ -118,15 +118,11 @@ def _supervise(
         )
         attempt.run(argv)
     except CannotStart as error:
-        supervisor_log.write(f"The run could not be started: {error}")
+        supervisor_log.write(f"Failed to start the run: {error}")
     except LeaseLost as error:
-        supervisor_log.write(
-            f"{error} Its trainer was ended and nothing more is written."
-        )
+        supervisor_log.write(f"{error} Cohort killed the trainer and stopped writing.")
     except TooLate:
-        supervisor_log.write(
-            "The worker shuts down before that worked; the lease runs out."
-        )
+        supervisor_log.write("The worker shut down first; the lease will expire.")
 
 
 class Attempt:
@@ -148,17 +144,15 @@ class Attempt:
         self._is_too_late = is_too_late
         self._timing = timing
         self._storing = DatabaseRetry(supervisor_log, "Storing the log")
-        self._hearing = DatabaseRetry(
-            supervisor_log, "Hearing what is asked of the run"
-        )
-        self._holding = DatabaseRetry(supervisor_log, "Renewing the lease")
+        self._reading = DatabaseRetry(supervisor_log, "Reading requests for the run")
+        self._renewing = DatabaseRetry(supervisor_log, "Renewing the lease")
         self._follower = LogTailer(self._files.events)
         self._step = 0
         self._last_word: Event | None = None
-        self._asked_at: float | None = None
+        self._stop_requested_at: float | None = None
         self._was_killed = False
         self._was_released = False
-        self._look = Periodic(self._look_at_run, timing.look_seconds)
+        self._check = Periodic(self._check_run, timing.check_seconds)
         self._renew = Periodic(self._renew_lease, timing.renew_seconds)
 
     def run(self, argv: list[str]) -> None:
@@ -188,23 +182,23 @@ class Attempt:
 
     def _follow_to_the_end(self) -> None:
         while True:
-            # Asked before reading, so that its last words are in what we read.
+            # Checked before reading, so that the last events are included.
             has_exited = self._trainer.has_exited()
             self._note_time()
             num_lines = self._store_new_lines()
             if has_exited and num_lines == 0:
                 return
-            self._heed()
+            self._follow_requests()
             if not num_lines:
                 time.sleep(self._timing.poll_seconds)
 
     def _note_time(self) -> None:
         # Without it a log's lines have no times: no reason to stop a run.
         with suppress(OSError):
-            self._clock.look()
+            self._clock.update()
 
     def _store_new_lines(self) -> int | None:
-        """How many lines; None when the database does not take them now."""
+        """How many lines; None if the database does not accept them now."""
         lines = self._follower.read()
         if not lines:
             return 0
@@ -229,53 +223,55 @@ class Attempt:
         words = [event for event in events if isinstance(event, LAST_WORDS)]
         self._last_word = words[-1] if words else self._last_word
 
-    def _heed(self) -> None:
+    def _follow_requests(self) -> None:
         """Requests to stop or pause, the lease, the grace period."""
-        self._look()
+        self._check()
         self._renew()
         if self._is_shutting_down():
             self._was_released = True
-            self._ask_to_stop("the worker is shutting down")
+            self._request_stop("the worker is shutting down")
             is_too_late = self._is_too_late(self._storing.down_seconds)
             if is_too_late and self._trainer.has_exited():  # before, it may still save
                 raise TooLate
         if self._is_overdue():
-            self._log.write("It did not stop in time and was killed.")
+            self._log.write("The trainer did not stop in time and was killed.")
             self._was_killed = True
             self._trainer.kill()
 
-    def _look_at_run(self) -> None:
+    def _check_run(self) -> None:
         if num_bytes := self._trainer.cap_log():
             with suppress(OSError):
                 self._clock.move(num_bytes)
         if not self._trainer.has_exited():
-            self._memory_kills.look()
-            self._hang.look()
-        self._hearing.attempt(self._read_request)
+            self._memory_kills.check()
+            self._hang.check()
+        self._reading.attempt(self._read_request)
 
     def _read_request(self) -> None:
         request = read_state(self._claim)
         if request in REQUESTS:
-            self._ask_to_stop(REQUESTS[request])
+            self._request_stop(REQUESTS[request])
         # Into this attempt's own folder, which only its own trainer reads.
         try:
             write_changes(Run(id=self._claim.run_id), self._files.changes)
         except OSError as error:
-            self._log.write(f"Changed settings could not be handed on: {error}")
+            self._log.write(f"Failed to pass changed settings to the trainer: {error}")
 
     def _renew_lease(self) -> None:
-        self._holding.attempt(lambda: renew(self._claim))
+        self._renewing.attempt(lambda: renew(self._claim))
 
-    def _ask_to_stop(self, why: str) -> None:
-        if self._asked_at is None:
+    def _request_stop(self, why: str) -> None:
+        if self._stop_requested_at is None:
             self._log.write(f"Asked the trainer to save and stop: {why}.")
-            self._asked_at = time.monotonic()
+            self._stop_requested_at = time.monotonic()
             self._trainer.ask_to_stop()
 
     def _is_overdue(self) -> bool:
-        if self._asked_at is None or self._was_killed:
+        if self._stop_requested_at is None or self._was_killed:
             return False
-        overdue = time.monotonic() - self._asked_at > self._timing.grace_seconds
+        overdue = (
+            time.monotonic() - self._stop_requested_at > self._timing.grace_seconds
+        )
         return overdue and not self._trainer.has_exited()
 
     def _conclude(self, status: int) -> None:
@@ -291,18 +287,18 @@ class Attempt:
             and not self._hang.has_killed
             and self._memory_kills.has_risen(),
         )
-        self._log.write(f"The trainer ended: {ending.outcome}.")
+        self._log.write(f"The trainer exited: {ending.outcome}.")
         self._insist(lambda: conclude(self._claim, ending))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        DatabaseRetry(self._log, "Writing down the run's end").insist(
+        DatabaseRetry(self._log, "Storing the run's end").insist(
             action, is_too_late=self._is_too_late, meanwhile=self._renew
         )
 
     def _give_up(self, error: StoreRefused) -> None:
         reason = (
-            f"The run's log could not be stored, so it was ended at step {self._step}: "
-            f"{error}"
+            "Failed to store the run's log, so Cohort ended the run at step "
+            f"{self._step}: {error}"
         )
         self._log.write(reason)
         self._insist(lambda: give_up(self._claim, reason))

@@ -1,4 +1,4 @@
-"""The use of a machine, and of one process on it, between two looks."""
+"""The use of a machine, and of one process on it, between two samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil
 
 T = TypeVar("T")
-# In this order in SystemSample.values; behind them use and memory of each GPU.
+# The order in SystemSample.values; use and memory of each GPU follow.
 METRICS = (
     "trainer_cpu",  # % of the machine's cores
     "cpu",  # %
@@ -27,27 +27,27 @@ METRICS = (
 )
 Values = list[float | None]
 BLOCK = Path("/sys/block")
-# Not disks of their own: they lie on one that is counted.
+# Virtual disks: they lie on one that is counted.
 STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 _Counts = tuple[float, float]
 
 
 class Reader:
-    """Looks at a machine, and at the processes under `pid` when it is given."""
+    """Samples a machine, and the processes under `pid` if it is given."""
 
     def __init__(self, folder: Path, *, pid: int | None = None) -> None:
         self._folder = str(folder)
         self._pid = pid
         self._gpus = Gpus()
-        self._look = _Look(pid)
+        self._snapshot = _Snapshot(pid)
 
     def read(self) -> Values:
         """METRICS and the GPUs', since the last call or the beginning."""
-        before, now = self._look, _Look(self._pid)
-        self._look = now
+        before, now = self._snapshot, _Snapshot(self._pid)
+        self._snapshot = now
         seconds = max(1e-3, now.time - before.time)
         has_trainer = bool(now.processes)
-        # What a process that has gone did last is not known.
+        # The last use of an exited process is unknown.
         trainer_cpu = sum(
             max(0.0, use.cpu_seconds - before.processes.get(pid, _IDLE).cpu_seconds)
             for pid, use in now.processes.items()
@@ -68,7 +68,7 @@ class Reader:
 
 
 class Gpus:
-    """The GPUs that this process may use; none where there is no NVIDIA driver."""
+    """The GPUs that this process may use; none without an NVIDIA driver."""
 
     def __init__(self) -> None:
         # 18 MB, of which a web process that imports METRICS has no use.
@@ -83,15 +83,15 @@ class Gpus:
                 chosen = [str(i) for i in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError:
             return
-        found = (self._told(self._find, name) for name in chosen)
+        found = (self._read_or_none(self._find, name) for name in chosen)
         self._handles = [handle for handle in found if handle is not None]
 
     def read(self) -> Values:
-        """Of each, % of the time in which a kernel ran, and bytes held."""
+        """Of each GPU, % of time with a kernel running, and bytes in use."""
         values: Values = []
         for gpu in self._handles:
-            use = self._told(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
-            memory = self._told(self._nvml.nvmlDeviceGetMemoryInfo, gpu)
+            use = self._read_or_none(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
+            memory = self._read_or_none(self._nvml.nvmlDeviceGetMemoryInfo, gpu)
             values += [use and float(use.gpu), memory and float(memory.used)]
         return values
 
@@ -100,7 +100,7 @@ class Gpus:
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
-    def _told(self, call: Callable[[Any], Any], about: Any) -> Any:
+    def _read_or_none(self, call: Callable[[Any], Any], about: Any) -> Any:
         try:
             return call(about)
         except self._nvml.NVMLError:
@@ -124,7 +124,7 @@ class _Use:
 _IDLE = _Use(0.0, 0)
 
 
-class _Look:
+class _Snapshot:
     """Counts since the machine, or the process, started."""
 
     def __init__(self, pid: int | None) -> None:
@@ -164,7 +164,7 @@ def _read_network() -> _Counts:
 
 
 def _read_tree(pid: int) -> dict[int, _Use]:
-    """The process and all that it started, as far as they are there."""
+    """The process and its descendants that are alive."""
     found = {}
     try:
         root = psutil.Process(pid)
@@ -196,7 +196,7 @@ def _rates(before: _Counts | None, now: _Counts | None, seconds: float) -> Value
 
 
 def _or_none(read: Callable[[], T]) -> T | None:
-    """None where this system does not tell."""
+    """None if this system does not report it."""
     try:
         return read()
     except (psutil.Error, OSError, NotImplementedError, ValueError, KeyError):

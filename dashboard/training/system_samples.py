@@ -1,7 +1,8 @@
-"""What a run's machine uses: sampled, kept to some rows, drawn on the System tab.
+"""Samples of a run's machine: taken, reduced to a limited number of rows, drawn on the
+System tab.
 
-Neighbours become one: the mean of what is a rate or a share, the peak of what is held,
-the least of what is left. So a short peak of memory is never lost.
+Neighbouring rows merge: the mean of rates and shares, the maximum of used memory, the
+minimum of free space. So a short memory peak is never lost.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SAMPLE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is looked at: seconds since 1970, or steps."""
+    """The x axis: seconds since 1970, or steps."""
 
     axis: Axis = "time"
     first: float | None = None
@@ -143,7 +144,7 @@ def _where(run_id: int, window: Window) -> tuple[str, list[Any]]:
     place = _place(window.axis)
     where, parameters = "sample.run_id = %s", [run_id]
     if window.axis == "step":
-        # Steps that a resume went back before are told by the later attempt alone.
+        # Steps that a resume repeated come from the later attempt only.
         where += """ AND NOT EXISTS (
           SELECT 1 FROM runs_epoch AS later WHERE later.run_id = sample.run_id
           AND later.number > sample.epoch AND later.from_step < sample.step)"""
@@ -168,7 +169,7 @@ def _span(run_id: int, window: Window) -> tuple[float, float]:
 
 
 def _num_values(run_id: int) -> int:
-    """The most that any of its machines told; they may have different GPUs."""
+    """The maximum over its machines, which may have different GPUs."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(array_length(values, 1)) FROM training_systemsample"
@@ -229,27 +230,27 @@ CHARTS = (
     SystemChart(
         id="gpu-use",
         title="GPU use",
-        about="Share of the time in which a kernel ran.",
+        about="Share of time with a kernel running.",
         of_gpus=True,
         figure=_figure({**PERCENT, "range": [0, 103]}, gpu_use="GPU"),
     ),
     SystemChart(
         id="gpu-memory",
         title="GPU memory",
-        about="Held on the GPU, by any process.",
+        about="Memory used on the GPU by all processes.",
         of_gpus=True,
         figure=_figure(BYTES, gpu_memory="GPU"),
     ),
     SystemChart(
         id="cpu",
         title="CPU",
-        about="100 % is every core of the machine.",
+        about="100 % means all cores of the machine.",
         figure=_figure(PERCENT, trainer_cpu="trainer", cpu="machine"),
     ),
     SystemChart(
         id="memory",
         title="Memory",
-        about="Resident: the trainer with what it started, and the machine.",
+        about="Resident memory: the trainer with its subprocesses, and the machine.",
         figure=_figure(BYTES, trainer_memory="trainer", memory="machine"),
     ),
     SystemChart(
@@ -260,14 +261,14 @@ CHARTS = (
     ),
     SystemChart(
         id="disk-free",
-        title="Disk space left",
-        about="Where runs and checkpoints are kept.",
+        title="Free disk space",
+        about="On the disk with runs and checkpoints.",
         figure=_figure(BYTES, disk_free="free"),
     ),
     SystemChart(
         id="network",
         title="Network",
-        about="All interfaces but the loopback.",
+        about="All interfaces except loopback.",
         figure=_figure(
             BYTES_PER_SECOND, network_received="received", network_sent="sent"
         ),
@@ -276,7 +277,7 @@ CHARTS = (
 
 
 class SystemSampler:
-    """Stores a sample every 5 s, beside the supervisor; never fails it."""
+    """Stores a sample every 5 s, next to the supervisor; never raises."""
 
     def __init__(
         self,
@@ -317,7 +318,7 @@ class SystemSampler:
         values = reader.read()
         run_id, attempt = self._claim.run_id, self._claim.attempt
         try:
-            # Of a run that another worker has claimed since, nothing is told any more.
+            # If another worker has claimed the run, nothing more is stored.
             current = RunAttempt.objects.filter(
                 run_id=run_id, number=attempt, run__attempt=attempt
             )
@@ -334,7 +335,7 @@ class SystemSampler:
             if sample.pk % 100 == 0 or self._every < 1:
                 self._bound(run_id)
         except DatabaseError as error:
-            logger.debug("Run %d: no system sample: %s", run_id, error)
+            logger.debug("Run %d: failed to sample the system: %s", run_id, error)
             connection.close()
 
     def _bound(self, run_id: int) -> None:

@@ -54,8 +54,9 @@ def take_over(
 ) -> SavedCheckpoint | None:
     """Find where to resume and make the stored history end exactly there.
 
-    `on_damaged` is told of each further checkpoint whose files are not as they were
-    saved. None: no checkpoint was ever saved, so the run begins again from step 0.
+    `on_damaged` gets the reason for each later checkpoint with damaged files.
+
+    None: no checkpoint was ever saved, so the run starts again from step 0.
     """
     refused: list[str] = []
     ends = _ends_of_attempts(claim, directory)
@@ -67,7 +68,7 @@ def take_over(
         on_progress=keep_alive,
     )
     for message in refused:
-        supervisor_log.write(f"Checkpoint passed over: {message}")
+        supervisor_log.write(f"Skipped a checkpoint: {message}")
     if checkpoint is None:
         _refuse_to_start_over(claim, refused)
     step = checkpoint.step if checkpoint else 0
@@ -76,7 +77,7 @@ def take_over(
     _set_aside(claim, directory, after=step)
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
     supervisor_log.write(
-        f"Resuming from {where}; {drained} lines of the old log were new."
+        f"Resuming from {where}; stored {drained} missing lines of the old log."
     )
     return checkpoint
 
@@ -84,8 +85,9 @@ def take_over(
 def _ends_of_attempts(claim: Claim, directory: RunDirectory) -> dict[int, float]:
     """Up to which step each earlier attempt belongs to the run's history.
 
-    A worker cut off from the database goes on training and saving after another has
-    taken its run over: what it saves past that point is no part of the history.
+    A worker without a database connection may keep training and saving after another
+    has taken over its run; checkpoints saved past that point do not belong to the
+    history.
     """
     before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
     ends: dict[int, float] = {}
@@ -100,10 +102,11 @@ def _ends_of_attempts(claim: Claim, directory: RunDirectory) -> dict[int, float]
 
 
 def _set_aside(claim: Claim, directory: RunDirectory, *, after: int) -> None:
-    """Out of the way of the new attempt, which keeps the furthest and deletes others.
+    """Rename later checkpoints, because the new attempt keeps the furthest and deletes
+    others.
 
-    Those of attempts before it only: it may have slept since its claim, and another
-    have begun, whose checkpoints are the run's by now.
+    Only those of earlier attempts: this one may have slept since its claim, and a later
+    attempt's checkpoints belong to the run.
     """
     for path in checkpoint_folders(directory.checkpoints):
         match = NAME.fullmatch(path.name)
@@ -116,9 +119,9 @@ def _refuse_to_start_over(claim: Claim, refused: list[str]) -> None:
     if not known.exists():
         return
     raise CannotResume(
-        f"The run has {known.count()} saved checkpoints, but none of them can be "
-        f"resumed from: {' '.join(refused) or 'their files are gone.'} Clone the run "
-        "to start it over."
+        f"None of the run's {known.count()} checkpoints can be resumed: "
+        f"{' '.join(refused) or 'their files were deleted.'} Clone the run to "
+        "start over."
     )
 
 
@@ -129,10 +132,10 @@ def drain_old_log(
     up_to_step: int,
     keep_alive: Callable[[], None],
 ) -> int:
-    """Store what the last attempt logged but its supervisor did not live to store.
+    """Store what the last attempt logged but its supervisor did not store.
 
-    Only the last one's log can hold such lines: each attempt drains the one before it
-    ahead of writing a log of its own.
+    Only the last log can contain such lines: each attempt drains the previous one
+    before it writes its own.
     """
     earlier = [n for n in directory.attempt_numbers() if n < claim.attempt]
     written = [n for n in earlier if directory.attempt(n).events.exists()]
@@ -146,7 +149,7 @@ def drain_old_log(
             kept = list(takewhile(lambda event: event.step <= up_to_step, events))
             num_new += ingest(claim, kept)
             is_over = len(kept) < len(events)
-        # What is given up was trained with them: it is done again as it was.
+        # Superseded steps used these settings, and repeating them uses them again.
         record_changes(claim.run_id, events)
         tailer.advance(lines)
         keep_alive()
@@ -206,7 +209,7 @@ def _progress_at(run: Run, step: int) -> Progress:
 def _last_values(run: Run) -> dict[str, Any]:
     current = run.steps.filter(superseded_by__isnull=True).order_by("-step")
     values = current.values_list("values", flat=True).first()
-    # Newer names have no value yet; a fork without a step goes on from its parent's.
+    # Newer metrics have no value yet; a fork without a step has its parent's totals.
     named = zip(run.metric_names, values or [], strict=False)
     last = {name: value for name, value in named if value is not None}
     if values is None:

@@ -41,15 +41,15 @@ def send_work(app: Celery) -> int:
 
 
 def count_waiting(app: Celery) -> int:
-    """Messages that no worker has taken; while all are busy they must not pile up."""
+    """Number of messages without a worker; they must not pile up while all are busy."""
     with app.connection_for_write() as broker:
         return int(broker.default_channel.client.llen(QUEUE))
 
 
 def resume_on_free_disk() -> list[int]:
-    """Queue those whose files are here, with the disk space they asked for; their ids.
+    """Resume runs that paused for disk space and have it now; returns their IDs.
 
-    None that somebody wanted paused besides.
+    Not those that someone also requested to pause.
     """
     paused = Run.objects.filter(
         state=RunState.PAUSED, source={}, pause_reason__endswith=DISK_REMEDY
@@ -66,7 +66,7 @@ def _has_disk_space(run: Run) -> bool:
 
 
 def _bytes_needed(run: Run) -> int | None:
-    """None where it is not for the disk that it paused."""
+    """None if it did not pause for disk space."""
     last_word = RunEvent.objects.filter(
         run_id=run.id, attempt=run.attempt, type="run_paused"
     )
@@ -81,7 +81,7 @@ def _resume(run: Run) -> bool:
             sources=[RunState.PAUSED],
             target=RunState.QUEUED,
             when=Q(attempt=run.attempt),
-            detail={"why": "there is room on the disk again"},
+            detail={"why": "disk space is available again"},
             pause_reason="",
             num_losses=0,
             not_before=None,
@@ -93,7 +93,7 @@ def _resume(run: Run) -> bool:
 
 @shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., None]) -> None:
-    """Take the first run in line that suits this worker, and see it through."""
+    """Train the first queued run that fits this worker."""
     worker = self.request.hostname or "worker"
     unseen: list[Run] = []
 
@@ -109,7 +109,7 @@ def work(self: Task[..., None]) -> None:
     try:
         note_unseen(worker, unseen)
     except Error as error:  # what was claimed is not to wait for its lease's end
-        logger.warning("What %s leaves to others was not noted: %s", worker, error)
+        logger.warning("Failed to note which runs %s skipped: %s", worker, error)
     if claim is not None:
         timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
         supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
@@ -132,13 +132,17 @@ def resume() -> None:
 
 @celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
-    """`sender` is the worker's name; no task has been taken yet."""
+    """`sender` is the worker's name; no task has started yet."""
     if QUEUE not in instance.app.amqp.queues.consume_from:
         return
     try:
         reclaim(sender)
     except DatabaseError as error:
-        logger.warning("Left runs wait for their leases to run out: %s", error)
+        logger.warning(
+            "Failed to requeue this worker's old runs, so they wait for their leases "
+            "to expire: %s",
+            error,
+        )
     finally:
         connection.close()  # the pool's processes are forked from this one
 
@@ -151,13 +155,13 @@ def start_heartbeat(sender: Any, **_: Any) -> None:
         heartbeat = WorkerHeartbeat(
             name,
             num_slots=sender.controller.concurrency,
-            on_drain=lambda is_drained: _heed_drain(sender.app, name, is_drained),
+            on_drain=lambda is_drained: _apply_drain(sender.app, name, is_drained),
         )
         _heartbeats.append(heartbeat)
         heartbeat.start()
 
 
-def _heed_drain(app: Any, name: str, is_drained: bool) -> None:
+def _apply_drain(app: Any, name: str, is_drained: bool) -> None:
     """Leave the messages to others: the claim would refuse each, one by one."""
     ask = app.control.cancel_consumer if is_drained else app.control.add_consumer
     ask(QUEUE, destination=[name])

@@ -12,11 +12,11 @@ from dashboard.training.process import TrainerProcess
 
 PROC = Path("/proc")
 MACHINE = PROC / "vmstat"
-WINDOW_SECONDS = 30.0  # that a large process may take to be gone
+WINDOW_SECONDS = 30.0  # for a large process to exit
 _V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
 _V1 = ("memory.oom_control",)
 HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
-PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
+PATIENCE_SECONDS = 20.0  # to dump its stacks and to continue
 
 
 class MemoryKills:
@@ -25,10 +25,13 @@ class MemoryKills:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._looks: deque[tuple[float, Mapping[Path, int]]] = deque()
-        self.look()
+        self.check()
 
-    def look(self) -> None:
-        """Once a second or so while the process lives: the dead are in no group."""
+    def check(self) -> None:
+        """Call it about once a second while the process is alive:
+
+        a dead one has no cgroup.
+        """
         files = [*group_files(self._pid), MACHINE]
         counts = {file: _read_count(file) for file in files}
         known = {file: n for file, n in counts.items() if n is not None}
@@ -45,7 +48,7 @@ class MemoryKills:
 
 
 def group_files(pid: int) -> list[Path]:
-    """Where the count of the process's own control group stands; [] where nowhere."""
+    """Paths of the OOM counters of the process's cgroups; [] if there are none."""
     groups = _read(PROC / str(pid) / "cgroup")
     mounts = _read(PROC / "self" / "mountinfo")
     if groups is None or mounts is None:
@@ -98,10 +101,10 @@ class Periodic:
 
 
 class Watchdog:
-    """Looks at the time of a file that the trainer touches while anything moves.
+    """Watches the modification time of a file that the trainer touches on progress.
 
-    Only that it changes counts, by this process's clock: neither a clock that is set
-    nor a slow disk's own time matters.
+    Only changes count, timed by this process's clock, so neither clock adjustments nor
+    a slow disk's timestamps matter.
     """
 
     def __init__(
@@ -120,23 +123,23 @@ class Watchdog:
         self._patience_seconds = patience_seconds
         self._seen: int | None = None
         self._moved_at = time.monotonic()
-        self._asked_at: float | None = None
+        self._dump_requested_at: float | None = None
         self.has_killed = False
 
-    def look(self) -> None:
-        """Loading may take as long as it takes: the first sign is given behind it."""
+    def check(self) -> None:
+        """Loading has no limit: the trainer first touches the file after it."""
         now, seen = time.monotonic(), self._read()
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
-            if self._asked_at is not None:
+            if self._dump_requested_at is not None:
                 self._log.write("The trainer continues.")
-            self._asked_at = None
+            self._dump_requested_at = None
         elif seen is None:
             return
-        elif self._asked_at is None:
+        elif self._dump_requested_at is None:
             if now - self._moved_at > self._hang_seconds:
-                self._ask()
-        elif now - self._asked_at > self._patience_seconds:
+                self._request_dump()
+        elif now - self._dump_requested_at > self._patience_seconds:
             self._kill()
 
     def _read(self) -> int | None:
@@ -145,12 +148,12 @@ class Watchdog:
         except OSError:
             return None
 
-    def _ask(self) -> None:
-        self._asked_at = time.monotonic()
+    def _request_dump(self) -> None:
+        self._dump_requested_at = time.monotonic()
         self._log.write(
-            f"The trainer has been silent for {self._hang_seconds:g} s. Cohort asks "
-            "it to print its threads (see its log) and kills it unless it continues "
-            f"within {self._patience_seconds:g} s."
+            f"The trainer made no progress for {self._hang_seconds:g} s. Cohort "
+            "logs its stack traces (see the trainer log) and kills it in "
+            f"{self._patience_seconds:g} s unless it continues."
         )
         self._trainer.ask_where_it_is()
 
@@ -158,5 +161,5 @@ class Watchdog:
         if self.has_killed or self._trainer.has_exited():
             return
         self.has_killed = True
-        self._log.write("The trainer hangs and was killed.")
+        self._log.write("The trainer hung and was killed.")
         self._trainer.kill()

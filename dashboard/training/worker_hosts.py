@@ -21,7 +21,7 @@ from dashboard.training.workers import GONE_AFTER, read_hardware
 
 logger = logging.getLogger(__name__)
 MAX_RECENT = 5
-MAX_ATTEMPTS = 500  # looked through for what each worker ran last
+MAX_ATTEMPTS = 500  # searched for what each worker ran last
 ORDER = {"busy": 0, "idle": 1, "gone": 2, "stopped": 3}
 
 
@@ -110,7 +110,7 @@ def _describe(
 
 
 def _silent(workers: Iterable[Worker]) -> Iterable[int]:
-    """By the database's clock, which wrote when they were heard."""
+    """By the database's clock, which also wrote `last_seen`."""
     late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
     return late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
 
@@ -127,11 +127,12 @@ def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:
 
 
 def sees_files(run: Run) -> bool:
-    """A run that was never saved can begin anywhere; another needs its checkpoint.
+    """Whether this worker can read the run's checkpoint; a run without one can start
+    anywhere.
 
-    One whose checkpoints were all deleted waits for nobody: who takes it says so.
-    A fork that waits for its first attempt may still have to take its own from the run
-    that it was forked from.
+    A run whose checkpoints were all deleted waits for no worker; its next one reports
+    it. A fork before its first attempt may still have to copy its checkpoint from the
+    parent run.
     """
     if not run.checkpoints.filter(superseded_by=None, deleted_at=None).exists():
         return True
@@ -142,17 +143,17 @@ def sees_files(run: Run) -> bool:
 
 
 def left_runs(notice: str) -> frozenset[int]:
-    """The runs that such a notice is about."""
-    said = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
-    return frozenset(map(int, said[1].split(", "))) if said else frozenset()
+    """The run IDs in such a notice."""
+    match = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
+    return frozenset(map(int, match[1].split(", "))) if match else frozenset()
 
 
 def note_unseen(worker: str, runs: list[Run]) -> None:
-    """Say on the workers page which runs are left for another worker, and why."""
+    """Show on the workers page which runs this worker skips, and why."""
     names = ", ".join(str(run.id) for run in runs)
     notice = (
-        f"Leaves queued run {names} to another worker: no checkpoint is to be seen "
-        f"under {run_directory(runs[0].id).checkpoints}."
+        f"Leaves queued run {names} to another worker: no checkpoint found under "
+        f"{run_directory(runs[0].id).checkpoints}."
         if runs
         else ""
     )
@@ -181,9 +182,9 @@ def list_hosts() -> list[Host]:
 
 
 def this_host(name: str) -> Host:
-    """The worker of this name, which asks for itself; one query.
+    """The calling worker; one query.
 
-    It may not have registered yet, or the database may know an older one.
+    It may not have registered yet, or the database may have an old row.
     """
     known = Worker.objects.filter(name=name, stopped_at__isnull=True).first()
     return _describe_host(name, known.hardware if known else read_hardware())

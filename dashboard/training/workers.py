@@ -1,4 +1,4 @@
-"""A training worker: what it has, what it takes, and its heartbeat."""
+"""A training worker: its hardware, which runs it accepts, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ import json, warnings, torch
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     found = torch.cuda.is_available()
-said = [str(each.message).strip() for each in caught]
-print(json.dumps([torch.__version__, torch.version.cuda, found, said]))
+messages = [str(each.message).strip() for each in caught]
+print(json.dumps([torch.__version__, torch.version.cuda, found, messages]))
 """
 HEARTBEAT_SECONDS = 5.0
 GONE_AFTER = timedelta(seconds=45)
 
 
 def takes_here() -> str:
-    """COHORT_WORKER_CLASS, as it is kept beside the hardware."""
+    """COHORT_WORKER_CLASS, as stored with the hardware."""
     takes: str = settings.COHORT_WORKER_CLASS
     return takes
 
 
 def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that CUDA shows to this process; nvidia-smi lists the whole machine's.
+    """The GPUs that CUDA shows to this process; nvidia-smi lists the whole machine's.
 
-    As in CUDA the list ends at the first that is not there, such as -1. One named by
-    its UUID is counted, and taken for the machine's first.
+    As in CUDA, the list ends at the first missing one, such as -1. GPUs named by UUID
+    are only counted; the machine's first ones stand for them.
     """
     shown = visible_gpus()
     if takes_here() == "cpu":
@@ -96,29 +96,31 @@ def _on_the_cpu(reason: str) -> str:
 
 
 def _refusal_of_torch() -> str:
-    """Why PyTorch cannot use this machine's GPU; empty where it can.
+    """Why PyTorch cannot use this machine's GPU; empty if it can.
 
-    It is asked in another process: what serves pages never loads it.
+    A subprocess checks it, because the web process never imports PyTorch.
     """
     command = [sys.executable, "-c", _ASK_TORCH]
     try:
-        asked = subprocess.run(
+        child = subprocess.run(
             command, capture_output=True, text=True, timeout=ASK_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
-        return f"PyTorch gave no answer within {ASK_SECONDS} s"
-    if asked.returncode or not asked.stdout.strip():
+        return f"PyTorch did not respond within {ASK_SECONDS} s"
+    if child.returncode or not child.stdout.strip():
         return "PyTorch cannot be imported"
-    version, cuda, found, said = json.loads(asked.stdout.splitlines()[-1])
+    version, cuda, found, messages = json.loads(child.stdout.splitlines()[-1])
     if found:
         return ""
     if cuda is None:
         wanted = f"torch=={version.split('+')[0]}"
         return (
-            f"PyTorch {version} is built without CUDA. Install the other build: "
+            f"PyTorch {version} is built without CUDA. Install the CUDA build: "
             f".venv/bin/pip install --force-reinstall {wanted}"
         )
-    reason = said[0].splitlines()[0].rstrip(".") if said else "it finds no device"
+    reason = (
+        messages[0].splitlines()[0].rstrip(".") if messages else "it finds no device"
+    )
     return f"PyTorch {version} cannot use the GPU: {reason}"
 
 
@@ -165,10 +167,10 @@ def _devices_of(worker: Worker) -> list[Device]:
 
 
 class WorkerHeartbeat:
-    """Tells the database every 5 s that this worker lives; never fails it.
+    """Reports every 5 s to the database that this worker is alive; never raises.
 
-    `on_drain` is called with True when the worker is drained, with False when it is
-    not any more.
+    `on_drain` is called with True when the worker is drained, and with False when it is
+    undrained.
     """
 
     def __init__(
@@ -200,71 +202,75 @@ class WorkerHeartbeat:
         reader = Reader(Path(settings.COHORT_DATA))
         try:
             while True:
-                self._say(reader)
-                self._heed_drain()
-                self._say_packages()
-                self._say_sandbox()
+                self._send(reader)
+                self._apply_drain()
+                self._report_packages()
+                self._report_sandbox()
                 if self._end.wait(HEARTBEAT_SECONDS):
                     break
-            self._farewell()
+            self._report_stop()
         finally:
             connection.close()
 
-    def _say(self, reader: Reader) -> None:
+    def _send(self, reader: Reader) -> None:
         try:
             if not (self._is_registered and self._report(reader)):
                 register(self.name, num_slots=self.num_slots)
                 self._is_registered = True
                 self._sandbox = self._packages = None
         except DatabaseError as error:
-            logger.warning("The worker could not report to the database: %s", error)
+            logger.warning("The worker failed to report to the database: %s", error)
             connection.close()
 
     def _report(self, reader: Reader) -> bool:
-        """False: its row was deleted meanwhile, as after a week of sleep."""
+        """False: its row was deleted, as after a week of sleep."""
         row = Worker.objects.filter(name=self.name)
         return bool(row.update(last_seen=Now(), use=describe_use(reader.read())))
 
-    def _heed_drain(self) -> None:
+    def _apply_drain(self) -> None:
         try:
             drained = is_drained(self.name)
         except DatabaseError:
-            return  # what the last look found still holds
+            return  # the last known state applies
         if drained == self._is_drained:
             return
         try:
             self._on_drain(drained)
         except (OSError, OperationalError, RedisError) as error:
-            logger.warning("The worker could not heed its drain yet: %s", error)
+            logger.warning(
+                "The worker failed to apply its drain state and retries: %s", error
+            )
             return
         self._is_drained = drained
 
-    def _say_packages(self) -> None:
-        """One that is installed meanwhile is there for the next run."""
+    def _report_packages(self) -> None:
+        """A package that was installed since is available to the next run."""
         found = installed_packages()
-        if found != self._packages and self._tell(packages=found):
+        if found != self._packages and self._store_facts(packages=found):
             self._packages = found
 
-    def _say_sandbox(self) -> None:
-        """After the first word, since a busy machine takes long to find it out."""
+    def _report_sandbox(self) -> None:
+        """After the first heartbeat, because the test takes long on a busy machine."""
         found = sandbox_here(timeout_seconds=START_SECONDS)
-        if found != self._sandbox and self._tell(sandbox=found.as_json()):
+        if found != self._sandbox and self._store_facts(sandbox=found.as_json()):
             self._sandbox = found
 
-    def _tell(self, **facts: Any) -> bool:
+    def _store_facts(self, **facts: Any) -> bool:
         try:
-            tell_facts(self.name, **facts)
+            store_facts(self.name, **facts)
         except DatabaseError as error:
-            logger.warning("The worker could not report what it has: %s", error)
+            logger.warning(
+                "The worker failed to report its hardware and packages: %s", error
+            )
             connection.close()
             return False
         return True
 
-    def _farewell(self) -> None:
+    def _report_stop(self) -> None:
         try:
             Worker.objects.filter(name=self.name).update(stopped_at=Now())
         except DatabaseError as error:
-            logger.warning("The worker could not sign off: %s", error)
+            logger.warning("The worker failed to report its shutdown: %s", error)
 
 
 def describe_use(values: Values) -> dict[str, Any]:
@@ -280,10 +286,11 @@ def describe_use(values: Values) -> dict[str, Any]:
 
 
 def reclaim(name: str) -> list[int]:
-    """Requeue at once what a dead process of the same name on this host still holds.
+    """Requeue at once the runs of a dead process with the same name on this host;
+    returns their IDs.
 
-    Without waiting for the leases to run out; the ids of the runs. Called before the
-    worker takes its first task, so nothing it holds can be the new process's own.
+    This does not wait for the leases to expire. Called before the worker's first task,
+    so no run can belong to the new process.
     """
     before = Worker.objects.filter(name=name, host=socket.gethostname()).first()
     if before is None:
@@ -294,7 +301,7 @@ def reclaim(name: str) -> list[int]:
     return [
         run.id
         for run in before.held_runs()
-        if lose_attempt(run, outcome=f"its worker {name} died and was started again")
+        if lose_attempt(run, outcome=f"its worker {name} died and was restarted")
     ]
 
 
@@ -315,7 +322,7 @@ def register(name: str, *, num_slots: int) -> None:
     )
 
 
-def tell_facts(name: str, **facts: Any) -> None:
+def store_facts(name: str, **facts: Any) -> None:
     """Store facts of a registered worker's machine."""
     worker = Worker.objects.filter(name=name).first()
     if worker is not None:

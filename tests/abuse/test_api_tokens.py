@@ -16,7 +16,7 @@ from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.api.test_external_runs import body_of, open_one, tell
+from tests.dashboard.api.test_external_runs import body_of, open_one, send_events
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.fixtures_app import WebProcesses
@@ -112,11 +112,11 @@ def test_an_ended_run_accepts_no_events(alice: User) -> None:
     program = Program(make_token(alice, "ingest"))
     run = open_one(program).json()["id"]
     log = LogBuilder().stepped(1).finished(1)
-    assert tell(program, run, body_of(log)).json()["state"] == "finished"
+    assert send_events(program, run, body_of(log)).json()["state"] == "finished"
     before = Run.objects.values().get()
 
-    more = tell(program, run, b'{"type": "step_finished"}\n', first=5)
-    again = tell(program, run, body_of(log))
+    more = send_events(program, run, b'{"type": "step_finished"}\n', first=5)
+    again = send_events(program, run, body_of(log))
 
     assert (more.status_code, again.status_code) == (409, 200)
     assert "finished" in detail_of(more)
@@ -132,9 +132,9 @@ def test_events_for_other_runs_are_refused(
     body = body_of(LogBuilder().stepped(1))
 
     for run in (theirs, ours.pk, 2**63 - 1):
-        assert tell(program, run, body).status_code == 404
-        assert program.get(f"/outside-runs/{run}/events").status_code == 404
-        attempt = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+        assert send_events(program, run, body).status_code == 404
+        assert program.get(f"/external-runs/{run}/events").status_code == 404
+        attempt = program.post(f"/external-runs/{run}/attempts", {"from_step": 0})
         assert attempt.status_code == 404
     assert set(Run.objects.values_list("last_step", flat=True)) <= {0, ours.last_step}
 
@@ -157,7 +157,7 @@ def test_any_settings_get_a_response_and_are_shown(settings: str, alice: User) -
     tree = open_body(settings)
 
     found: Any = program.client.post(
-        f"{BASE}/outside-runs", tree, "application/json", headers=program.headers
+        f"{BASE}/external-runs", tree, "application/json", headers=program.headers
     )
 
     assert found.status_code in (201, 400, 422), found.content

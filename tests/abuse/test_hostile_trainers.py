@@ -19,7 +19,7 @@ from dashboard.samples.models import CompletionBlock
 from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
-from tests.dashboard.api.test_external_runs import open_one, tell
+from tests.dashboard.api.test_external_runs import open_one, send_events
 from tests.dashboard.training.logs import group
 
 pytestmark = pytest.mark.django_db
@@ -160,7 +160,7 @@ def test_any_line_gets_a_response_and_pages_still_open(
             waiting.append(written(GROUP, number + len(waiting), step))
         waiting.append(written(line, number + len(waiting), step))
         if len(waiting) > 5 or len(waiting[-1]) > 10_000 or step == len(LINES):
-            found = tell(program, run, b"\n".join([*waiting, b""]), first=number)
+            found = send_events(program, run, b"\n".join([*waiting, b""]), first=number)
             number += len(waiting)
             waiting = []
             answer = (found.status_code, found.json().get("line"))
@@ -177,9 +177,9 @@ def test_any_final_event_gets_a_response(
 ) -> None:
     for kind, line in LAST.items():
         run = open_one(program).json()["id"]
-        tell(program, run, written(GROUP, 1, 1) + b"\n")
+        send_events(program, run, written(GROUP, 1, 1) + b"\n")
 
-        found = tell(program, run, written(line, 2, 1) + b"\n", first=2)
+        found = send_events(program, run, written(line, 2, 1) + b"\n", first=2)
 
         assert found.status_code == 200, kind
         for page in ("", "logs/", "stream.json"):
@@ -209,9 +209,11 @@ def test_runs_over_the_quota_are_refused(program: Program) -> None:
 
     assert (more.status_code, more.headers["Retry-After"]) == (429, "120")
     assert (again.status_code, again.json()["id"]) == (200, run)
-    tell(program, run, written({"type": "run_stopped", "checkpoint": None}, 1, 0))
+    send_events(
+        program, run, written({"type": "run_stopped", "checkpoint": None}, 1, 0)
+    )
     assert open_one(program).status_code == 201
-    ended = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+    ended = program.post(f"/external-runs/{run}/attempts", {"from_step": 0})
     assert ended.status_code == 429
 
 
@@ -222,16 +224,16 @@ def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
     long = written(GROUP | {"prompt": "x" * 2_000}, 1, 1)
     more = written(GROUP | {"prompt": "x" * 2_000}, 2, 2)
 
-    taken = tell(program, run, long)
-    refused = tell(program, run, more, first=2)
-    beat = tell(program, run, b"", first=2)
+    taken = send_events(program, run, long)
+    refused = send_events(program, run, more, first=2)
+    beat = send_events(program, run, b"", first=2)
 
     assert [taken.status_code, refused.status_code, beat.status_code] == [200, 429, 200]
     assert "2.93 KiB" in refused.json()["detail"].replace("\xa0", " ")
     assert Run.objects.get().groups.count() == 1
     assert alice_client.get("/alpha/settings/storage").status_code == 200
     Quota.objects.update(max_bytes=10_000)
-    assert tell(program, run, more, first=2).status_code == 200
+    assert send_events(program, run, more, first=2).status_code == 200
     # Its texts are counted once, and not after their deletion.
     sizes = {"num_completions": 4, "num_chars": 9, "num_bits": 0}
     CompletionBlock.objects.create(
@@ -249,7 +251,7 @@ def test_a_huge_group_is_truncated_on_its_page(
     run = open_one(program).json()["id"]
     texts = ["x" * 3_000_000, "y" * 3_000_000, "short"]
     data = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
-    tell(program, run, written(data, 1, 1) + b"\n")
+    send_events(program, run, written(data, 1, 1) + b"\n")
 
     for view in ("text", "rendered", "tokens"):
         page = alice_client.get(f"/alpha/runs/{run}/groups/1/0/?view={view}").text
@@ -294,7 +296,7 @@ def evil_run(program: Program) -> int:
         {"type": "run_failed", "error": EVIL, "details": EVIL},
     ]
     body = b"\n".join(written(each, n, 1) for n, each in enumerate(lines, start=1))
-    assert tell(program, run, body + b"\n").json()["state"] == "failed"
+    assert send_events(program, run, body + b"\n").json()["state"] == "failed"
     assert Run.objects.get().groups.count() == 1
     return run
 

@@ -31,7 +31,7 @@ from dashboard.runs.attributes import describe_run
 from dashboard.runs.config.toml import Lines, read_phases, read_toml
 from dashboard.runs.models import Run
 from tests.dashboard.api.test_replays_at_once import (
-    wait_until_somebody_waits_for_a_lock,
+    wait_for_a_blocked_lock,
 )
 from tests.dashboard.samples.factories import make_run
 from tests.inputs.cases import LIBRARIES
@@ -190,7 +190,7 @@ def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
         locking = pool.submit(lock)
         assert is_locked.wait(30)
         future = pool.submit(describe)
-        wait_until_somebody_waits_for_a_lock()
+        wait_for_a_blocked_lock()
         may_go_on.set()
         locking.result(30)
         message = future.result(30)

@@ -29,7 +29,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
     page.goto("/alpha/settings")
     trouble += findings_in_each_view(page)
     page.get_by_role("button", name="Create link").click()
-    link = page.get_by_label("Pass this link on").input_value()
+    link = page.locator("#invitation-link").input_value()
     trouble += findings_in_each_view(page)
 
     dora = open_browser(None).new_page()
@@ -37,7 +37,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
     trouble += findings_in_each_view(dora)
     dora.get_by_label("Username").fill("dora")
     dora.get_by_label("Password", exact=True).fill("correct horse battery")
-    dora.get_by_label("Password, once more").fill("correct horse battery")
+    dora.get_by_label("Password, again").fill("correct horse battery")
     dora.get_by_role("button", name="Sign up and join").click()
     expect(dora.locator("#messages")).to_contain_text("Alpha")
     again = dora.goto(link)
@@ -103,7 +103,7 @@ def test_a_passkey_signs_in_and_a_session_is_ended(
     page.wait_for_url("**/alpha/runs/")
     page.goto(f"{here}/account/")
     trouble += look(page)
-    expect(page.get_by_text("(this one)")).to_be_visible()
+    expect(page.get_by_text("(this session)")).to_be_visible()
     assert not {text.split(": ", 1)[-1] for text in trouble}
 
 

@@ -37,7 +37,7 @@ def test_an_admin_previews_a_retention_and_saves_it(page: Page, team: Team) -> N
 
     page.get_by_role("link", name="Storage").click()
     page.get_by_label("Days in the trash").fill("7")
-    page.get_by_label("Days of completions").fill("90")
+    page.get_by_label("Days to keep completions").fill("90")
     page.get_by_role("button", name="Preview").click()
 
     expect(page.get_by_role("link", name="old-run")).to_be_visible()

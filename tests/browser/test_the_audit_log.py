@@ -42,7 +42,7 @@ def test_the_log_is_filtered_and_downloaded(
     expect(page.locator("#entries-count")).to_contain_text("4 of 4 entries")
     assert findings_in_each_view(page) == []
 
-    page.get_by_label("Who").select_option(label="Cohort itself")
+    page.get_by_label("Who").select_option(label="Cohort")
     page.get_by_role("button", name="Apply").press("Enter")
 
     expect(page.locator("#entries-count")).to_contain_text("1 of 4 entries")

@@ -66,7 +66,7 @@ def test_the_page_names_broken_parts_and_refreshes_in_place(
     page.get_by_role("link", name="Server").click()
 
     lost = page.get_by_role("row", name="training@gpu-2")
-    expect(lost).to_contain_text("broken")
+    expect(lost).to_contain_text("failed")
     take_pictures(page, "server")
     assert findings_in_each_view(page) == []
 
@@ -79,7 +79,7 @@ def test_the_page_names_broken_parts_and_refreshes_in_place(
     expect(summary).not_to_have_text(text, timeout=20_000)
     assert lost.bounding_box() == before  # a refresh every 10 s moves nothing
     Worker.objects.filter(name="training@gpu-2").update(last_seen=Now())
-    expect(lost).to_contain_text("well", timeout=20_000)
+    expect(lost).to_contain_text("ok", timeout=20_000)
 
     page.get_by_role("link", name="Runbook").click()
     expect(page.get_by_role("heading", name="Where to begin")).to_be_visible()

@@ -18,7 +18,7 @@ CPU, MEMORY = CHART.format("cpu"), CHART.format("memory")
 RANGES = f"[{CPU}, {MEMORY}].map((one) => one._fullLayout?.xaxis.range.join())"
 CHARTS = [
     *("GPU use", "GPU memory", "CPU", "Memory"),
-    *("Disk traffic", "Disk space left", "Network"),
+    *("Disk traffic", "Free disk space", "Network"),
 ]
 
 

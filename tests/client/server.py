@@ -38,9 +38,9 @@ class FakeServer:
     ) -> tuple[int, Any]:
         if self.fail_next:
             return self.fail_next.pop(0), {"detail": "Not now."}
-        if path == "/api/v1/outside-runs":
+        if path == "/api/v1/external-runs":
             return self._open(json.loads(body))
-        if path == "/api/v1/outside-runs/7/lives":
+        if path == "/api/v1/external-runs/7/attempts":
             self.from_steps.append(json.loads(body)["from_step"])
             self.attempts.append([])
             return 200, {"attempt": len(self.attempts)}

@@ -332,7 +332,7 @@ def test_a_token_does_not_follow_a_redirect() -> None:
 
     with serve(Redirects()) as server:
         with pytest.raises(Exception, match="302"):
-            server.get("/outside-runs/7/events")
+            server.get("/external-runs/7/events")
         assert "secret" not in repr(server)
 
 
@@ -343,7 +343,7 @@ def test_a_server_url_is_http() -> None:
 
 def test_a_server_without_a_response_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
-        UNREACHABLE.get("/outside-runs/7/events")
+        UNREACHABLE.get("/external-runs/7/events")
 
 
 def test_it_is_imported_without_the_rest_of_cohort(tmp_path: Path) -> None:

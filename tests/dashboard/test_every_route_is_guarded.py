@@ -35,11 +35,11 @@ TASK = Task("chain_sum", "Adds numbers.", (Option("max_terms", 6),))
 OPEN = {
     "healthz": 200,
     "readyz": 200,
-    "metrics": 403,  # asked by a name that is not this machine's
+    "metrics": 403,  # requested by a name that is not this machine's
     "help": 200,
     "help_topic": 200,
     "sign_in": 200,
-    "sign_in_link": 410,  # of a token that nobody was given
+    "sign_in_link": 410,  # of a token that does not exist
     "invitation": 410,  # as above
     "account_login": 200,
     "sign_out": 405,
@@ -91,7 +91,7 @@ VIEWERS_POST = {
     "team_settings": 405,
     "team_storage": 403,  # takes an admin
     "team_transfer": 403,  # takes an owner
-    "team_leave": 422,  # anybody may, who ticks that they mean it
+    "team_leave": 422,  # any member, with the confirmation
     "team_invite": 403,  # takes an admin, as what follows
     "invitation_revoke": 403,
     "member_role": 403,
@@ -108,7 +108,7 @@ VIEWERS_POST = {
     "dataset_import": 403,
     "dataset_generate": 403,
     "dataset": 405,
-    "dataset_statistics": 403,  # asks for tokens to be counted
+    "dataset_statistics": 403,  # counts tokens
     "dataset_prompt": 403,  # starts a process
     "dataset_changes": 405,
     "datasets_trash": 405,
@@ -465,7 +465,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert sorted(map(str, names)) == sorted({*OPEN, *PERSONAL, *VIEWERS_POST})
 
 
-def test_nobody_looks_without_signing_in(addresses: dict[str, str]) -> None:
+def test_pages_require_sign_in(addresses: dict[str, str]) -> None:
     client = Client()
 
     assert {name: _ask(client, "get", addresses[name]) for name in OPEN} == OPEN
@@ -477,13 +477,13 @@ def test_nobody_looks_without_signing_in(addresses: dict[str, str]) -> None:
             assert response.headers["Location"].startswith("/sign-in/?next="), name
 
 
-def test_a_stranger_finds_nothing(
+def test_non_members_find_nothing(
     addresses: dict[str, str], charlie_client: Client
 ) -> None:
     for method in ("get", "post"):
         found = {n: _ask(charlie_client, method, addresses[n]) for n in VIEWERS_POST}
 
-        # Some say first that the address has no such method, which tells nothing else.
+        # Some first say that the method is not allowed, which reveals nothing else.
         no_such_method = {n for n in found if not _takes(method, n)}
         assert {n for n, status in found.items() if status == 405} == no_such_method
         assert {found[n] for n in found if n not in no_such_method} <= {404}, found
@@ -515,7 +515,7 @@ def test_a_viewer_looks_at_everything_and_changes_nothing(
         assert found == dict.fromkeys(found, 405), method
 
 
-def test_what_takes_only_a_form_leads_to_the_page_it_belongs_to(
+def test_form_addresses_link_to_their_page(
     addresses: dict[str, str], alice_client: Client
 ) -> None:
     pages = set()

@@ -31,7 +31,7 @@ NAME = r'"?(?P<table>\w+)"?'
 HOLDS = {
     "rewrites every row": (
         rf"ALTER TABLE (ONLY )?{NAME}.*\bALTER COLUMN \S+ (SET DATA )?TYPE\b"
-        # varchar to text, and a longer varchar, change the catalogue alone
+        # varchar to text, and a longer varchar, change only the catalogue
         r"(?! (text|varchar\())"
     ),
     "rewrites every row for a default that is no constant": (
@@ -96,7 +96,7 @@ def since_the_baseline(key: Key) -> bool:
     return app in OURS and int(name[:4]) > BASELINE.get(app, 1)
 
 
-def test_no_migration_holds_a_large_table_for_long(db: None) -> None:
+def test_no_migration_locks_a_large_table_for_long(db: None) -> None:
     loader = MigrationLoader(connection)
     found: dict[Key, set[str]] = {}
     for key in filter(since_the_baseline, loader.graph.nodes):

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 @dataclass(kw_only=True)
 class Case:
-    """A form, its field that both change, and one that the first alone changes."""
+    """A form, its field that both change, and one that only the first changes."""
 
     page: str  # where it stands, within the team
     action: str = ""  # how the address that it is sent to ends
@@ -95,7 +95,7 @@ CASES: dict[str, list[Case]] = {
             texts=("first", "second"),
             other=("shared", ""),
             pressed={"action": "rename"},
-            is_alone=True,  # nobody else sees it then
+            is_alone=True,  # then only they see it
         ),
         Case(
             page="runs/?view=code&q=state%3Drunning",
@@ -419,7 +419,7 @@ def rows(which: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", rows(lambda case: case.other))
-def test_what_two_people_change_in_different_fields_is_kept(
+def test_changes_of_different_fields_are_merged(
     case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     two = two_of(case, alice_client, bob_client, known)
@@ -438,7 +438,7 @@ def test_what_two_people_change_in_different_fields_is_kept(
 
 @pytest.mark.parametrize("case", rows(lambda case: True))
 @pytest.mark.parametrize("take", ["theirs", "mine"])
-def test_what_two_people_change_in_the_same_field_is_shown(
+def test_changes_of_the_same_field_conflict(
     case: Case,
     take: str,
     alice_client: Client,
@@ -544,7 +544,7 @@ def test_a_version_is_not_restored_over_one_that_was_not_seen(
     assert (report.number, report.text) == (3, "Three")
 
 
-def test_the_preview_of_a_retention_remembers_what_it_began_with(
+def test_the_retention_preview_keeps_the_initial_values(
     alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     page = "/alpha/settings/storage"
@@ -561,7 +561,7 @@ def test_the_preview_of_a_retention_remembers_what_it_began_with(
     assert (kept.trash_days, kept.completion_days) == (14, 90)
 
 
-def test_what_was_typed_for_a_run_that_somebody_locked_is_kept(
+def test_text_typed_for_a_locked_run_is_kept(
     alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     case = CASES["run_describe"][0]
@@ -612,9 +612,9 @@ def test_the_log_keeps_both_texts_of_an_edit_up_to_a_length(
 
     entry = AuditEntry.objects.get(verb="run.described")
     assert entry.detail["before"] == {"notes": "Began"}
-    told = entry.detail["after"]["notes"]
-    assert told.startswith("x" * 2_000 + "…")
-    assert "2,000 of 2,500" in told
+    reported = entry.detail["after"]["notes"]
+    assert reported.startswith("x" * 2_000 + "…")
+    assert "2,000 of 2,500" in reported
     page = alice_client.get("/alpha/audit-log/").text
     assert "notes before" in page
     assert "2,000 of 2,500" in page

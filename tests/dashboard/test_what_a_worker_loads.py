@@ -29,7 +29,7 @@ def test_links_are_those_of_the_pages() -> None:
         assert PATHS[name].format(*values) == reverse(name, args=values), name
 
 
-def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:
+def test_a_worker_has_its_tasks_and_loads_no_pages() -> None:
     process = subprocess.run(
         [sys.executable, "-c", BEGIN],
         cwd=ROOT,

@@ -90,7 +90,7 @@ def run_attempt(run_id: int) -> None:
         claim,
         is_shutting_down=shutdown.is_announced,
         command=command,
-        timing=Timing(poll_seconds=0.005, look_seconds=0.01),
+        timing=Timing(poll_seconds=0.005, check_seconds=0.01),
     )
 
 

@@ -175,7 +175,7 @@ def test_a_run_survives_a_database_outage(
 
     assert size_after > size_before, "training went on without the database"
     run.assert_as_logged()
-    fails, works = "Storing the log fails", "works again"
+    fails, works = "Storing the log failed", "succeeded after"
     assert run.supervisor_log.read_text().index(
         fails
     ) < run.supervisor_log.read_text().index(works)
@@ -252,10 +252,10 @@ def test_committed_rows_survive_a_full_disk(
 
 def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
     """Started again by what `manage.py up` has for it."""
-    supervisor = Supervisor([], servers=[server], tell=lambda _: None)
+    supervisor = Supervisor([], servers=[server], report=lambda _: None)
 
     def check() -> bool:
-        supervisor.look()
+        supervisor.check()
         try:
             connect(server).close()
         except psycopg.OperationalError:

@@ -70,5 +70,5 @@ def test_a_trainer_suspended_by_a_user_continues_later(
     )
 
     assert (ended.state, ended.attempt) == (RunState.FINISHED, 1)
-    assert "left alone" in supervisor_log(data_folder, run, attempt=1)
+    assert "lost its supervisor" in supervisor_log(data_folder, run, attempt=1)
     assert "most recent call" in trainer_log(data_folder, run, attempt=1)

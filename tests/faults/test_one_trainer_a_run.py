@@ -125,4 +125,6 @@ def test_a_zombie_writes_nothing_and_ends_its_trainer(
     assert (run.attempt, run.worker[:4]) == (2, "two@")
     assert run.events.filter(attempt=1).count() == known
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
-    assert "not held" in run_directory(run.id).attempt(1).supervisor_log.read_text()
+    assert (
+        "no longer holds" in run_directory(run.id).attempt(1).supervisor_log.read_text()
+    )

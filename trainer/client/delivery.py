@@ -70,7 +70,7 @@ class Delivery:
     def _open(self, state: State) -> None:
         if state.run is None:
             opening = self.spool.opening()
-            opened = self.server.send_json("POST", "/outside-runs", opening)
+            opened = self.server.send_json("POST", "/external-runs", opening)
             state.run, state.address = opened["id"], opened["address"]
             state.attempts[0].number = opened["attempt"]
             self._save(state)
@@ -85,7 +85,7 @@ class Delivery:
 
     def _stored(self, state: State) -> Any:
         """The run's state on the server, and its last line."""
-        return self.server.get(f"/outside-runs/{state.run}/events")
+        return self.server.get(f"/external-runs/{state.run}/events")
 
     def _next_attempt(self, state: State) -> bool:
         if self._index == len(state.attempts):
@@ -94,7 +94,7 @@ class Delivery:
         if attempt.number is None:
             # The server cannot continue after a step that it never received.
             body = {"from_step": min(attempt.from_step, self._stored(state)["step"])}
-            path = f"/outside-runs/{state.run}/lives"
+            path = f"/external-runs/{state.run}/attempts"
             attempt.number = self.server.send_json("POST", path, body)["attempt"]
             self._save(state)
         self._index, self._line, self._offset = self._index + 1, 0, 0
@@ -127,7 +127,7 @@ class Delivery:
             number_line(line, number=number, attempt=attempt)
             for number, line in enumerate(lines, start=first)
         ]
-        path = f"/outside-runs/{state.run}/events?attempt={attempt}&first={first}"
+        path = f"/external-runs/{state.run}/events?attempt={attempt}&first={first}"
         return self.server.post_lines(path, b"".join(numbered))
 
     def _resolve_conflict(self, state: State, error: Refused) -> None:

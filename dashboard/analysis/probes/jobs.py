@@ -203,7 +203,7 @@ register(
         run=probe,
         noun="probe",
         queue="training",
-        is_alone=False,
+        is_exclusive=False,
         lease=LEASE,
     )
 )

@@ -1,7 +1,7 @@
 """The backup file: a tar file with a manifest, whose last part has all SHA-256 sums.
 
-Read as it is written, from front to end; a file that was cut off has no last part.
-Files under several names, as checkpoints that are kept, are written once.
+It is read from front to end, as it was written; an incomplete file has no last part.
+Files with several names, such as kept checkpoints, are written once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer:
         self._add(tarfile.TarInfo(name), file, size)
 
     def add_file(self, name: str, path: Path) -> bool:
-        """False where it is gone meanwhile: what runs goes on."""
+        """False if it was deleted in between: runs continue during a backup."""
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class Writer:
         self.add_text(SUMS, "".join(lines))
 
     def _add(self, info: tarfile.TarInfo, file: IO[bytes], size: int) -> None:
-        info.size = size  # a log may grow meanwhile
+        info.size = size  # a log may grow in between
         reader = _Summing(file)
         self._tar.addfile(info, reader)
         self._sums[info.name] = reader.digest.hexdigest()
@@ -98,7 +98,7 @@ class _Summing(io.RawIOBase):
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """A new file for our user alone, there under its name once it is whole."""
+    """A new file, readable only by our user, that gets its name once it is complete."""
     partial = path.with_name(f"{path.name}.partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -121,8 +121,8 @@ def reading(path: Path) -> Iterator[tarfile.TarFile]:
             yield tar
     except (tarfile.ReadError, EOFError) as error:
         raise BackupFault(
-            f"{path} cannot be read as a backup ({error}). Give a file that "
-            "`manage.py backup` wrote."
+            f"{path} is not a valid backup ({error}). Pass a file that `manage.py "
+            "backup` wrote."
         ) from error
 
 
@@ -131,23 +131,23 @@ def read_text(tar: tarfile.TarFile, name: str) -> str:
         file = tar.extractfile(name)
     except KeyError:
         raise BackupFault(
-            f"{tar.name!s} has no {name}, so it is no backup, or one that was cut off. "
-            "Give a whole file that `manage.py backup` wrote."
+            f"{tar.name!s} has no {name}, so it is not a backup or is incomplete. "
+            "Pass a complete file that `manage.py backup` wrote."
         ) from None
     assert file is not None
     return file.read().decode()
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Every file, each checked. BackupFault where one is not as it was written."""
+    """Every file, verified. BackupFault if one differs from what was written."""
     sums = dict(_read_sums(read_text(tar, SUMS)))
     tar.extractall(folder, filter="data")
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     for name, digest in sums.items():
         if name not in found or _digest(folder / name) != digest:
             raise BackupFault(
-                f"{name} is missing or damaged in {tar.name!s}. Nothing restored. Use "
-                "another copy of the file."
+                f"{name} is missing or damaged in {tar.name!s}. Nothing was "
+                "restored. Use another copy of the file."
             )
 
 
@@ -197,23 +197,23 @@ def applied_migrations() -> list[tuple[str, str]]:
 
 
 def check_versions(manifest: Manifest) -> None:
-    """BackupFault where it is of a newer Cohort or PostgreSQL than this one."""
+    """BackupFault if it comes from a newer Cohort or PostgreSQL."""
     if manifest.format != FORMAT:
         raise BackupFault(
-            f"The backup has format {manifest.format}; this Cohort reads {FORMAT}. "
-            "Restore it with the Cohort that made it."
+            f"The backup has format {manifest.format}; this version of Cohort "
+            f"reads {FORMAT}. Restore it with the version that made it."
         )
     known = MigrationExecutor(connection).loader.disk_migrations or {}
     unknown = [".".join(one) for one in manifest.migrations if one not in known]
     if unknown:
         raise BackupFault(
-            f"The backup was made by a newer Cohort: {first_three(unknown)} "
-            "are not known here. Install that version, then restore."
+            f"A newer version of Cohort made this backup: {first_three(unknown)} "
+            "are unknown. Install that version, then restore."
         )
     here = read_server_version()
     if manifest.postgres > here:
         raise BackupFault(
-            f"The backup is of PostgreSQL {manifest.postgres}, and this server is "
+            f"The backup is from PostgreSQL {manifest.postgres}; this server is "
             f"{here}. Restore into {manifest.postgres} or newer."
         )
 

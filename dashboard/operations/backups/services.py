@@ -1,7 +1,8 @@
-"""Backups made, restored, and kept in a folder.
+"""Creates, restores and deletes backups.
 
-A backup is made while everything goes on: rows of one moment first, then files, as what
-rows name is written before them. A file may be newer than its rows, as after a crash.
+A backup is made while Cohort runs: first a snapshot of the rows, then files, since
+files are written before the rows that name them. A file may be newer than its rows, as
+after a crash.
 """
 
 from __future__ import annotations
@@ -103,29 +104,32 @@ def _note(path: Path, data: Path) -> None:
 
 def check_place(path: Path, data: Path) -> None:
     if path.exists():
-        raise BackupFault(f"{path} is there already. Give the name of a new file.")
+        raise BackupFault(f"{path} already exists. Pass the name of a new file.")
     if not path.parent.is_dir():
-        raise BackupFault(f"There is no folder {path.parent}. Make it first.")
+        raise BackupFault(f"Folder {path.parent} not found. Create it first.")
     if path.resolve().is_relative_to(data.resolve()):
         raise BackupFault(
-            f"{path} is in the data folder, which would be part of itself, and gone "
-            "with it. Give a file elsewhere, best on another disk."
+            f"{path} is in the data folder, so the backup would contain itself and "
+            "be lost with the data. Pass a file elsewhere, ideally on another "
+            "disk."
         )
 
 
 def check_database() -> None:
-    """A command without the server's environment reaches a new database of its own."""
+    """A command without the server's environment would use a new, empty database."""
     if applied_migrations():
         return
     if settings.DATABASE_IS_EMBEDDED:
-        reached = f"Cohort's own in {settings.COHORT_DATA}, as DATABASE_URL is not set"
+        reached = (
+            f"the embedded database in {settings.COHORT_DATA}, because DATABASE_URL is "
+            "not set"
+        )
     else:
         where = connection.settings_dict
         reached = f"{where['NAME']} at {where['HOST'] or 'this machine'}"
     raise BackupFault(
-        f"The database that was reached has no tables of Cohort: {reached}. Give the "
-        "command the environment that the server has; with systemd that is "
-        "/etc/cohort/environment."
+        f"The database has no Cohort tables: {reached}. Run the command with the "
+        "server's environment (systemd: /etc/cohort/environment)."
     )
 
 
@@ -152,7 +156,7 @@ def _write_rows(
 
 
 def _write_table(writer: Writer, beside: Path, name: str, columns: list[str]) -> int:
-    # A tar file says how long a part is before the part; /tmp is often memory.
+    # A tar file states a part's length before the part; /tmp is often in memory.
     with TemporaryFile(dir=beside) as file:
         num_rows = write_rows(name, columns, file)
         writer.add_stream(f"tables/{name}", file)
@@ -188,16 +192,17 @@ def check_empty(data: Path) -> None:
     tables = tables_with_rows()
     if tables:
         raise BackupFault(
-            f"The database is not empty: {first_three(tables)} have rows. Restore into "
-            "a new one: an empty DATABASE_URL, or an empty COHORT_DATA without one."
+            f"The database is not empty: {first_three(tables)} have rows. Restore "
+            "into an empty one: set DATABASE_URL to an empty database, or unset "
+            "it and use an empty COHORT_DATA."
         )
-    # The key is made by whatever command is first.
+    # The first command of any kind creates the key.
     files = [name for name, _ in islice(list_files(data, with_checkpoints=True), 4)]
     files = [name for name in files if name != KEY_FILE]
     if files:
         raise BackupFault(
-            f"The data folder {data} is not empty: it has {', '.join(files[:3])}. Set "
-            "COHORT_DATA to a new folder."
+            f"The data folder {data} is not empty: it contains "
+            f"{', '.join(files[:3])}. Set COHORT_DATA to a new folder."
         )
 
 
@@ -206,8 +211,8 @@ def _read_manifest(text: str) -> Manifest:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
         raise BackupFault(
-            f"backup.json is not one that this Cohort reads: {error}. Restore with "
-            "the Cohort that made it."
+            f"This version of Cohort cannot read backup.json: {error}. Restore "
+            "with the version that made the backup."
         ) from error
 
 
@@ -220,8 +225,9 @@ def _make_tables(manifest: Manifest) -> None:
     for table in manifest.tables:
         if sorted(table.columns) != sorted(columns.get(table.name, [])):
             raise BackupFault(
-                f"{table.name} has other columns here than in the backup, though the "
-                "migrations are the same. Restore with the Cohort that made it."
+                f"The columns of {table.name} differ from the backup, although the "
+                "migrations match. Restore with the version of Cohort that made "
+                "the backup."
             )
 
 
@@ -242,9 +248,9 @@ def _move_files(files: Path, data: Path) -> None:
 
 
 def list_backups(folder: Path) -> list[Path]:
-    """The oldest first; files of other names are nobody's business here."""
+    """Oldest first; other files in the folder are ignored."""
     if not folder.is_dir():
-        raise BackupFault(f"There is no folder {folder}. Make it first.")
+        raise BackupFault(f"Folder {folder} not found. Create it first.")
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
     return sorted(found, key=_made_at)
 
@@ -262,7 +268,7 @@ def delete_old_backups(folder: Path, *, keep: int) -> list[Path]:
 
 
 def delete_abandoned_parts(folder: Path, now: datetime) -> None:
-    """What a backup that was killed left behind."""
+    """Incomplete file of a killed backup."""
     for path in folder.glob("cohort-*.tar.partial"):
         written_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         if now - written_at > ABANDONED:

@@ -1,7 +1,8 @@
-"""What a backup holds: the database's rows as text files, and files of the data folder.
+"""The content of a backup: the database's rows as text files, and files of the data
+folder.
 
-Rows by COPY, which needs nothing but the connection: pg_dump is no part of the web
-image, and refuses servers that are newer than itself.
+Rows by COPY, which only needs the connection: pg_dump is not in the web image, and
+rejects newer servers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SKIPPED_TABLES = frozenset({"django_migrations", "django_session"})
 MADE_BY_MIGRATIONS = frozenset(
     {"django_migrations", "django_content_type", "auth_permission"}
 )
-# Servers, what they print, what is made anew; files as their names begin.
+# Servers, their logs and derived files, by name prefix.
 SKIPPED_FOLDERS = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
 SKIPPED_FILES = ("up.lock", "beat-schedule", "bench", "last-backup", ".")
 KEY_FILE = "secret-key"
@@ -65,7 +66,7 @@ def read_columns() -> dict[str, list[str]]:
 
 
 def read_sequences() -> dict[str, int]:
-    """The last number that each has given."""
+    """The last value of each sequence."""
     return dict(_rows(SEQUENCES))
 
 
@@ -101,10 +102,10 @@ def restore_sequences(sequences: dict[str, int]) -> None:
 
 
 def tables_with_rows() -> list[str]:
-    """Those that hold more than what migrations make."""
-    asked = [name for name in read_columns() if name not in MADE_BY_MIGRATIONS]
+    """Tables that contain more than migrations create."""
+    names = [name for name in read_columns() if name not in MADE_BY_MIGRATIONS]
     some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
-    return [name for name in asked if _rows(some.format(sql.Identifier(name)))[0][0]]
+    return [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
 
 
 def delete_rows(tables: frozenset[str]) -> None:
@@ -175,7 +176,7 @@ def _is_checkpoint(name: Path) -> bool:
 
 @contextmanager
 def database(*, held: bool) -> Iterator[None]:
-    """`held`: nobody may use the data folder meanwhile. LocalFault where one does."""
+    """`held`: lock the data folder. LocalFault if another process uses it."""
     data: Path = settings.COHORT_DATA
     if not settings.DATABASE_IS_EMBEDDED or (not held and _answers()):
         yield

@@ -2,10 +2,10 @@
 
 import { patch } from "../live/patch.js";
 
-const LOOK_EVERY = 5_000;
+const REFRESH_MS = 5_000;
 const root = document.getElementById("workers");
 
-async function look() {
+async function refresh() {
   if (document.hidden) return;
   const answer = await fetch(location.href).catch(() => null);
   if (!answer?.ok || answer.redirected) return;
@@ -14,5 +14,5 @@ async function look() {
   if (newer) patch(root, newer);
 }
 
-setInterval(look, LOOK_EVERY);
-document.addEventListener("visibilitychange", look);
+setInterval(refresh, REFRESH_MS);
+document.addEventListener("visibilitychange", refresh);

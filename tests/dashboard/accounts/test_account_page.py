@@ -54,7 +54,7 @@ def test_a_weak_password_is_refused_with_the_reason(
     assert "too short" in page
 
 
-def test_the_old_password_is_asked_for(alice_client: Client, alice: User) -> None:
+def test_the_old_password_is_required(alice_client: Client, alice: User) -> None:
     alice.set_password("the first one of mine")
     alice.save()
     alice_client.force_login(alice)

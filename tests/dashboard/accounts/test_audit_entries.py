@@ -35,7 +35,7 @@ STEPS = {"for_steps": "3"}
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
-def test_an_act_by_a_page_tells_its_browser(alice: User, team: Team) -> None:
+def test_an_action_on_a_page_records_the_browser(alice: User, team: Team) -> None:
     run = make_run(team, state="paused", finished_at=None)
     client = Client(REMOTE_ADDR="192.0.2.7", HTTP_USER_AGENT=FIREFOX)
     client.force_login(alice)
@@ -84,7 +84,7 @@ def test_an_act_of_no_browser_has_no_address(alice: User, team: Team) -> None:
     assert AuditEntry.objects.get(verb="alert_rule.created").address is None
 
 
-def test_what_a_worker_does_by_itself_bears_its_tasks_name(team: Team) -> None:
+def test_an_action_of_a_task_records_the_task(team: Team) -> None:
     run = make_run(team)
     old = timezone.now() - KEPT - timedelta(days=1)
     Run.objects.filter(pk=run.pk).update(trashed_at=old)
@@ -98,7 +98,7 @@ def test_what_a_worker_does_by_itself_bears_its_tasks_name(team: Team) -> None:
     assert current_context().program != "jobs.clean"
 
 
-def test_what_a_command_does_bears_the_commands_name(
+def test_an_action_of_a_command_records_the_command(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/srv/cohort/manage.py", "up", "--port=1"])
@@ -166,7 +166,7 @@ def test_neither_goes_with_its_person_nor_with_its_team(entry: AuditEntry) -> No
     assert AuditEntry.objects.filter(pk=entry.pk, actor=entry.actor).exists()
 
 
-def test_a_person_may_be_erased_and_what_was_done_stays(
+def test_entries_stay_when_a_person_is_erased(
     entry: AuditEntry, alice: User, bob: User
 ) -> None:
     alice.email = "alice@example.org"

@@ -1,5 +1,7 @@
-"""Addresses are verified, and forgotten passwords set anew, by mail, or the page says
-that there is none."""
+"""Verifying addresses and resetting passwords by e-mail;
+
+without a mail server the pages say so.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def link_in(message: EmailMessage) -> str:
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_who_signs_up_is_asked_to_verify(alice: User) -> None:
+def test_new_users_must_verify_their_address(alice: User) -> None:
     token = invite(by=alice.memberships.get(), role="viewer")[1]
     form = {"username": "dora", "email": "dora@example.org"}
     passwords = {"password1": PASSWORD, "password2": PASSWORD}
@@ -48,9 +50,7 @@ def test_who_signs_up_is_asked_to_verify(alice: User) -> None:
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_a_forgotten_password_is_set_anew_by_a_link_that_works_once(
-    alice: User, alice_client: Client
-) -> None:
+def test_a_reset_link_works_once(alice: User, alice_client: Client) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
     client = Client()
 
@@ -68,7 +68,7 @@ def test_a_forgotten_password_is_set_anew_by_a_link_that_works_once(
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_a_reset_tells_nobody_who_has_an_account(alice: User) -> None:
+def test_a_reset_does_not_reveal_accounts(alice: User) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     answers = {

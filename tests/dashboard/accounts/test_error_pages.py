@@ -8,23 +8,21 @@ from django.test import Client
 from dashboard.accounts.models import Team
 
 
-def test_a_missing_page_says_so_and_keeps_the_navigation(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_missing_page_keeps_the_navigation(alice_client: Client, team: Team) -> None:
     response = alice_client.get(f"/{team.slug}/runs/999999/")
 
     assert response.status_code == 404
     assert f'href="/{team.slug}/datasets/"' in response.text
 
 
-def test_a_strangers_team_and_no_team_look_the_same(
+def test_a_foreign_team_looks_like_a_missing_one(
     charlie_client: Client, team: Team
 ) -> None:
-    def told(slug: str) -> str:
+    def reported(slug: str) -> str:
         page = charlie_client.get(f"/{slug}/runs/").text
         return page[page.index("<main") :].replace(slug, "")
 
-    assert told(team.slug) == told("nobody")
+    assert reported(team.slug) == reported("nobody")
 
 
 def test_an_address_that_is_markup_is_shown_as_text(alice_client: Client) -> None:
@@ -49,7 +47,7 @@ def test_our_own_mistake_is_admitted_without_its_details(
     assert "secret detail" not in response.text
 
 
-def test_an_unknown_host_is_told_which_setting_to_change(db: None) -> None:
+def test_an_unknown_host_names_the_setting(db: None) -> None:
     response = Client(headers={"host": "evil.example"}).get("/sign-in/")
 
     assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""Nobody guesses passwords, and nobody keeps a session that was not theirs."""
+"""Limits of password guesses, and sessions that end."""
 
 from __future__ import annotations
 
@@ -79,16 +79,14 @@ def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: U
     assert sign_in("ALICE", PASSWORD, "198.51.100.7") == 429
 
 
-def test_who_guesses_from_one_address_keeps_nobody_out_elsewhere(with_password: User):
+def test_guesses_from_one_address_do_not_lock_out_others(with_password: User):
     found = [sign_in("alice", "wrong") for _ in range(throttling.MAX_OF_PAIR + 2)]
 
     assert found == [422, 422, 429, 429]
     assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
 
 
-def test_who_guesses_from_everywhere_keeps_nobody_out_of_her_own_browser(
-    with_password: User, known: Client
-):
+def test_guesses_do_not_lock_out_a_known_browser(with_password: User, known: Client):
     guess_from_everywhere()
     for n in range(throttling.MAX_OF_ADDRESS):
         sign_in(f"name {n}", "wrong", "203.0.113.9")
@@ -116,8 +114,8 @@ def test_a_known_browser_guesses_no_more_than_another(
 
 
 @pytest.mark.parametrize("name", ["bob", "ALICE"])
-def test_a_browser_is_known_for_who_signed_in_from_it_alone(known: Client, name: str):
-    """ALICE may be somebody else, who makes as many browsers known as she likes."""
+def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
+    """ALICE may be another person, who may register any number of browsers."""
     User.objects.create_user(name, password=PASSWORD)
     client = Client()
     assert sign_in(name, PASSWORD, client=client) == 302
@@ -127,14 +125,14 @@ def test_a_browser_is_known_for_who_signed_in_from_it_alone(known: Client, name:
     assert sign_in("alice", PASSWORD, client=client) == 429
 
 
-def test_a_cookie_that_nobody_signed_makes_no_browser_known(known: Client):
+def test_an_unsigned_cookie_is_ignored(known: Client):
     known.cookies[COOKIE] = f"{known.cookies[COOKIE].value}x"
     guess_from_everywhere()
 
     assert sign_in("alice", PASSWORD, client=known) == 429
 
 
-def test_the_cookie_of_a_browser_is_for_the_server_alone(with_password: User):
+def test_the_device_cookie_is_http_only(with_password: User):
     client = Client()
     sign_in("alice", PASSWORD, client=client)
     cookie = client.cookies[COOKIE]
@@ -144,10 +142,8 @@ def test_the_cookie_of_a_browser_is_for_the_server_alone(with_password: User):
 
 
 @pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])
-def test_another_spelling_of_a_username_is_no_new_try(
-    with_password: User, spelling: str
-):
-    """The form takes some for the same, so whoever varies them had no limit."""
+def test_spellings_of_a_username_share_a_count(with_password: User, spelling: str):
+    """Spellings that the form treats as equal must share a limit."""
     guess_from_everywhere()
 
     assert sign_in(spelling, PASSWORD, "198.51.100.7") == 429
@@ -162,7 +158,7 @@ def test_addresses_of_one_network_count_as_one(with_password: User):
     assert sign_in("alice", PASSWORD, "2001:db8:0:8::1") == 302
 
 
-def test_whoever_must_wait_is_told_how_long_and_what_to_do_instead(db: None):
+def test_a_blocked_sign_in_shows_the_wait_and_an_alternative(db: None):
     for _ in range(throttling.MAX_OF_PAIR):
         sign_in("nobody", "wrong")
 
@@ -182,7 +178,7 @@ def test_one_address_cannot_try_many_usernames(with_password: User):
     assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
 
 
-def test_the_right_password_clears_what_was_mistyped(with_password: User):
+def test_the_right_password_resets_the_count(with_password: User):
     for _ in range(2):
         for _ in range(throttling.MAX_OF_PAIR - 1):
             assert sign_in("alice", "wrong") == 422

@@ -15,6 +15,7 @@ from pytest_django import DjangoDbBlocker, Settings
 from dashboard.accounts import members
 from dashboard.accounts.members import MAX_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
+from dashboard.project.errors import UserError
 
 pytestmark = pytest.mark.django_db
 SIGN_UP = {
@@ -43,7 +44,7 @@ def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
     assert "no-store" in page["Cache-Control"]
 
 
-def test_somebody_new_signs_up_and_is_in_the_team(alice: User) -> None:
+def test_a_new_person_signs_up_and_joins(alice: User) -> None:
     client, token = Client(), make(alice, "member")
 
     answer = client.post(f"/invitation/{token}/", SIGN_UP, follow=True)
@@ -68,7 +69,7 @@ def test_a_weak_password_uses_up_no_invitation(alice: User) -> None:
     assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
 
 
-def test_somebody_signed_in_joins_with_the_account_they_have(
+def test_a_signed_in_person_joins(
     alice: User, charlie: User, charlie_client: Client
 ) -> None:
     token = make(alice, "admin")
@@ -80,7 +81,7 @@ def test_somebody_signed_in_joins_with_the_account_they_have(
     assert charlie.memberships.get(team__slug="alpha").role == "admin"
 
 
-def test_who_is_in_the_team_already_leaves_it_to_others(
+def test_a_member_does_not_use_up_the_invitation(
     alice: User, bob: User, bob_client: Client
 ) -> None:
     token = make(alice, "admin")
@@ -124,7 +125,7 @@ def test_a_link_ends_after_seven_days(alice: User) -> None:
     assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 410
 
 
-def test_nobody_is_invited_as_owner(alice_client: Client) -> None:
+def test_owners_cannot_be_invited(alice_client: Client) -> None:
     refused = alice_client.post("/alpha/settings/invite", {"role": "owner"})
 
     assert refused.status_code == 422
@@ -135,8 +136,9 @@ def test_only_so_many_are_open(alice: User) -> None:
     for _ in range(MAX_OPEN):
         make(alice)
 
-    with pytest.raises(ValueError, match="100 invitations are open"):
+    with pytest.raises(UserError) as raised:
         make(alice)
+    assert raised.value.code == "invitations.too_many_open"
 
 
 def test_only_so_many_are_made_a_day_revoked_or_not(
@@ -159,7 +161,7 @@ def test_only_so_many_are_made_a_day_revoked_or_not(
     assert alice_client.post("/alpha/settings/invite", form).status_code == 200
 
 
-def test_without_a_mail_server_the_page_says_so(alice_client: Client) -> None:
+def test_without_a_mail_server_the_page_offers_a_link(alice_client: Client) -> None:
     page = alice_client.get("/alpha/settings").text
 
     assert "No mail server" in page
@@ -181,7 +183,7 @@ def test_with_a_mail_server_the_link_is_sent(
     assert Client().get(link[1]).status_code == 200
 
 
-def test_what_the_mail_server_refuses_is_shown_and_the_link_too(
+def test_a_mail_error_is_shown_with_the_link(
     alice_client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MAIL_IS_SET_UP = True
@@ -198,7 +200,7 @@ def test_what_the_mail_server_refuses_is_shown_and_the_link_too(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_who_come_at_once_one_joins(
+def test_only_one_of_two_requests_joins(
     alice: User, charlie: User, django_db_blocker: DjangoDbBlocker
 ) -> None:
     token = make(alice)

@@ -17,6 +17,7 @@ from dashboard.accounts.members import (
     transfer_ownership,
 )
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.project.errors import UserError
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +46,7 @@ def test_an_owner_gives_every_role(alice: User, bob: User) -> None:
     assert (detail["before"], detail["after"]) == ("owner", "viewer")
 
 
-def test_a_role_that_stays_is_no_act(alice: User, bob: User) -> None:
+def test_an_unchanged_role_has_no_entry(alice: User, bob: User) -> None:
     change_role(by=place(alice), of=place(bob), role="viewer")
 
     assert entries() == []
@@ -54,30 +55,30 @@ def test_a_role_that_stays_is_no_act(alice: User, bob: User) -> None:
 @pytest.mark.parametrize(
     ("of", "role"), [("bob", "owner"), ("alice", "member"), ("alice", "admin")]
 )
-def test_an_admin_neither_makes_nor_unmakes_owners(
+def test_an_admin_can_neither_add_nor_remove_owners(
     of: str, role: str, team: Team, alice: User, bob: User
 ) -> None:
     admin = join(team, "ann", Role.ADMIN)
     join(team, "otto", Role.OWNER)
 
-    with pytest.raises(ValueError, match="admin"):
+    with pytest.raises(UserError) as raised:
         change_role(by=admin, of=place(User.objects.get(username=of)), role=role)
+    assert raised.value.code == "members.role_too_low"
 
 
-def test_an_admin_removes_others_but_no_owner(
-    team: Team, alice: User, bob: User
-) -> None:
+def test_an_admin_can_remove_all_but_owners(team: Team, alice: User, bob: User) -> None:
     admin = join(team, "ann", Role.ADMIN)
 
     remove_member(by=admin, member=place(bob))
-    with pytest.raises(ValueError, match="Ask an owner"):
+    with pytest.raises(UserError) as raised:
         remove_member(by=admin, member=place(alice))
+    assert raised.value.code == "members.role_too_low"
 
     assert set(team.members.values_list("username", flat=True)) == {"alice", "ann"}
     assert entries() == [("member.removed", "bob")]
 
 
-def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
+def test_the_last_owner_cannot_leave_or_change_role(team: Team, alice: User) -> None:
     owner = place(alice)
     join(team, "ann", Role.ADMIN)
 
@@ -86,18 +87,20 @@ def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
         lambda: change_role(by=owner, of=owner, role="admin"),
         lambda: remove_member(by=owner, member=owner),
     ):
-        with pytest.raises(ValueError, match="last owner"):
+        with pytest.raises(UserError) as raised:
             act()
+        assert raised.value.code == "members.last_owner"
 
     assert place(alice).role == "owner"
 
 
-def test_an_owner_who_cannot_sign_in_does_not_count(team: Team, alice: User) -> None:
+def test_a_deactivated_owner_does_not_count(team: Team, alice: User) -> None:
     gone = join(team, "otto", Role.OWNER)
     User.objects.filter(pk=gone.user_id).update(is_active=False)
 
-    with pytest.raises(ValueError, match="last owner"):
+    with pytest.raises(UserError) as raised:
         leave(place(alice))
+    assert raised.value.code == "members.last_owner"
 
 
 def test_one_of_two_owners_leaves(team: Team, alice: User) -> None:
@@ -114,20 +117,22 @@ def test_the_ownership_is_transferred(alice: User, bob: User) -> None:
 
     assert (place(alice).role, place(bob).role) == ("admin", "owner")
     assert entries() == [("team.transferred", "bob")]
-    with pytest.raises(ValueError, match="Only an owner"):
+    with pytest.raises(UserError) as raised:
         transfer_ownership(by=place(alice), to=place(bob))
+    assert raised.value.code == "members.not_owner"
 
 
-def test_who_was_removed_meanwhile_changes_nothing(alice: User, bob: User) -> None:
+def test_a_removed_member_cannot_be_changed(alice: User, bob: User) -> None:
     gone = place(bob)
     gone_pk = gone.pk
     Membership.objects.filter(pk=gone_pk).delete()
 
-    with pytest.raises(ValueError, match="no longer"):
+    with pytest.raises(UserError) as raised:
         change_role(by=place(alice), of=gone, role="admin")
+    assert raised.value.code == "members.left_team"
 
 
-def test_deactivation_ends_every_session_of_that_person_alone(
+def test_deactivation_ends_only_that_persons_sessions(
     alice: User, bob: User, alice_client: Client, bob_client: Client
 ) -> None:
     deactivate(by=place(alice), member=place(bob))
@@ -142,32 +147,32 @@ def test_deactivation_ends_every_session_of_that_person_alone(
 
     bob.refresh_from_db()
     assert bob.is_active
-    assert bob_client.get("/alpha/settings").status_code == 302  # signs in anew
+    assert bob_client.get("/alpha/settings").status_code == 302  # signs in again
     assert entries() == [
         ("person.deactivated", "bob"),
         ("person.reactivated", "bob"),
     ]
 
 
-def test_nobody_is_deactivated_by_the_owner_of_one_of_their_teams(
-    alice: User, bob: User
-) -> None:
+def test_deactivation_requires_owning_all_teams(alice: User, bob: User) -> None:
     elsewhere = Team.objects.create(slug="beta", name="Beta")
     Membership.objects.create(team=elsewhere, user=bob, role=Role.VIEWER)
 
-    with pytest.raises(ValueError, match="every team"):
+    with pytest.raises(UserError) as raised:
         deactivate(by=place(alice), member=bob.memberships.get(team__slug="alpha"))
+    assert raised.value.code == "members.in_other_teams"
 
     bob.refresh_from_db()
     assert bob.is_active
 
 
-def test_nobody_deactivates_themselves(alice: User) -> None:
-    with pytest.raises(ValueError, match="yourself"):
+def test_deactivating_yourself_is_rejected(alice: User) -> None:
+    with pytest.raises(UserError) as raised:
         deactivate(by=place(alice), member=place(alice))
+    assert raised.value.code == "members.own_account"
 
 
-def test_the_server_deactivates_anybody(
+def test_the_command_deactivates_any_user(
     bob: User, bob_client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("deactivate", "bob")
@@ -182,7 +187,7 @@ def test_the_server_deactivates_anybody(
     assert bob.is_active
 
 
-def test_each_right_is_held_from_one_role_on() -> None:
+def test_each_right_belongs_to_a_role_and_all_above() -> None:
     for right in RIGHTS:
         held = [is_held for _, is_held in right.held]
 

@@ -64,7 +64,7 @@ def test_durations_use_two_units_at_most() -> None:
         assert duration(value) == text, value
 
 
-def test_a_moment_says_how_long_ago_and_when() -> None:
+def test_a_time_has_its_age_and_date() -> None:
     moment = timezone.now() - timedelta(minutes=3, seconds=5)
 
     html = ago(moment)

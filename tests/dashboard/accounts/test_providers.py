@@ -28,7 +28,7 @@ PASSWORD = "correct horse battery"
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Somebody is signed in there: whoever `who` is."""
+    """`who` is signed in at the provider."""
 
     who = "alice-at-work"
 
@@ -95,10 +95,12 @@ def alice_in(alice: User) -> Client:
 def go_there_and_back(client: Client) -> str:
     """The page that it ends at."""
     page = client.post("/account/providers/oidc/go")
-    asked = parse_qs(urlsplit(page.context["address"]).query)
-    assert asked["redirect_uri"] == ["http://testserver/account/providers/oidc/back"]
-    assert asked["code_challenge_method"] == ["S256"]
-    answer = {"code": "given", "state": asked["state"][0]}
+    requested = parse_qs(urlsplit(page.context["address"]).query)
+    assert requested["redirect_uri"] == [
+        "http://testserver/account/providers/oidc/back"
+    ]
+    assert requested["code_challenge_method"] == ["S256"]
+    answer = {"code": "given", "state": requested["state"][0]}
     return client.get("/account/providers/oidc/back", answer, follow=True).text
 
 
@@ -118,7 +120,7 @@ def test_an_account_elsewhere_is_connected_and_lets_in(
 
 
 @pytest.mark.usefixtures("server", "alice")
-def test_nobody_signs_up_by_it() -> None:
+def test_a_provider_creates_no_account() -> None:
     client = Client()
 
     page = go_there_and_back(client)
@@ -129,9 +131,7 @@ def test_nobody_signs_up_by_it() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_the_second_factor_is_asked_for_all_the_same(
-    alice: User, alice_in: Client
-) -> None:
+def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> None:
     go_there_and_back(alice_in)
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
     client = Client()
@@ -141,21 +141,19 @@ def test_the_second_factor_is_asked_for_all_the_same(
 
 
 @pytest.mark.usefixtures("server")
-def test_connecting_asks_for_the_password_first(alice: User) -> None:
+def test_connecting_requires_the_password(alice: User) -> None:
     alice.set_password(PASSWORD)
     alice.save()
     client = Client()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
 
-    asked = client.post("/account/providers/oidc/go")
+    requested = client.post("/account/providers/oidc/go")
 
-    assert asked.headers["Location"].startswith("/account/reauthenticate/")
+    assert requested.headers["Location"].startswith("/account/reauthenticate/")
 
 
 @pytest.mark.usefixtures("server")
-def test_it_is_disconnected_by_its_owner_alone(
-    alice_in: Client, bob_client: Client
-) -> None:
+def test_only_the_owner_can_disconnect(alice_in: Client, bob_client: Client) -> None:
     go_there_and_back(alice_in)
     address = f"/account/providers/{SocialAccount.objects.get().pk}/remove"
 
@@ -168,7 +166,7 @@ def test_it_is_disconnected_by_its_owner_alone(
 
 
 @pytest.mark.usefixtures("server")
-def test_an_answer_that_nobody_asked_for_lets_nobody_in() -> None:
+def test_an_unsolicited_response_signs_nobody_in() -> None:
     forged = {"code": "given", "state": "made-up"}
 
     page = Client().get("/account/providers/oidc/back", forged)
@@ -182,15 +180,17 @@ def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
     page = Client().post("/account/providers/oidc/go")
 
     assert page.status_code == 502
-    assert "no connection" in page.text
+    assert "connection failed" in page.text
 
 
-def test_what_is_not_set_up_is_not_there() -> None:
+def test_unconfigured_providers_are_not_found() -> None:
     for key in ("oidc", "github", "google", "other"):
         assert Client().post(f"/account/providers/{key}/go").status_code == 404
 
 
-def test_half_a_set_up_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_configuration_names_the_missing_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
 
     with pytest.raises(ValueError, match="GITHUB_SECRET"):

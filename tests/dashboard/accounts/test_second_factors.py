@@ -1,4 +1,4 @@
-"""A password alone does not let in who has set up a second factor."""
+"""With a second factor, a password alone does not sign in."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_codes_are_not_guessed_without_end(guarded: User) -> None:
     assert client.get("/alpha/settings").status_code == 302
 
 
-def test_who_turns_back_can_sign_in_anew(guarded: User) -> None:
+def test_cancelling_allows_signing_in_again(guarded: User) -> None:
     client = Client()
     enter(client)
 
@@ -88,7 +88,7 @@ def test_without_a_second_factor_the_password_is_enough(alice: User) -> None:
     assert enter(Client()) == "/"
 
 
-def test_an_app_is_set_up_after_the_password_is_asked_for_again(
+def test_setting_up_an_app_requires_the_password_again(
     alice: User, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     alice.set_password(PASSWORD)
@@ -96,9 +96,9 @@ def test_an_app_is_set_up_after_the_password_is_asked_for_again(
     client = Client()
     enter(client)
 
-    asked = client.get("/account/factors/totp/activate/")
-    assert asked.headers["Location"].startswith("/account/reauthenticate/")
-    client.post(asked.headers["Location"], {"password": PASSWORD})
+    requested = client.get("/account/factors/totp/activate/")
+    assert requested.headers["Location"].startswith("/account/reauthenticate/")
+    client.post(requested.headers["Location"], {"password": PASSWORD})
     page = client.get("/account/factors/totp/activate/").text
     found = re.search(r'wrap-anywhere mb-1">(\w+)<', page)
     assert found

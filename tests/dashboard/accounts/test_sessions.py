@@ -1,4 +1,4 @@
-"""Where somebody is signed in, and ending it."""
+"""Listing and ending sessions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
     page = alices[0].get("/account/").text
 
     assert "Firefox 140 on Linux <" in page
-    assert "(this one)" in page
+    assert "(this session)" in page
     assert "curl 8" in page
     assert "127.0.0.1" in page
 
@@ -47,7 +47,7 @@ def test_one_is_ended_from_another(alices: tuple[Client, Client]) -> None:
     assert UserSession.objects.count() == 1
 
 
-def test_all_others_end_and_nobody_elses(
+def test_all_other_own_sessions_end(
     alices: tuple[Client, Client], alice: User, bob_client: Client
 ) -> None:
     here, there = alices
@@ -61,7 +61,7 @@ def test_all_others_end_and_nobody_elses(
     assert bob_client.get("/account/").status_code == 200
 
 
-def test_nobody_ends_a_strangers_session(
+def test_sessions_of_others_cannot_be_ended(
     alices: tuple[Client, Client], bob_client: Client
 ) -> None:
     for pk in UserSession.objects.values_list("pk", flat=True):
@@ -78,12 +78,12 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
     here.post("/account/", {"form": "password", **form})
 
     assert there.get("/account/").status_code == 302
-    assert "(this one)" in here.get("/account/").text
+    assert "(this session)" in here.get("/account/").text
     assert UserSession.objects.count() == 1
 
 
 def test_a_browser_is_named_so_that_one_knows_it() -> None:
-    for agent, said in [
+    for agent, message in [
         (FIREFOX, "Firefox 140 on Linux"),
         (
             "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) "
@@ -98,4 +98,4 @@ def test_a_browser_is_named_so_that_one_knows_it() -> None:
         ("x" * 100, "x" * 60),
         ("", "unknown browser"),
     ]:
-        assert browser_of(agent) == said, agent
+        assert browser_of(agent) == message, agent

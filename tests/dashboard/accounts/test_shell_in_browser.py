@@ -37,7 +37,7 @@ def test_the_theme_is_chosen_once_for_all_pages(page: Page) -> None:
     expect(html).to_have_attribute("data-bs-theme", "dark")
 
 
-def test_keys_open_the_shortcuts_and_close_what_is_open(page: Page) -> None:
+def test_keys_open_the_shortcuts_and_close_dialogs(page: Page) -> None:
     page.goto("/alpha/runs/")
 
     page.keyboard.press("?")

@@ -24,7 +24,7 @@ def test_a_password_signs_in(with_password: User, client: Client) -> None:
     assert _sign_in(client) == (302, "/")
 
 
-def test_it_goes_on_to_the_page_that_was_asked_for(
+def test_it_redirects_to_the_requested_page(
     with_password: User, team: Team, client: Client
 ) -> None:
     wanted = f"/{team.slug}/runs/?state=failed"
@@ -43,13 +43,11 @@ def test_it_never_leads_to_another_site(
     assert _sign_in(client, next=next_url) == (302, "/")
 
 
-def test_a_word_that_is_no_address_is_gone_to_all_the_same(
-    with_password: User, client: Client
-) -> None:
+def test_a_bare_word_is_a_relative_address(with_password: User, client: Client) -> None:
     assert _sign_in(client, next="nowhere") == (302, "nowhere")
 
 
-def test_a_wrong_password_is_told_and_keeps_the_username(
+def test_a_wrong_password_keeps_the_username(
     with_password: User, client: Client
 ) -> None:
     status, page = _sign_in(client, password="wrong")
@@ -59,7 +57,7 @@ def test_a_wrong_password_is_told_and_keeps_the_username(
     assert 'role="alert"' in page
 
 
-def test_the_page_says_how_to_get_a_link(client: Client, db: None) -> None:
+def test_the_page_shows_how_to_get_a_link(client: Client, db: None) -> None:
     assert "sign_in_link" in client.get("/sign-in/").text
 
 
@@ -73,7 +71,7 @@ def test_home_is_the_run_list_of_ones_team(alice_client: Client, team: Team) -> 
     assert alice_client.get("/").headers["Location"] == f"/{team.slug}/runs/"
 
 
-def test_somebody_without_a_team_is_told_what_to_do(client: Client, db: None) -> None:
+def test_a_user_without_a_team_gets_instructions(client: Client, db: None) -> None:
     client.force_login(User.objects.create(username="dora"))
 
     response = client.get("/")

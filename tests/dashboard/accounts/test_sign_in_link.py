@@ -19,6 +19,7 @@ from dashboard.accounts.services import (
     create_sign_in_link,
     create_team,
 )
+from dashboard.project.errors import UserError
 from tests.trainer.waiting import wait_until
 
 
@@ -77,18 +78,16 @@ def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> 
 def test_a_link_works_once(alice: User, client: Client) -> None:
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
-    stranger = Client()
+    non_member = Client()
 
-    response = stranger.post(f"/sign-in/{token}/")
+    response = non_member.post(f"/sign-in/{token}/")
 
     assert response.status_code == 410
     assert "has expired" in response.text
-    assert "_auth_user_id" not in stranger.session
+    assert "_auth_user_id" not in non_member.session
 
 
-def test_who_is_signed_in_already_may_click_the_used_link(
-    alice: User, client: Client
-) -> None:
+def test_a_signed_in_user_may_open_the_used_link(alice: User, client: Client) -> None:
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
 
@@ -102,7 +101,7 @@ def test_a_link_expires(alice: User) -> None:
     assert consume_sign_in_link(token) is None
 
 
-def test_a_person_who_left_cannot_enter(alice: User) -> None:
+def test_a_deactivated_user_cannot_use_a_link(alice: User) -> None:
     token = create_sign_in_link(alice)
     User.objects.update(is_active=False)
 
@@ -132,7 +131,7 @@ def test_of_two_clicks_at_the_same_time_one_signs_in() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_waited_for_the_first_click_comes_too_late() -> None:
+def test_a_link_works_for_one_of_two_requests() -> None:
     token = create_sign_in_link(User.objects.create(username="dora"))
 
     def click() -> User | None:
@@ -145,12 +144,12 @@ def test_who_waited_for_the_first_click_comes_too_late() -> None:
         with transaction.atomic():
             assert consume_sign_in_link(token) is not None
             second = pool.submit(click)
-            wait_until(somebody_waits_for_a_row)
+            wait_until(a_row_lock_is_waited_for)
 
         assert second.result() is None
 
 
-def somebody_waits_for_a_row() -> bool:
+def a_row_lock_is_waited_for() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         (count,) = cursor.fetchone()
@@ -158,8 +157,9 @@ def somebody_waits_for_a_row() -> bool:
 
 
 def test_a_team_cannot_be_called_like_a_page(alice: User) -> None:
-    with pytest.raises(ValueError, match="'help'"):
+    with pytest.raises(UserError) as raised:
         create_team(slug="help", name="Help", owner=alice)
+    assert raised.value.code == "teams.reserved_address"
 
 
 def test_the_first_team_is_made_once(db: None) -> None:

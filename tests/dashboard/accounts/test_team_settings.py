@@ -23,7 +23,7 @@ def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> 
     assert "/settings/members/" not in page
 
 
-def test_an_admin_is_offered_what_an_admin_may_do(
+def test_an_admin_sees_only_allowed_actions(
     team: Team, alice: User, bob: User, bob_client: Client
 ) -> None:
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)
@@ -45,7 +45,7 @@ def test_a_role_is_set(alice_client: Client, bob: User) -> None:
     assert alice_client.post(address, {"role": "king"}).status_code == 422
 
 
-def test_what_is_refused_says_why(alice_client: Client, alice: User) -> None:
+def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> None:
     page = alice_client.post("/alpha/settings/leave", {"confirmed": "on"})
 
     assert page.status_code == 422
@@ -53,11 +53,11 @@ def test_what_is_refused_says_why(alice_client: Client, alice: User) -> None:
     assert member_of(alice)
 
 
-def test_who_leaves_sees_the_team_no_more(bob_client: Client, bob: User) -> None:
-    asked = bob_client.post("/alpha/settings/leave")
+def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> None:
+    requested = bob_client.post("/alpha/settings/leave")
     left = bob_client.post("/alpha/settings/leave", {"confirmed": "on"})
 
-    assert asked.status_code == 422
+    assert requested.status_code == 422
     assert left.status_code == 302
     assert bob_client.get("/alpha/settings").status_code == 404
     assert bob_client.get("/").status_code == 403
@@ -66,16 +66,16 @@ def test_who_leaves_sees_the_team_no_more(bob_client: Client, bob: User) -> None
 def test_the_team_is_transferred(
     alice_client: Client, alice: User, bob: User, charlie: User
 ) -> None:
-    stranger = charlie.memberships.get().pk
+    non_member = charlie.memberships.get().pk
     address = "/alpha/settings/transfer"
 
-    assert alice_client.post(address, {"to": stranger}).status_code == 404
+    assert alice_client.post(address, {"to": non_member}).status_code == 404
     assert alice_client.post(address, {"to": "²"}).status_code == 404
     assert alice_client.post(address, {"to": member_of(bob).pk}).status_code == 302
     assert (member_of(bob).role, member_of(alice).role) == ("owner", "admin")
 
 
-def test_somebody_deactivated_is_marked_and_let_in_again(
+def test_a_deactivated_member_is_marked_and_can_be_reactivated(
     alice_client: Client, bob: User
 ) -> None:
     address = f"/alpha/settings/members/{member_of(bob).pk}"

@@ -1,4 +1,4 @@
-"""A program that asks the API with a token."""
+"""A program that calls the API with a token."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
     return {
         "token_id": token_of(make_token(user, name="known")).pk,
         "run_id": run.pk,
-        "outside_id": open_run(OPENING, team=team, user=user)[0].pk,
+        "external_id": open_run(OPENING, team=team, user=user)[0].pk,
         "step": 1,
         "prompt_index": 0,
         "file": "metrics.csv",

@@ -1,4 +1,4 @@
-"""By operation: who may ask it, and what it has to be told."""
+"""By operation: the scope it needs, and the body and query it requires."""
 
 from __future__ import annotations
 
@@ -120,17 +120,17 @@ SCOPES: dict[str, str | None] = {
     "revoke_invitation": "admin",
     "set_retention": "admin",
     "audit_log": "admin",
-    "outside_runs": "ingest",
-    "outside_place": "ingest",
-    "outside_events": "ingest",
-    "outside_lives": "ingest",
+    "open_external_run": "ingest",
+    "external_run_position": "ingest",
+    "send_external_events": "ingest",
+    "start_external_attempt": "ingest",
 }
 # What operations need before they look for what the address names.
 BODIES: dict[str, object] = {
     "trash_dataset": {"is_trashed": False},
     "change_run": {},
     "create_recipe_version": {"spec": {}},
-    "outside_lives": {"from_step": 0},
+    "start_external_attempt": {"from_step": 0},
     "import_dataset_upload": {},
     "change_alert_rule": {},
     "change_alert_channel": {},
@@ -146,7 +146,7 @@ BODIES: dict[str, object] = {
     "change_settings": {"settings": {"checkpoint.every_steps": 5}},
 }
 QUERIES = {
-    "outside_events": "?attempt=1&first=1",
+    "send_external_events": "?attempt=1&first=1",
     "send_dataset_part": "?offset=0",
     "send_run_file": "?filename=x&num_bytes=1&offset=0",
 }
@@ -159,7 +159,7 @@ REMOVING = {
     *("delete_report", "delete_rescoring", "discard_run_import", "unpublish_model"),
     "delete_run",
 }
-# Lists of what is no team's, or of who asks.
+# Lists without a team, or of the token's owner.
 OF_ALL = {
     *(
         "me",

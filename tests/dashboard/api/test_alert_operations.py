@@ -32,8 +32,8 @@ def verbs(prefix: str) -> list[str]:
 def test_a_rule_is_made_changed_switched_off_and_deleted(
     program: Program, team: Team
 ) -> None:
-    asked = {"metric": "kl/mean", "kind": "above", "threshold": 0.5, "for_steps": 3}
-    made = program.post("/alert-rules", asked)
+    requested = {"metric": "kl/mean", "kind": "above", "threshold": 0.5, "for_steps": 3}
+    made = program.post("/alert-rules", requested)
     address = f"/alert-rules/{made.json()['id']}"
 
     changed = program.patch(address, {"threshold": 0.7, "pauses_run": True}).json()
@@ -73,9 +73,9 @@ def test_a_rule_that_cannot_be_names_its_field(program: Program) -> None:
 
 def test_a_rule_of_one_run_is_kept_to_it(program: Program, team: Team) -> None:
     run = make_run(team)
-    asked = {"metric": "loss", "kind": "missing", "run_id": run.pk}
+    requested = {"metric": "loss", "kind": "missing", "run_id": run.pk}
 
-    made = program.post("/alert-rules", asked).json()
+    made = program.post("/alert-rules", requested).json()
     both = program.patch(f"/alert-rules/{made['id']}", {"name_pattern": "sft-*"})
     every = program.patch(f"/alert-rules/{made['id']}", {"run_id": None}).json()
 
@@ -100,7 +100,7 @@ def test_of_a_built_in_rule_its_numbers_change_and_it_stays(
     assert gone.status_code == 409
 
 
-def test_a_webhook_tells_its_secret_once(program: Program) -> None:
+def test_a_webhook_secret_is_shown_once(program: Program) -> None:
     key = {"Idempotency-Key": "c1"}
 
     made = [program.ask("POST", "/alert-channels", HOOK, **key) for _ in range(2)]

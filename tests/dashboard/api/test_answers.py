@@ -1,4 +1,4 @@
-"""How the API answers, whatever is asked: problems, limits, pages, replays."""
+"""Responses of the API: problems, limits, pages, replays."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
     assert "200" in error["message"]
 
 
-def test_what_is_no_cursor_is_refused(program: Program) -> None:
+def test_an_invalid_cursor_is_rejected(program: Program) -> None:
     for cursor in ["x", "é", "djE6", "djI6MQ", write_cursor(2**70)]:
         found = program.get(f"/tokens?cursor={cursor}")
 
@@ -85,14 +85,14 @@ def test_pages_neither_repeat_nor_hide(program: Program, alice: User) -> None:
     assert seen == sorted([*(token_of(text).pk for text in texts), mine], reverse=True)
 
 
-def test_a_nul_character_is_refused_and_not_asked_for(program: Program) -> None:
+def test_a_nul_character_is_rejected_before_any_query(program: Program) -> None:
     found = program.get("/tokens?cursor=%00")
 
     assert found.status_code == 422
     assert found.json()["errors"][0]["field"] == "query.cursor"
 
 
-def test_every_answer_says_how_much_is_left(
+def test_every_response_has_rate_limit_headers(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "MAX_OF_TOKEN", 2)
@@ -107,7 +107,7 @@ def test_every_answer_says_how_much_is_left(
     assert "More than 2 requests" in found[2].json()["detail"]
 
 
-def test_who_has_no_token_is_counted_by_address(
+def test_requests_without_token_are_counted_by_address(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 1)
@@ -129,7 +129,7 @@ def test_without_redis_nothing_is_counted_and_all_is_answered(
     assert "RateLimit-Limit" not in found.headers
 
 
-def test_what_fails_is_logged_and_tells_nothing_of_the_inside(
+def test_an_internal_error_is_logged_and_reveals_nothing(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
@@ -175,7 +175,7 @@ def token(alice: User) -> str:
     return make_token(alice, "write")
 
 
-def test_who_asks_again_with_a_key_gets_the_first_answer(token: str) -> None:
+def test_a_repeated_key_gets_the_first_response(token: str) -> None:
     counting = Counting()
 
     found = [counting.post(token, 7, "a") for _ in range(2)]
@@ -227,7 +227,7 @@ def test_a_key_is_forgotten_after_a_day(token: str) -> None:
     assert counting.done == [7, 8]
 
 
-def test_what_is_no_key_is_refused(token: str) -> None:
+def test_an_invalid_key_is_rejected(token: str) -> None:
     for key in ["", "x" * 101, "tab\tbed"]:
         counting = Counting()
 

@@ -15,7 +15,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.test_replays_at_once import (
-    wait_until_somebody_waits_for_a_lock,
+    wait_for_a_blocked_lock,
 )
 from tests.dashboard.runs.stories import queue_run
 
@@ -36,7 +36,7 @@ def change_rule(team: Team) -> tuple[str, dict[str, Any], Callable[[], object]]:
 
 
 @pytest.mark.parametrize("begin", [change_run, change_rule])
-def test_what_was_written_while_a_change_waited_stays(
+def test_a_concurrent_change_is_not_lost(
     begin: Callable[[Team], Any], team: Team, alice: User
 ) -> None:
     program = Program(make_token(alice, "write"))
@@ -51,9 +51,9 @@ def test_what_was_written_while_a_change_waited_stays(
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             theirs()
-            asked = pool.submit(ask)
-            wait_until_somebody_waits_for_a_lock()
-        answer = asked.result(30)
+            requested = pool.submit(ask)
+            wait_for_a_blocked_lock()
+        answer = requested.result(30)
 
     assert answer.status_code == 200, answer.text
     rows = {change_run: Run, change_rule: Rule}[begin]

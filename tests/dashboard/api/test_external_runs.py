@@ -1,4 +1,4 @@
-"""A run of an outside trainer over HTTP, told by the client that trainers use."""
+"""External runs over HTTP, sent by the client that trainers use."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def program(alice: User) -> Program:
 
 def open_one(program: Program, **changes: Any) -> Any:
     tree = {"key": str(uuid4()), "name": "theirs", "tool": "TRL", **changes}
-    return program.post("/outside-runs", tree)
+    return program.post("/external-runs", tree)
 
 
-def tell(
+def send_events(
     program: Program, run: int, body: bytes, *, first: int = 1, **headers: str
 ) -> Any:
     return program.client.post(
-        f"{BASE}/outside-runs/{run}/events?attempt=1&first={first}",
+        f"{BASE}/external-runs/{run}/events?attempt=1&first={first}",
         data=body,
         content_type="application/x-ndjson",
         headers=program.headers | {n.replace("_", "-"): v for n, v in headers.items()},
@@ -61,7 +61,7 @@ def test_a_run_is_opened_once(program: Program) -> None:
     assert first.json()["address"] == f"http://testserver{page}"
 
 
-def test_an_opening_that_is_no_good_names_its_field(program: Program) -> None:
+def test_an_invalid_opening_names_its_field(program: Program) -> None:
     for changes, field in [
         ({"name": ""}, "body.name"),
         ({"key": "7"}, "body.key"),
@@ -82,14 +82,14 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     body = body_of(LogBuilder().stepped(1))
 
     if is_zipped:
-        found = tell(program, run, gzip.compress(body), Content_Encoding="gzip")
+        found = send_events(program, run, gzip.compress(body), Content_Encoding="gzip")
     else:
-        found = tell(program, run, body)
+        found = send_events(program, run, body)
 
     place = {"state": "running", "attempt": 1, "line": 3, "step": 1, "num_prompts": 2}
     place |= {"num_left_out": 0, "left_out": ""}
     assert (found.status_code, found.json()) == (200, place)
-    assert program.get(f"/outside-runs/{run}/events").json() == place
+    assert program.get(f"/external-runs/{run}/events").json() == place
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, -1])
@@ -99,19 +99,19 @@ def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
     body = body_of(LogBuilder().stepped(1).stepped(2))
     packed = b"".join(map(gzip.compress, (body[:cut], body[cut:], b"")))
 
-    found = tell(program, run, packed, Content_Encoding="gzip")
+    found = send_events(program, run, packed, Content_Encoding="gzip")
 
     assert (found.status_code, found.json()["line"]) == (200, 6)
 
 
 @pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\x1f\x8b", b"\0"])
-def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
+def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
     program: Program, behind: bytes
 ) -> None:
     run = open_one(program).json()["id"]
     packed = gzip.compress(body_of(LogBuilder().stepped(1)))
 
-    found = tell(program, run, packed + behind, Content_Encoding="gzip")
+    found = send_events(program, run, packed + behind, Content_Encoding="gzip")
 
     assert (found.status_code, found.json()["type"]) == (
         400,
@@ -120,11 +120,11 @@ def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
     assert not Run.objects.get(pk=run).steps.exists()
 
 
-def test_a_gzip_holds_no_more_members_than_a_batch_has_lines(program: Program) -> None:
+def test_a_gzip_has_at_most_as_many_members_as_a_batch_lines(program: Program) -> None:
     run = open_one(program).json()["id"]
     packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 
-    assert tell(program, run, packed, Content_Encoding="gzip").status_code == 400
+    assert send_events(program, run, packed, Content_Encoding="gzip").status_code == 400
 
 
 def test_events_with_the_fields_that_the_reference_names_are_a_run(
@@ -160,7 +160,7 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
         for n, event in enumerate(events, start=1)
     ]
 
-    found = tell(program, run, "\n".join(lines).encode() + b"\n")
+    found = send_events(program, run, "\n".join(lines).encode() + b"\n")
 
     assert found.json() == {
         "state": "finished",
@@ -177,12 +177,12 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
 
 def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     run = open_one(program).json()["id"]
-    tell(program, run, body_of(LogBuilder().stepped(1)))
+    send_events(program, run, body_of(LogBuilder().stepped(1)))
 
-    gap = tell(program, run, b"{}\n", first=9)
-    life = program.post(f"/outside-runs/{run}/lives", {"from_step": 1})
-    fenced = tell(program, run, b"{}\n", first=4)
-    ahead = program.post(f"/outside-runs/{run}/lives", {"from_step": 5})
+    gap = send_events(program, run, b"{}\n", first=9)
+    life = program.post(f"/external-runs/{run}/attempts", {"from_step": 1})
+    fenced = send_events(program, run, b"{}\n", first=4)
+    ahead = program.post(f"/external-runs/{run}/attempts", {"from_step": 5})
 
     assert (gap.status_code, fenced.status_code) == (409, 409)
     assert "line 4" in gap.json()["detail"]
@@ -190,7 +190,15 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     assert ahead.json()["errors"][0]["field"] == "body.from_step"
 
 
-def test_what_is_too_much_is_refused_before_it_is_read(
+def test_clients_of_version_0_1_use_the_old_addresses(program: Program) -> None:
+    run = open_one(program).json()["id"]
+    old = f"/outside-runs/{run}"
+
+    assert program.get(f"{old}/events").json()["line"] == 0
+    assert program.post(f"{old}/lives", {"from_step": 0}).json() == {"attempt": 2}
+
+
+def test_oversized_bodies_are_rejected_before_parsing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dashboard.api import external_runs
@@ -199,28 +207,30 @@ def test_what_is_too_much_is_refused_before_it_is_read(
     bomb = gzip.compress(b"\n" * (external_events.MAX_BATCH_BYTES + 10))
     monkeypatch.setattr(external_runs, "MAX_LINE_BYTES", 100)
 
-    large = tell(program, run, bomb, Content_Encoding="gzip")
-    long = tell(program, run, b"x" * 101)
-    broken = tell(program, run, b"no zip", Content_Encoding="gzip")
-    cut = tell(program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip")
-    odd = tell(program, run, b"{}", Content_Encoding="br")
+    large = send_events(program, run, bomb, Content_Encoding="gzip")
+    long = send_events(program, run, b"x" * 101)
+    broken = send_events(program, run, b"no zip", Content_Encoding="gzip")
+    cut = send_events(
+        program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip"
+    )
+    odd = send_events(program, run, b"{}", Content_Encoding="br")
 
     assert [large.status_code, long.status_code] == [413, 413]
     assert [broken.status_code, cut.status_code, odd.status_code] == [400, 400, 422]
     assert Run.objects.get().seq == 0
 
 
-def test_only_an_outside_run_is_told_of(program: Program, alice: User) -> None:
+def test_only_external_runs_accept_events(program: Program, alice: User) -> None:
     from tests.dashboard.training.factories import Launcher
 
     team = alice.memberships.get().team
     run = Launcher(team, alice)()
 
-    assert tell(program, run.pk, b"").status_code == 404
+    assert send_events(program, run.pk, b"").status_code == 404
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_clients_reporter_is_understood(
+def test_the_clients_reporter_works(
     live_server: LiveServer, alice: User, tmp_path: Path
 ) -> None:
     from trainer.client.http import Server

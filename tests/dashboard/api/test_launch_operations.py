@@ -44,7 +44,7 @@ def program(alice: User) -> Program:
 
 
 @pytest.fixture
-def asked(team: Team) -> dict[str, Any]:
+def requested(team: Team) -> dict[str, Any]:
     return {
         "dataset_version_id": make_dataset(team).pk,
         "recipe_version_id": make_recipe(team).pk,
@@ -56,9 +56,9 @@ def asked(team: Team) -> dict[str, Any]:
 
 
 def test_a_sweep_is_launched_whole(
-    program: Program, team: Team, asked: dict[str, Any]
+    program: Program, team: Team, requested: dict[str, Any]
 ) -> None:
-    body = asked | {"sweep": [RATES, SEEDS]}
+    body = requested | {"sweep": [RATES, SEEDS]}
 
     made = program.post("/sweeps", body, Idempotency_Key="k")
     program.post("/sweeps", body, Idempotency_Key="k")
@@ -74,7 +74,7 @@ def test_a_sweep_is_launched_whole(
 
 
 def test_a_sweep_that_cannot_be_launches_nothing(
-    program: Program, asked: dict[str, Any]
+    program: Program, requested: dict[str, Any]
 ) -> None:
     for sweep, field in [
         ([{"setting": "optim.speed", "values": [1, 2]}], "body.sweep.0.setting"),
@@ -82,7 +82,7 @@ def test_a_sweep_that_cannot_be_launches_nothing(
         ([{"setting": "seed", "values": [1]}], "body.sweep"),
         ([{"setting": "optim.num_steps", "values": [1, -1]}], "body.sweep"),
     ]:
-        refused = program.post("/sweeps", asked | {"sweep": sweep})
+        refused = program.post("/sweeps", requested | {"sweep": sweep})
 
         assert refused.status_code == 422, sweep
         assert refused.json()["errors"][0]["field"] == field, sweep
@@ -90,18 +90,18 @@ def test_a_sweep_that_cannot_be_launches_nothing(
 
 
 def test_a_launch_is_checked_before_it_is_one(
-    program: Program, asked: dict[str, Any]
+    program: Program, requested: dict[str, Any]
 ) -> None:
-    found = program.post("/launches/check", asked).json()
-    wrong = program.post("/launches/check", asked | {"model": "no such thing"})
+    found = program.post("/launches/check", requested).json()
+    wrong = program.post("/launches/check", requested | {"model": "no such thing"})
 
     amounts = {each["title"]: each["value"] for each in found["amounts"]}
     per_step = found["config"]["rollout"]
-    told = per_step["prompts_per_step"] * per_step["group_size"]
-    assert amounts["Completions per step"] == f"{told:,}"
+    num_completions = per_step["prompts_per_step"] * per_step["group_size"]
+    assert amounts["Completions per step"] == f"{num_completions:,}"
     again = {"toml": found["toml"], "settings": {}, "name": "x"}
     assert (
-        program.post("/launches/check", asked | again).json()["config"]
+        program.post("/launches/check", requested | again).json()["config"]
         == (found["config"])
     )
     assert wrong.status_code == 422
@@ -116,7 +116,7 @@ def test_the_start_that_the_document_gives_is_one() -> None:
 
 
 def test_a_preset_brings_settings_and_a_reward(
-    program: Program, asked: dict[str, Any]
+    program: Program, requested: dict[str, Any]
 ) -> None:
     offered = program.get("/presets").json()["presets"]
     (found,) = [one for one in offered if one["key"] == "dr-grpo"]
@@ -127,10 +127,10 @@ def test_a_preset_brings_settings_and_a_reward(
 
 
 def test_a_probe_is_started_read_and_stopped(
-    program: Program, team: Team, asked: dict[str, Any]
+    program: Program, team: Team, requested: dict[str, Any]
 ) -> None:
     version = make_version(team)
-    body = asked | {"dataset_version_id": version.pk, "positions": [3, 1, 3]}
+    body = requested | {"dataset_version_id": version.pk, "positions": [3, 1, 3]}
     body["settings"] |= {"rollout.prompts_per_step": 2}
 
     made = program.post("/probes", body | {"num_samples": 2})
@@ -146,7 +146,7 @@ def test_a_probe_is_started_read_and_stopped(
     assert program.get("/probes").json()["total"] == 1
 
 
-def test_what_a_probe_found_is_read(program: Program, team: Team) -> None:
+def test_probe_results_can_be_read(program: Program, team: Team) -> None:
     from tests.dashboard.analysis.probes.factories import make_probe
 
     probe = make_probe(team, make_version(team))

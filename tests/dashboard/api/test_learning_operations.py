@@ -44,7 +44,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_prompts_are_told_with_what_they_learnt(program: Program, run: Run) -> None:
+def test_prompts_are_listed_with_their_learning(program: Program, run: Run) -> None:
     found = get(program, f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
 
     kinds = [(each["prompt_index"], each["kind"]) for each in found["items"]]
@@ -118,7 +118,7 @@ def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> Non
     assert [each["key"] for each in found["weights"]][-1] is None
 
 
-def test_an_audit_tells_what_changed(program: Program, run: Run) -> None:
+def test_an_audit_lists_changes(program: Program, run: Run) -> None:
     lengths = [100.0 + i % 3 for i in range(40)] + [10.0 + i % 3 for i in range(40)]
     make_steps(run, {"reward/mean": [0.5] * 80, "completion/mean_length": lengths})
 

@@ -1,4 +1,4 @@
-"""Two programs change one thing: PATCH writes what is sent, and tells of a clash."""
+"""Two programs change one object: PATCH writes sent fields and reports conflicts."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_every_operation_that_changes_something_is_here() -> None:
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_what_is_not_sent_stays(
+def test_missing_fields_are_unchanged(
     case: Case, program: Program, known: dict[str, int]
 ) -> None:
     path = case.path.format(**known)
@@ -163,7 +163,7 @@ def test_what_is_not_sent_stays(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_a_change_of_what_is_something_else_by_now_is_refused_with_both(
+def test_a_conflicting_change_is_rejected_with_both_values(
     case: Case, program: Program, known: dict[str, int]
 ) -> None:
     path, name = case.path.format(**known), case.name
@@ -189,7 +189,7 @@ def test_a_change_of_what_is_something_else_by_now_is_refused_with_both(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_it_is_no_conflict_where_another_field_was_changed(
+def test_changes_of_other_fields_do_not_conflict(
     case: Case, program: Program, known: dict[str, int]
 ) -> None:
     path = case.path.format(**known)
@@ -206,7 +206,7 @@ def test_it_is_no_conflict_where_another_field_was_changed(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_what_is_sent_as_it_was_is_not_written_over_a_change(
+def test_unchanged_fields_do_not_overwrite_a_change(
     case: Case, program: Program, known: dict[str, int]
 ) -> None:
     path = case.path.format(**known)
@@ -234,7 +234,7 @@ def test_a_stale_report_is_answered_with_both_texts(
     assert refused.json()["conflicts"] == [data]
 
 
-def test_an_interval_that_somebody_changed_is_not_changed_unseen(
+def test_a_concurrently_changed_interval_conflicts(
     program: Program, known: dict[str, int]
 ) -> None:
     path, name = f"/runs/{known['run']}/changes", "checkpoint.every_steps"

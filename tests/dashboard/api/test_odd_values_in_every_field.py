@@ -67,7 +67,7 @@ def test_no_field_of_an_operation_fails(
     label: str, program: Program, known: dict[str, int | str]
 ) -> None:
     method, path = label.split(" ")
-    wrong, num_asked = [], 0
+    wrong, num_requested = [], 0
     for what, address, body in _questions(path, OPERATIONS[label], known):
         with transaction.atomic(), failures() as found:
             status = program.client.generic(
@@ -78,13 +78,13 @@ def test_no_field_of_an_operation_fails(
                 headers=program.headers,
             ).status_code
             transaction.set_rollback(True)
-        num_asked += 1
+        num_requested += 1
         assert status != 429
         if status >= 500 or found:
             wrong.append((what, status, found))
 
     assert wrong == []
-    assert num_asked >= 1
+    assert num_requested >= 1
 
 
 def _questions(
@@ -110,8 +110,8 @@ def _questions(
     for one in parameters:
         for what, odd in TEXTS.items():
             if one["in"] == "query":
-                asked = _address(place, query | {one["name"]: odd})
-                yield f"{one['name']}: {what}", asked, body
+                requested = _address(place, query | {one["name"]: odd})
+                yield f"{one['name']}: {what}", requested, body
     if tree is not None:
         for what, text in with_odd_values(tree):
             yield what, _address(place, query), text

@@ -69,7 +69,7 @@ def test_runs_in_another_order_are_paged_too(program: Program, team: Team) -> No
     assert program.get("/runs?sort=nothing-such").status_code == 422
 
 
-def test_a_list_of_runs_costs_the_same_whatever_their_number(
+def test_a_run_list_has_a_constant_number_of_queries(
     program: Program, team: Team, django_assert_num_queries: Any
 ) -> None:
     make_run(team)

@@ -43,7 +43,7 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
         first = pool.submit(post)
         assert is_inside.wait(30)
         second = pool.submit(post)
-        wait_until_somebody_waits_for_a_lock()
+        wait_for_a_blocked_lock()
         may_go_on.set()
         answers = [first.result(30), second.result(30)]
 
@@ -52,7 +52,7 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
     assert answers[1]["Idempotent-Replayed"] == "true"
 
 
-def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
+def test_a_timed_out_replay_gets_retry_after(alice: User) -> None:
     """As in a web process, which waits for no lock longer than 3 s."""
     token = make_token(alice, "write")
     is_inside, may_go_on = Event(), Event()
@@ -83,7 +83,7 @@ def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
     assert (second.status_code, second["Retry-After"]) == (409, "3")
 
 
-def wait_until_somebody_waits_for_a_lock() -> None:
+def wait_for_a_blocked_lock() -> None:
     with connection.cursor() as cursor:
         for _ in range(3_000):
             cursor.execute("SELECT pg_stat_clear_snapshot()")  # kept by a transaction

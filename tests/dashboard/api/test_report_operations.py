@@ -43,9 +43,7 @@ def test_a_report_needs_a_title(program: Program) -> None:
     assert refused.json()["errors"][0]["field"] == "body.title"
 
 
-def test_nobody_writes_over_what_they_have_not_seen(
-    program: Program, report: Any
-) -> None:
+def test_unseen_values_are_not_overwritten(program: Program, report: Any) -> None:
     address = f"/reports/{report['id']}"
     saved = program.patch(address, {"number": 1, "text": "Mine."})
 

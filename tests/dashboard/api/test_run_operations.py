@@ -134,8 +134,8 @@ def test_a_run_is_extended_and_its_intervals_changed(
 
     short = program.post(f"{address}/extend", {"num_steps": 100})
     longer = program.post(f"{address}/extend", {"num_steps": 300})
-    asked = {"settings": {"checkpoint.every_steps": 7}}
-    changed = program.post(f"{address}/changes", asked)
+    requested = {"settings": {"checkpoint.every_steps": 7}}
+    changed = program.post(f"{address}/changes", requested)
     wrong = program.post(f"{address}/changes", {"settings": {"seed": 7}})
 
     assert short.status_code == 409
@@ -197,7 +197,7 @@ def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> Non
     assert program.post(f"{address}/make", {"name": "more"}).status_code == 409
 
 
-def test_a_large_file_is_sent_in_parts_and_gone_on_with(
+def test_a_large_file_is_uploaded_in_parts_and_continued(
     program: Program, team: Team
 ) -> None:
     address = f"/run-imports/{program.post('/run-imports').json()['id']}"

@@ -19,8 +19,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
-    asked = {"name": " nightly  sweep ", "scopes": ["read", "write"], "lifetime": "30"}
-    made = alice_client.post("/alpha/tokens/", asked)
+    values = {
+        "name": " nightly  sweep ",
+        "scopes": ["read", "write"],
+        "lifetime": "30",
+    }
+    made = alice_client.post("/alpha/tokens/", values)
 
     found = re.search(r"data-secret>(cohort_[\w-]+)<", made.text)
     assert found, made.text
@@ -33,7 +37,7 @@ def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
     assert found[1] not in alice_client.get("/alpha/tokens/").text
 
 
-def test_what_is_no_token_is_refused_beside_its_field(
+def test_an_invalid_token_form_marks_its_field(
     alice: User, alice_client: Client
 ) -> None:
     for change, field in [
@@ -42,16 +46,16 @@ def test_what_is_no_token_is_refused_beside_its_field(
         ({"scopes": ["root"]}, "scopes"),
         ({"lifetime": "4"}, "lifetime"),
     ]:
-        asked = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
+        values = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
 
-        refused = alice_client.post("/alpha/tokens/", asked)
+        refused = alice_client.post("/alpha/tokens/", values)
 
         assert refused.status_code == 422, change
         assert list(refused.context["form"].errors) == [field], change
         assert not ApiToken.objects.exists(), change
 
 
-def test_a_viewer_is_offered_reading_alone(bob: User, bob_client: Client) -> None:
+def test_a_viewer_can_only_choose_read(bob: User, bob_client: Client) -> None:
     page = bob_client.get("/alpha/tokens/").text
     refused = bob_client.post("/alpha/tokens/", {"name": "x", "scopes": ["write"]})
 

@@ -1,4 +1,4 @@
-"""Schemathesis asks each operation whatever its schema allows, and what it does not."""
+"""Schemathesis calls each operation with everything its schema allows and more."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ask_many(
     program: Program,
     known: dict[str, int | str],
 ) -> None:
-    """Half of the time of things that are there, so that what comes behind is asked."""
+    """Half of the time existing IDs, so that later checks are reached."""
 
     @hypothesis.settings(
         max_examples=EXAMPLES,

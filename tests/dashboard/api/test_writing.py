@@ -151,10 +151,10 @@ def test_a_run_is_launched(program: Program, team: Team) -> None:
 
 
 def test_a_setting_that_cannot_be_is_named(program: Program, team: Team) -> None:
-    asked = launchable(program, team)
+    requested = launchable(program, team)
 
-    wrong = program.post("/launches", asked | {"settings": {"optim.num_steps": -1}})
-    unknown = program.post("/launches", asked | {"settings": {"optim.speed": 1}})
+    wrong = program.post("/launches", requested | {"settings": {"optim.num_steps": -1}})
+    unknown = program.post("/launches", requested | {"settings": {"optim.speed": 1}})
 
     assert [wrong.status_code, unknown.status_code] == [422, 422]
     fields = [error["field"] for error in wrong.json()["errors"]]
@@ -164,27 +164,31 @@ def test_a_setting_that_cannot_be_is_named(program: Program, team: Team) -> None
 
 
 def test_a_launch_is_sent_twice_and_queued_once(program: Program, team: Team) -> None:
-    asked = launchable(program, team)
+    requested = launchable(program, team)
 
-    found = [program.post("/launches", asked, Idempotency_Key="k") for _ in range(2)]
+    found = [
+        program.post("/launches", requested, Idempotency_Key="k") for _ in range(2)
+    ]
 
     assert found[0].json()["id"] == found[1].json()["id"]
     assert Run.objects.count() == 1
 
 
 def test_toml_is_launched_as_the_form_takes_it(program: Program, team: Team) -> None:
-    asked = launchable(program, team) | {"toml": "[optim]\nnum_steps = 9\n"}
-    asked["settings"] = {"data.num_eval_rows": 0}
+    requested = launchable(program, team) | {"toml": "[optim]\nnum_steps = 9\n"}
+    requested["settings"] = {"data.num_eval_rows": 0}
 
-    made = program.post("/launches", asked)
-    wrong = program.post("/launches", asked | {"toml": "[optim]\nnum_steps = 'x'\n"})
+    made = program.post("/launches", requested)
+    wrong = program.post(
+        "/launches", requested | {"toml": "[optim]\nnum_steps = 'x'\n"}
+    )
 
     assert made.json()["num_steps"] == 9, made.text
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["field"] == "body.toml"
 
 
-def test_a_run_is_asked_to_stop_once(program: Program, team: Team) -> None:
+def test_a_stop_is_requested_once(program: Program, team: Team) -> None:
     run = make_run(team, state="queued", finished_at=None, started_at=None)
 
     first = program.post(f"/runs/{run.pk}/stop").json()

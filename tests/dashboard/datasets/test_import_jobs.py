@@ -130,7 +130,7 @@ def test_a_queued_import_shows_its_position(alice_client: Client, job: ImportJob
     second = press_import(alice_client, upload(alice_client), name="Second")
     take_up()
 
-    assert "number 1" in _after_a_while(alice_client, second)
+    assert "Position 1" in _after_a_while(alice_client, second)
 
 
 def _after_a_while(client: Client, job: ImportJob) -> str:

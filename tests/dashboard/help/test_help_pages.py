@@ -7,7 +7,7 @@ from django.test import Client
 
 from dashboard.help.pages import FOLDER, all_pages, search
 
-# Errors are shown to who is signed in, which asks the database.
+# Error pages for signed-in users need the database.
 pytestmark = pytest.mark.django_db
 
 
@@ -22,7 +22,7 @@ def test_every_file_is_a_page_and_needs_no_account(client: Client) -> None:
             assert f'<li><a href="#{section.slug}">' in html
 
 
-def test_there_is_no_other_page(client: Client) -> None:
+def test_unknown_help_pages_are_not_found(client: Client) -> None:
     assert client.get("/help/no-such-page/").status_code == 404
 
 
@@ -48,7 +48,7 @@ def test_a_search_lists_titles_first() -> None:
     assert in_title == sorted(in_title, reverse=True)
 
 
-def test_a_search_asks_for_all_words_by_their_beginnings() -> None:
+def test_a_search_needs_all_words_by_prefix() -> None:
     assert search("advantage nonsensical") == []
     assert search("vantage") == []
     assert search("advant")

@@ -287,7 +287,7 @@ def _database_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _given_to_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker is slow, not dead: it goes on behind the second."""
+    """The first worker is slow, not dead: it continues after the second."""
     slow = take(name)
     lose()
     do(take(name, worker="quick"))
@@ -305,7 +305,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", KINDS)
-def test_whatever_happens_the_result_is_there_once(
+def test_the_result_is_stored_once_under_any_fault(
     name: str,
     fault: Callable[[str, pytest.MonkeyPatch], None],
     made: Made,

@@ -69,7 +69,7 @@ def ask(team: Team, *targets: int) -> None:
         enqueue(NAME, target, team_id=team.pk)
 
 
-def test_a_team_that_asks_for_much_waits_behind_others(
+def test_a_team_with_many_jobs_waits_for_others(
     team: Team, late: Team, done: list[int]
 ):
     ask(team, 0, 1, 2, 3)
@@ -105,10 +105,10 @@ def test_a_target_has_one_open_job_of_a_kind(team: Team):
 def test_of_a_page_few_wait(team: Team, late: Team, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
 
-    asked = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
+    requested = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
 
-    assert asked[2] is None
-    assert asked[3] == asked[0]
+    assert requested[2] is None
+    assert requested[3] == requested[0]
     assert enqueue_few(NAME, 9, team_id=late.pk) is not None
 
 
@@ -121,7 +121,7 @@ def test_its_place_is_its_teams_own(team: Team, late: Team):
     assert places == [1, 2, 1]
 
 
-def test_a_page_says_why_a_job_waits(team: Team):
+def test_a_page_shows_why_a_job_is_queued(team: Team):
     ask(team, 1, 2)
     waits = Job.objects.get(target_id=2)
     assert waiting_reason(waits) == ""
@@ -130,7 +130,7 @@ def test_a_page_says_why_a_job_waits(team: Team):
 
     claim = take()
 
-    assert "number 1" in waiting_reason(waits)
+    assert "Position 1" in waiting_reason(waits)
     do(claim)
     assert waiting_reason(Job.objects.get(target_id=1)) == ""
 
@@ -185,7 +185,7 @@ def test_a_lost_job_that_was_to_be_cancelled_is(team: Team):
     assert Job.objects.get().state == JobState.CANCELLED
 
 
-def test_a_kind_that_this_version_does_not_know_is_left_alone(team: Team):
+def test_an_unknown_kind_is_ignored(team: Team):
     Job.objects.create(kind="of.another.version", target_id=1, team=team)
 
     assert do_all() == []
@@ -276,7 +276,7 @@ def test_a_page_that_found_no_place_gets_one_later(
     assert [found.is_done for found in VersionLeak.objects.all()] == [True] * 3
 
 
-def test_a_purge_that_fails_holds_up_no_other(
+def test_a_failing_purge_does_not_stop_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, db: None
 ):
     called: list[int] = []
@@ -308,9 +308,7 @@ def test_a_job_from_before_the_databases_start_has_time_to_report_again(
     assert not since.held().exists()
 
 
-def test_what_failed_is_worth_asking_for_after_a_while(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_job_is_retried_later(team: Team, monkeypatch: pytest.MonkeyPatch):
     def fail(_: Context) -> None:
         raise ValueError("no")
 
@@ -325,16 +323,16 @@ def test_what_failed_is_worth_asking_for_after_a_while(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_ends_slowly_behind_its_cancellation_keeps_its_lease(
+def test_a_slowly_cancelled_job_keeps_its_lease(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.02)
-    told: list[int] = []
+    reported: list[int] = []
 
     def end_slowly(context: Context) -> None:
-        context.on_interrupt = lambda: told.append(1)
+        context.on_interrupt = lambda: reported.append(1)
         cancel(context.job)
-        while not told:
+        while not reported:
             time.sleep(0.01)
         context.held().update(lease_until=Now())
         while not context.held().filter(lease_until__gt=Now()).exists():
@@ -346,4 +344,4 @@ def test_a_job_that_ends_slowly_behind_its_cancellation_keeps_its_lease(
 
     run_pending("default", WORKER, is_shutting_down=bool)
 
-    assert (Job.objects.get().state, told) == (JobState.CANCELLED, [1])
+    assert (Job.objects.get().state, reported) == (JobState.CANCELLED, [1])

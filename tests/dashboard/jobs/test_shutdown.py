@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-TOLD = """
+SENT = """
 import os, signal
 from dashboard.jobs import shutdown
 shutdown.begin_task()
@@ -31,9 +31,9 @@ def run(code: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_task_hears_of_it_and_its_process_ends_behind_it() -> None:
-    assert run(TOLD) == (-signal.SIGTERM, "True\n")
+def test_a_task_sees_the_shutdown_and_its_process_ends_afterwards() -> None:
+    assert run(SENT) == (-signal.SIGTERM, "True\n")
 
 
-def test_between_tasks_it_ends_the_process() -> None:
+def test_between_tasks_a_shutdown_ends_the_process() -> None:
     assert run(UNTOLD) == (-signal.SIGTERM, "False\ngoes on\n")

@@ -63,6 +63,6 @@ def target_of(claim: Claim) -> int:
 
 def hear(context: Context) -> None:
     """As the heartbeat's thread does each second."""
-    Heartbeat(context)._beat()
+    Heartbeat(context)._send()
     if context.interruption:
         raise context.interruption

@@ -62,7 +62,7 @@ async def test_the_socket_ends(
         assert await other.is_quiet_for(0.3)
 
 
-async def test_what_ends_while_a_page_comes_ends_it_too(
+async def test_access_that_ends_during_the_handshake_ends_the_socket(
     alice: User, bob: User, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page joins before it looks, so the notification arrives."""

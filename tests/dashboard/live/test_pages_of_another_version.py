@@ -1,4 +1,4 @@
-"""A page whose script is older or newer than the server is told so, and no numbers."""
+"""A page whose script is older or newer than the server gets an error and no data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OTHERS = [PROTOCOL - 1, PROTOCOL + 1]
-TOLD = {"type": "protocol", "protocol": PROTOCOL}
+SENT = {"type": "protocol", "protocol": PROTOCOL}
 
 
 @pytest.fixture
@@ -45,38 +45,36 @@ async def test_one_of_the_same_is_served(alice: User, run: Run) -> None:
 
 
 @pytest.mark.parametrize("protocol", OTHERS)
-async def test_another_is_told_which_the_server_speaks_and_let_go(
+async def test_another_version_gets_the_servers_and_is_closed(
     alice: User, run: Run, protocol: int
 ) -> None:
     async with watch(run.id, alice, f"?after=0&protocol={protocol}") as viewer:
-        told = await viewer.next()
+        reported = await viewer.next()
         code = await viewer.until_closed()
 
-    assert (told, code) == (TOLD, OTHER_PROTOCOL)
+    assert (reported, code) == (SENT, OTHER_PROTOCOL)
     subscription = _subscriptions.get(ACCESS)
     assert subscription is None or not subscription._listeners
 
 
-async def test_a_stranger_is_not_even_told_that(
+async def test_non_members_do_not_learn_the_version(
     alice: User, charlie: User, run: Run
 ) -> None:
     assert await refusal(run.id, charlie, f"?protocol={PROTOCOL + 1}") == 4404
     assert await refusal(run.id, alice, "?protocol=new") == 4400
 
 
-def test_a_page_without_a_socket_is_told_the_same(
-    alice_client: Client, run: Run
-) -> None:
+def test_polling_pages_get_the_same_response(alice_client: Client, run: Run) -> None:
     address = f"/alpha/runs/{run.id}/stream.json"
 
     for protocol in OTHERS:
         answer = alice_client.get(address, {"protocol": protocol})
-        assert (answer.status_code, answer.json()) == (409, TOLD), protocol
+        assert (answer.status_code, answer.json()) == (409, SENT), protocol
     assert alice_client.get(address, {"protocol": PROTOCOL}).status_code == 200
     assert alice_client.get(address, {"protocol": "new"}).status_code == 400
 
 
-def test_the_real_socket_tells_it_before_it_closes(
+def test_the_real_socket_sends_it_before_closing(
     live_app: str, alice_client: Client, run: Run
 ) -> None:
     name = settings.SESSION_COOKIE_NAME
@@ -85,21 +83,21 @@ def test_the_real_socket_tells_it_before_it_closes(
 
     async def hear(protocol: int) -> tuple[list[str], int | None]:
         query = f"?after=0&protocol={protocol}"
-        heard: list[str] = []
+        received: list[str] = []
         async with connect(
             address + query,
             origin=live_app,  # type: ignore[arg-type]
             additional_headers={"Cookie": cookie},
         ) as socket:
             try:
-                while "snapshot" not in "".join(heard):
-                    heard.append(str(await asyncio.wait_for(socket.recv(), 10)))
+                while "snapshot" not in "".join(received):
+                    received.append(str(await asyncio.wait_for(socket.recv(), 10)))
             except ConnectionClosed as closed:
-                return heard, closed.rcvd.code if closed.rcvd else None
-        return heard, None
+                return received, closed.rcvd.code if closed.rcvd else None
+        return received, None
 
-    told, code = asyncio.run(hear(PROTOCOL + 1))
+    reported, code = asyncio.run(hear(PROTOCOL + 1))
     served, none = asyncio.run(hear(PROTOCOL))
 
-    assert ([json.loads(text) for text in told], code) == ([TOLD], 4426)
+    assert ([json.loads(text) for text in reported], code) == ([SENT], 4426)
     assert (len(served), none) == (1, None)

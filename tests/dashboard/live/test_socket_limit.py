@@ -46,7 +46,7 @@ async def test_one_person_has_so_many_and_others_have_theirs(
         assert (await viewer.next_frame())["type"] == "snapshot"
 
 
-async def test_who_is_refused_takes_no_place(
+async def test_a_rejected_socket_uses_no_slot(
     alice: User, charlie: User, run: Run
 ) -> None:
     for _ in range(3):

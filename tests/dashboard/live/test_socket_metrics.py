@@ -7,7 +7,7 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
-from tests.dashboard.operations.scraping import Samples, told
+from tests.dashboard.operations.scraping import Samples, reported
 from tests.dashboard.runs.stories import queue_run
 
 pytestmark = [
@@ -17,8 +17,8 @@ pytestmark = [
 
 
 async def now() -> Samples:
-    told_now: Samples = await in_thread(told)()
-    return told_now
+    reported_now: Samples = await in_thread(reported)()
+    return reported_now
 
 
 @pytest.fixture

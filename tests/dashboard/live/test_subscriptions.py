@@ -19,13 +19,13 @@ class Page:
     """Hears numbers, and lets one wait for them."""
 
     def __init__(self) -> None:
-        self.heard: asyncio.Queue[int] = asyncio.Queue()
+        self.received: asyncio.Queue[int] = asyncio.Queue()
 
     def hear(self, seq: int) -> None:
-        self.heard.put_nowait(seq)
+        self.received.put_nowait(seq)
 
     async def next(self) -> int:
-        return await asyncio.wait_for(self.heard.get(), 5)
+        return await asyncio.wait_for(self.received.get(), 5)
 
 
 async def notify(seq: int) -> None:
@@ -60,20 +60,18 @@ async def test_all_pages_are_notified_through_one_channel() -> None:
         await subscribe(GROUP).leave(page.hear)
 
 
-async def test_whoever_leaves_hears_no_more_and_the_last_takes_the_channel_along() -> (
-    None
-):
-    heard, left = Page(), Page()
+async def test_the_last_listener_closes_the_channel() -> None:
+    received, left = Page(), Page()
     own = Subscription(GROUP)
-    await own.join(heard.hear)
+    await own.join(received.hear)
     await own.join(left.hear)
 
     await own.leave(left.hear)
     await notify(6)
 
-    assert await heard.next() == 6
-    assert left.heard.empty()
-    await own.leave(heard.hear)
+    assert await received.next() == 6
+    assert left.received.empty()
+    await own.leave(received.hear)
     assert await num_members() == 0
 
 
@@ -89,7 +87,7 @@ async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
     await own.leave(page.hear)
 
 
-async def test_a_redis_that_went_away_is_joined_again(
+async def test_a_returning_redis_is_joined_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layer: Any = get_channel_layer()
@@ -113,7 +111,7 @@ async def test_a_redis_that_went_away_is_joined_again(
     await own.leave(page.hear)
 
 
-async def test_a_redis_that_forgot_its_groups_is_told_again(
+async def test_groups_lost_by_redis_are_joined_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pubsub, "RENEW_SECONDS", 0.05)
@@ -130,7 +128,7 @@ async def test_a_redis_that_forgot_its_groups_is_told_again(
     await own.leave(page.hear)
 
 
-async def test_nobody_waits_long_for_a_redis_that_does_not_answer(
+async def test_an_unresponsive_redis_delays_no_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layer: Any = get_channel_layer()

@@ -1,4 +1,4 @@
-"""A page hears all that happens to its run, once and in order."""
+"""A page receives all events of its run, once and in order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def story(run: Run) -> Story:
     return story
 
 
-async def test_a_new_page_gets_everything_then_what_follows(
+async def test_a_new_page_gets_a_snapshot_then_updates(
     alice: User, story: Story
 ) -> None:
     await in_thread(story.take_steps)(3)
@@ -85,7 +85,7 @@ async def test_a_page_that_has_everything_hears_so_at_once(
     assert message == {"type": "ping", "seq": run.seq}
 
 
-async def test_what_happens_between_joining_and_reading_is_not_lost(
+async def test_events_between_joining_and_reading_are_not_lost(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join = consumer.StreamConsumer._join
@@ -130,7 +130,7 @@ async def test_a_lost_notification_is_made_up_for_by_polling(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_what_happens_after_a_frame_waits_for_the_next(
+async def test_events_after_a_frame_wait_for_the_next(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "FRAME_SECONDS", 3_600.0)
@@ -162,7 +162,7 @@ async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
     assert min(gaps) > 0.9 * consumer.FRAME_SECONDS
 
 
-async def test_a_gap_is_filled_when_the_page_asks(alice: User, story: Story) -> None:
+async def test_a_gap_is_filled_on_request(alice: User, story: Story) -> None:
     await in_thread(story.take_steps)(4)
 
     async with watch(story.run.id, alice) as viewer:
@@ -204,7 +204,7 @@ async def test_a_resumed_run_rewinds_the_open_page(
     assert frame["curves"]["clock"]["steps"] == [1, 2]
 
 
-async def test_whoever_comes_after_a_rewind_gets_no_snapshot_from_before(
+async def test_no_stale_snapshot_after_a_rewind(
     alice: User, bob: User, story: Story
 ) -> None:
     await in_thread(story.take_steps)(4)
@@ -235,9 +235,7 @@ def resume_after(run: Run, *, step: int) -> None:
     Run.objects.filter(id=run.id).update(attempt=2, seq=run.seq + 1, last_step=step)
 
 
-async def test_far_behind_brings_a_snapshot_not_thousands_of_rows(
-    alice: User, story: Story
-) -> None:
+async def test_a_page_far_behind_gets_a_snapshot(alice: User, story: Story) -> None:
     await Run.objects.filter(id=story.run.id).aupdate(seq=100_000)
 
     async with watch(story.run.id, alice, "?after=3&attempt=1") as viewer:
@@ -316,7 +314,7 @@ async def test_viewers_that_poll_share_a_look_too(
     assert stream.FRESH_SECONDS >= 1
     monkeypatch.setattr(stream, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.02)
-    looks, have_looked = Counter[int](), asyncio.Event()
+    looks, have_read = Counter[int](), asyncio.Event()
     read_after = RunConsumer.read_after
 
     async def counted(
@@ -324,14 +322,14 @@ async def test_viewers_that_poll_share_a_look_too(
     ) -> tuple[Position, str] | None:
         looks[id(self)] += 1
         if len(looks) == 3 and min(looks.values()) >= 4:
-            have_looked.set()
+            have_read.set()
         return await read_after(self, position, notified_seq)
 
     monkeypatch.setattr(RunConsumer, "read_after", counted)
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(watch(story.run.id, alice))
-        await asyncio.wait_for(have_looked.wait(), 30)
+        await asyncio.wait_for(have_read.wait(), 30)
 
     assert reads["read_run"] == 1
 
@@ -377,7 +375,7 @@ async def test_a_page_idle_for_12_seconds_still_hears(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_who_asks_without_end_is_read_for_no_more_often(
+async def test_frequent_requests_cause_no_extra_reads(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await in_thread(story.take_steps)(30)

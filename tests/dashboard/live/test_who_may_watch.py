@@ -26,7 +26,7 @@ async def test_a_viewer_of_the_team_may(bob: User, run: Run) -> None:
         assert (await viewer.next_frame())["type"] == "snapshot"
 
 
-async def test_a_stranger_is_told_there_is_no_such_run(charlie: User, run: Run) -> None:
+async def test_non_members_get_not_found(charlie: User, run: Run) -> None:
     assert await refusal(run.id, charlie) == 4404
 
 
@@ -35,7 +35,7 @@ async def test_a_run_that_is_not_there_is_refused_alike(alice: User, run: Run) -
     assert await refusal(10**30, alice) == 4404
 
 
-async def test_nobody_watches_without_signing_in(run: Run) -> None:
+async def test_watching_requires_sign_in(run: Run) -> None:
     assert await refusal(run.id, None) == 4401
 
 
@@ -98,9 +98,7 @@ async def test_access_that_ended_without_a_ring_is_noticed(
             assert await viewer.until_closed() == 4403, end.__name__
 
 
-async def test_what_was_asked_for_is_not_kept_without_bound(
-    alice: User, run: Run
-) -> None:
+async def test_requests_do_not_pile_up(alice: User, run: Run) -> None:
     async with watch(run.id, alice) as viewer:
         await viewer.next_frame()
         feed = feed_of(run.id)

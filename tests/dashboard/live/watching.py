@@ -53,8 +53,8 @@ class Viewer:
         if ended.done() and ended.exception() is not None:
             answer.cancel()
             ended.result()
-        told: dict[str, Any] = await answer
-        return told
+        reported: dict[str, Any] = await answer
+        return reported
 
     async def say(self, text: str) -> None:
         await self.app.send_input({"type": "websocket.receive", "text": text})

@@ -13,7 +13,7 @@ def test_sockets_lie_in_the_data_folder() -> None:
     assert found.redis_url == "unix:///srv/cohort/sockets/redis/redis.sock"
 
 
-def test_a_deep_data_folder_gets_a_short_address_of_its_own() -> None:
+def test_a_deep_data_folder_gets_a_short_socket_path() -> None:
     deep = Path("/srv") / ("d" * 120)
     deeper = Path("/srv") / ("d" * 121)
 

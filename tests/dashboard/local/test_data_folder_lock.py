@@ -27,7 +27,7 @@ def hold_elsewhere(folder: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_second_start_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+def test_a_second_start_names_the_running_process(tmp_path: Path) -> None:
     with hold_elsewhere(tmp_path) as holder:
         with (
             pytest.raises(LocalFault) as fault,

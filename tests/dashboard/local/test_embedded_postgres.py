@@ -58,7 +58,7 @@ def connect(
     )
 
 
-def test_a_private_socket_lets_our_role_in_which_is_no_superuser(
+def test_the_private_socket_accepts_only_a_role_without_superuser(
     postgres: EmbeddedPostgres,
 ) -> None:
     postgres.start()
@@ -141,7 +141,7 @@ def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
     server.stop()
 
 
-def test_a_cluster_that_cannot_start_is_told_with_its_log(
+def test_a_cluster_that_cannot_start_shows_its_log(
     postgres: EmbeddedPostgres,
 ) -> None:
     (postgres.folder / "postgresql.conf").write_text("no_such_setting = 1\n")
@@ -158,26 +158,26 @@ def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
     first.start()
     first.stop()
     monkeypatch.setattr(embedding, "START_SECONDS", 1.0)
-    monkeypatch.setattr(embedding, "TELL_SECONDS", 0.4)
+    monkeypatch.setattr(embedding, "REPORT_SECONDS", 0.4)
     # A standby recovers until it is promoted, and takes no connections before.
     (first.folder / "standby.signal").touch()
     server = make_server(folder)
     server.settings["hot_standby"] = "off"
-    told: list[str] = []
+    reported: list[str] = []
 
     def promote_in_the_end(text: str) -> None:
-        told.append(text)
-        if len(told) == 4:
+        reported.append(text)
+        if len(reported) == 4:
             (server.folder / "promote").touch()
             assert server.child is not None
             server.child.send_signal(signal.SIGUSR1)
 
     try:
-        server.start(tell=promote_in_the_end)
+        server.start(report=promote_in_the_end)
 
         with connect(server) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
         server.stop()
-    assert "PostgreSQL recovers" in told[0]
-    assert str(server.log) in told[0]
+    assert "is recovering" in reported[0]
+    assert str(server.log) in reported[0]

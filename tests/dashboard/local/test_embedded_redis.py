@@ -59,7 +59,7 @@ def test_a_server_left_over_by_a_killed_start_is_ended(server: EmbeddedRedis) ->
 
 
 @pytest.mark.slow
-def test_it_starts_again_beside_one_that_hangs(server: EmbeddedRedis) -> None:
+def test_it_starts_again_although_an_old_server_hangs(server: EmbeddedRedis) -> None:
     server.start()
     first = server.child
     assert first is not None

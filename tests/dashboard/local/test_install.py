@@ -21,7 +21,7 @@ REMEDIES = {
 }
 
 
-def test_a_failed_step_is_told_with_its_remedy_or_how_it_ended() -> None:
+def test_a_failed_step_shows_a_remedy_or_its_last_lines() -> None:
     for output, remedy in REMEDIES.items():
         assert remedy in install.explain("Installing", f"…\n{output}\n…"), output
 
@@ -72,7 +72,7 @@ def calls(environment: Path) -> list[str]:
     return [f"{each[0]} {each[-1]}" for each in words]
 
 
-def test_what_is_installed_is_not_installed_again(environment: Path) -> None:
+def test_installed_packages_are_not_installed_again(environment: Path) -> None:
     lock = environment / "requirements.lock"
     expected = [f"python {install.TORCH}", f"uv {lock}"]
 
@@ -92,7 +92,7 @@ def test_uv_has_pips_settings(
 
 
 def test_a_locks_pins_are_kept(environment: Path) -> None:
-    """`tool.uv` overrides some versions, for making locks alone."""
+    """`tool.uv` overrides some versions, only for making locks."""
     calls(environment)
 
     installed = (environment / "calls").read_text().splitlines()
@@ -131,14 +131,14 @@ def test_vllm_has_an_environment_that_sees_the_other(
     assert seen == f"{install.VENV / packages}\n"
 
 
-def test_where_there_is_no_vllm_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_for_the_cpu_requires_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
-    with pytest.raises(install.InstallFault, match="Linux only"):
+    with pytest.raises(install.InstallFault, match="requires Linux"):
         install.install_vllm()
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_it_needs_only_the_standard_library() -> None:
     subprocess.run(
         [sys.executable, "-I", "-S", install.__file__, "--help"],
         check=True,
@@ -173,19 +173,19 @@ def test_others_keep_the_sandbox_that_needs_no_package(
     assert commands == []
 
 
-def test_without_bubblewrap_the_installation_goes_on(
+def test_without_bubblewrap_the_installation_continues(
     commands: list[list[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise install.InstallFault("The package registry cannot be reached.")
+        raise install.InstallFault("No network.")
 
     monkeypatch.setattr(install, "run", fail)
 
     install.install_sandbox()
 
-    assert "other sandbox" in capsys.readouterr().out
+    assert "fallback sandbox" in capsys.readouterr().out
 
 
 def test_the_command_is_this_checkouts_wherever_it_is_called(
@@ -248,7 +248,7 @@ def have_free(monkeypatch: pytest.MonkeyPatch, *, gib: int) -> None:
 
 
 def vllm_calls(environment: Path) -> list[list[str]]:
-    """What uv was told to install for the GPU."""
+    """The arguments of uv for the GPU."""
     (environment / "calls").unlink(missing_ok=True)
     install.install_gpu_vllm(environment / "requirements.lock")
     notes = environment / "calls"
@@ -270,12 +270,12 @@ def test_a_gpu_gets_vllm_once_and_keeps_the_locks_versions(gpu: Path) -> None:
     assert len(vllm_calls(gpu)) == 1
 
 
-def test_vllm_is_the_version_that_the_engine_asks_for() -> None:
+def test_vllm_has_the_version_of_the_engine() -> None:
     assert f"vllm{_VERSIONS['vllm']}" == install.VLLM
 
 
 @pytest.mark.parametrize("lack", ["program", "gpu", "linux", "machine", "wish"])
-def test_without_a_gpu_there_is_no_vllm(
+def test_without_a_gpu_vllm_is_not_installed(
     lack: str, gpu: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = gpu / "bin" / "nvidia-smi"
@@ -294,20 +294,20 @@ def test_without_a_gpu_there_is_no_vllm(
     assert vllm_calls(gpu) == []
 
 
-def test_without_room_for_vllm_the_installation_goes_on(
+def test_without_disk_space_for_vllm_the_installation_continues(
     gpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     have_free(monkeypatch, gib=11)
 
     assert vllm_calls(gpu) == []
-    told = capsys.readouterr().out
-    assert "12 GiB" in told
-    assert "11 are free" in told
+    reported = capsys.readouterr().out
+    assert "12 GiB" in reported
+    assert "11 GiB are free" in reported
     have_free(monkeypatch, gib=12)
     assert len(vllm_calls(gpu)) == 1
 
 
-def test_where_vllm_cannot_be_installed_the_installation_goes_on(
+def test_if_vllm_fails_to_install_the_installation_continues(
     gpu: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (gpu / "uv-fails").touch()

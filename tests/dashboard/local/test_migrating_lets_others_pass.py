@@ -105,14 +105,14 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     with reading() as reader:
         sleeps.on_sleep = lambda: reader.rollback() if len(sleeps.waits) == 2 else None
 
-        told = migrate_now()
+        reported = migrate_now()
 
     assert is_migrated()
     assert sleeps.waits == [1.0, 2.0]
-    assert "tries again in 2 s" in told
+    assert "retries in 2 s" in reported
 
 
-def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
+def test_it_retries_as_a_deadlocks_victim(
     sleeps: Sleeps,
 ) -> None:
     with psycopg.connect(test_database_url(), autocommit=True) as other:
@@ -126,24 +126,24 @@ def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
 
 
 @pytest.mark.slow
-def test_it_gives_way_where_each_waits_for_the_other(
+def test_it_yields_in_a_deadlock(
     sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody writes to the first table, and then to the second, which is locked."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
     with psycopg.connect(test_database_url()) as writer:
-        # Who waits first asks first, after a second, whether that is a deadlock.
+        # PostgreSQL checks for a deadlock after a second, first for the first waiter.
         writer.execute("LOCK TABLE crowded_first IN ROW EXCLUSIVE MODE")
         sleeps.on_sleep = writer.rollback
         thread = Thread(target=lock_in_turn, args=(writer,))
         thread.start()
 
-        told = migrate_now()
+        reported = migrate_now()
 
         thread.join()
 
     assert sleeps.waits == [1.0]
-    assert "tries again in 1 s" in told
+    assert "retries in 1 s" in reported
     assert is_migrated()
 
 

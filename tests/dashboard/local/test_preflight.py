@@ -14,7 +14,7 @@ from dashboard.local.preflight import check_folder, check_port
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_a_port_in_use_is_told_with_one_that_is_free() -> None:
+def test_a_port_in_use_is_reported_with_a_free_one() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -38,7 +38,7 @@ def test_a_free_port_is_left_free() -> None:
         ours.bind(("127.0.0.1", port))
 
 
-def test_too_little_disk_is_told_before_anything_starts(
+def test_low_disk_space_is_reported_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almost_full = Usage(10**12, 10**12 - 5 * 1024**2, 5 * 1024**2)
@@ -48,7 +48,7 @@ def test_too_little_disk_is_told_before_anything_starts(
         check_folder(tmp_path)
 
 
-def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("")
 

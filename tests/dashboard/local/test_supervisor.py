@@ -40,7 +40,7 @@ class Sleeper:
         return self.is_up
 
 
-def look_until(
+def wait_until(
     supervisor: Supervisor, is_true: Callable[[], bool], seconds: float = 20
 ) -> None:
     deadline = time.monotonic() + seconds
@@ -51,97 +51,97 @@ def look_until(
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reported() -> list[str]:
     return []
 
 
 def supervise(
-    *processes: Sleeper, told: list[str], servers: Sequence[Sleeper] = ()
+    *processes: Sleeper, reported: list[str], servers: Sequence[Sleeper] = ()
 ) -> Supervisor:
     """With short pauses."""
-    supervisor = Supervisor(processes, servers=servers, tell=told.append)
+    supervisor = Supervisor(processes, servers=servers, report=reported.append)
     for watch in supervisor.watches:
         watch.pause = 0.05
     supervisor.start()
     return supervisor
 
 
-def test_what_ends_is_started_again_and_told(tmp_path: Path, told: list[str]) -> None:
+def test_an_exited_process_is_restarted_and_reported(
+    tmp_path: Path, reported: list[str]
+) -> None:
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
-    supervisor = supervise(service, told=told)
+    supervisor = supervise(service, reported=reported)
     assert service.child is not None
 
     service.child.kill()
-    look_until(supervisor, lambda: service.num_starts == 2)
+    wait_until(supervisor, lambda: service.num_starts == 2)
     supervisor.stop()
 
-    assert "sleeper ended (SIGKILL)" in told[0]
-    assert str(service.log) in told[0]
+    assert "sleeper exited (SIGKILL)" in reported[0]
+    assert str(service.log) in reported[0]
 
 
-def test_pauses_grow_while_it_keeps_ending(tmp_path: Path, told: list[str]) -> None:
+def test_pauses_grow_while_it_keeps_ending(tmp_path: Path, reported: list[str]) -> None:
     service = Sleeper(tmp_path, "raise SystemExit(4)")
-    supervisor = supervise(service, told=told)
+    supervisor = supervise(service, reported=reported)
     pauses: list[float] = []
 
     while len(pauses) < 3:
-        look_until(supervisor, lambda: len(told) > len(pauses))
+        wait_until(supervisor, lambda: len(reported) > len(pauses))
         pauses.append(supervisor.watches[0].pause)
     supervisor.stop()
 
     assert pauses == pytest.approx([0.1, 0.2, 0.4])
-    assert "exit 4" in told[0]
+    assert "exit 4" in reported[0]
 
 
-def test_what_could_not_be_started_again_is_tried_again(
-    tmp_path: Path, told: list[str]
-) -> None:
+def test_a_failed_restart_is_retried(tmp_path: Path, reported: list[str]) -> None:
     full, busy = LocalFault("the disk is full"), BlockingIOError(errno.EAGAIN, "busy")
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
-    supervisor = supervise(service, told=told)
+    supervisor = supervise(service, reported=reported)
     assert service.child is not None
 
     service.child.kill()
     service.child.wait()
     service.child, service.faults = None, [full, busy]
-    look_until(supervisor, lambda: service.num_starts == 2)
+    wait_until(supervisor, lambda: service.num_starts == 2)
     supervisor.stop()
 
-    tried = [1, 3]  # of what is told; the others say that it ended
-    assert [place for place, text in enumerate(told) if "busy" in text] == tried[:1]
-    assert [place for place, text in enumerate(told) if "full" in text] == tried[1:]
-    assert len(told) == 5
+    tried = [1, 3]  # the other messages say that it exited
+    assert [place for place, text in enumerate(reported) if "busy" in text] == tried[:1]
+    assert [place for place, text in enumerate(reported) if "full" in text] == tried[1:]
+    assert len(reported) == 5
 
 
-def test_a_server_that_takes_long_to_be_ready_is_awaited_and_told(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_slow_server_is_awaited_and_reported(
+    tmp_path: Path, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervising, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(supervising, "REPORT_SECONDS", 0.2)
     server = Sleeper(tmp_path, "import time; time.sleep(60)")
     process = Sleeper(tmp_path, "import time; time.sleep(60)")
-    supervisor = supervise(process, servers=[server], told=told)
+    supervisor = supervise(process, servers=[server], reported=reported)
     first = server.spawn()
 
     server.is_up = False
     first.kill()
-    look_until(supervisor, lambda: len(told) == 3)
+    wait_until(supervisor, lambda: len(reported) == 3)
     assert process.child is not None
     process.child.kill()  # others are looked after meanwhile
-    look_until(supervisor, lambda: process.num_starts == 2)
+    wait_until(supervisor, lambda: process.num_starts == 2)
     server.is_up = True
-    look_until(supervisor, lambda: "is ready after" in told[-1])
+    wait_until(supervisor, lambda: "is ready after" in reported[-1])
     supervisor.stop()
     assert server.child is not None
     server.child.kill()
     server.child.wait()
 
-    assert "is not ready" in told[1]
-    assert str(server.log) in told[1]
+    assert "is not ready" in reported[1]
+    assert str(server.log) in reported[1]
     assert server.num_starts == 2
 
 
 def test_stopping_ends_a_process_that_ignores_the_request(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervising, "PATIENCE_SECONDS", 0.5)
     ready = tmp_path / "ready"
@@ -150,8 +150,8 @@ def test_stopping_ends_a_process_that_ignores_the_request(
         "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)",
     )
-    supervisor = supervise(service, told=told)
-    look_until(supervisor, ready.exists)
+    supervisor = supervise(service, reported=reported)
+    wait_until(supervisor, ready.exists)
 
     supervisor.stop()
 
@@ -183,7 +183,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie that nobody has reaped yet is not alive."""
+    """A zombie that was not reaped is not alive."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

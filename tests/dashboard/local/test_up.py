@@ -58,7 +58,7 @@ class Terminal:
 
 @pytest.fixture
 def start(data: Path, port: int) -> Iterator[Callable[..., Terminal]]:
-    """Start `up` on the test's folder; whatever happens, it is stopped."""
+    """Start `up` on the test's folder, and stop it in any case."""
     terminals: list[Terminal] = []
 
     def start_up(*options: str) -> Terminal:
@@ -139,12 +139,12 @@ def test_a_second_start_on_the_same_folder_is_refused(
     second = start("--no-starter")
 
     assert second.process.wait(60) == 1
-    assert "already runs on" in second.text()
+    assert "already running" in second.text()
     assert "Traceback" not in second.text()
     assert first.process.poll() is None
 
 
-def test_a_port_in_use_is_told_before_anything_is_started(
+def test_a_port_in_use_is_reported_before_anything_is_started(
     tmp_path: Path, port: int
 ) -> None:
     with socket.socket() as taken:
@@ -192,7 +192,7 @@ def test_a_killed_start_leaves_no_process_and_no_obstacle(
 
 
 @pytest.mark.slow
-def test_what_is_killed_is_started_again(
+def test_killed_processes_are_restarted(
     start: Callable[..., Terminal], data: Path, port: int
 ) -> None:
     terminal = start("--no-starter")

@@ -41,7 +41,7 @@ def line_of(message: str, *args: object, error: Exception | None = None) -> str:
     return JsonLine().format(record)
 
 
-def test_a_line_is_one_object_that_says_what_its_work_is_about() -> None:
+def test_a_line_is_one_object_with_its_context() -> None:
     with bound(request_id="r-12345678", run=7, attempt=2, team=None):
         bind(step=40)
         line = json.loads(line_of("%s saved", "step-40"))
@@ -56,7 +56,7 @@ def test_a_line_is_one_object_that_says_what_its_work_is_about() -> None:
     assert current_facts() == {}
 
 
-def test_what_a_task_was_about_is_forgotten_with_it() -> None:
+def test_the_context_ends_with_the_task() -> None:
     with bound():
         begin(task="training.work", request_id="r-12345678")
         begin()
@@ -122,7 +122,7 @@ def test_no_key_and_no_text_of_a_prompt_is_written() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None)])
-def test_a_request_is_written_whatever_stands_for_a_run(
+def test_a_request_is_logged_with_any_run_parameter(
     monkeypatch: pytest.MonkeyPatch, run_id: str, run: int | None
 ) -> None:
     monkeypatch.setattr("dashboard.observability.requests.SLOW_SECONDS", 0)
@@ -141,7 +141,9 @@ def test_a_request_is_written_whatever_stands_for_a_run(
     assert line.get("run") == run
 
 
-def test_what_anybody_may_send_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_errors_are_not_logged_as_errors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     answer = Client().get("/sign-in/", headers={"host": "evil.example"})
 
     assert answer.status_code == 400
@@ -149,7 +151,7 @@ def test_what_anybody_may_send_is_no_error(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.django_db
-def test_a_refused_form_says_why_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_form_logs_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     client = Client(enforce_csrf_checks=True)
 
     client.post("/sign-in/", headers={"origin": "https://evil.example"})
@@ -173,7 +175,7 @@ def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
 
 
 @pytest.mark.django_db
-def test_of_a_name_that_there_is_no_line_is_written(team: Team) -> None:
+def test_an_existing_name_is_not_logged(team: Team) -> None:
     name = "one\nsecret"
     Dataset.objects.create(team=team, name=name)
 
@@ -210,7 +212,7 @@ def test_a_line_names_its_process(argv: list[str], name: str) -> None:
     assert process_name(argv) == name
 
 
-def test_what_ends_a_process_is_one_object_too(app_environment: dict[str, str]) -> None:
+def test_a_fatal_exception_is_one_object(app_environment: dict[str, str]) -> None:
     code = "import django; django.setup(); raise RuntimeError('it ended')"
 
     ended = subprocess.run(

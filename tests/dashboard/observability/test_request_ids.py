@@ -40,21 +40,21 @@ async def ask(
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_one_is_made_and_told(kind: str) -> None:
-    within, told = await ask({"host": "cohort.example.org"}, kind=kind)
+async def test_a_request_id_is_generated_and_returned(kind: str) -> None:
+    within, reported = await ask({"host": "cohort.example.org"}, kind=kind)
 
-    assert within == told
-    assert re.fullmatch(r"[0-9a-f]{32}", told)
+    assert within == reported
+    assert re.fullmatch(r"[0-9a-f]{32}", reported)
     assert current_request_id() is None
 
 
-async def test_a_program_on_this_machine_gives_its_own() -> None:
+async def test_local_programs_may_set_the_request_id() -> None:
     own = {"host": "localhost:8000", "x-request-id": GIVEN}
 
     assert await ask(own) == (GIVEN, GIVEN)
 
 
-async def test_a_strangers_is_not_taken() -> None:
+async def test_request_ids_of_strangers_are_ignored() -> None:
     for more in (
         {"client": "192.0.2.7"},
         {"client": ""},
@@ -67,9 +67,9 @@ async def test_a_strangers_is_not_taken() -> None:
         headers = {"host": "localhost:8000", "x-request-id": GIVEN, **more}
         client = headers.pop("client", "127.0.0.1")
 
-        _, told = await ask(headers, client=client)
+        _, reported = await ask(headers, client=client)
 
-        assert told != headers["x-request-id"], more
+        assert reported != headers["x-request-id"], more
 
 
 async def test_a_proxys_is_taken_where_it_sets_it_itself() -> None:

@@ -108,7 +108,7 @@ def run(env: dict[str, str], code: str = PROCESS) -> str:
 
 
 @pytest.mark.slow
-def test_faults_and_spans_arrive_without_what_people_wrote(
+def test_errors_and_spans_contain_no_user_text(
     app_environment: dict[str, str], receiver: Receiver
 ) -> None:
     env = {
@@ -150,7 +150,7 @@ trace.get_tracer_provider().force_flush()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_own", [False, True])
-def test_spans_go_where_a_file_says_unless_they_have_an_endpoint_of_their_own(
+def test_spans_use_the_endpoint_file_unless_they_have_their_own(
     app_environment: dict[str, str], receiver: Receiver, tmp_path: Path, with_own: bool
 ) -> None:
     file = tmp_path / "endpoint"
@@ -169,7 +169,7 @@ def test_spans_go_where_a_file_says_unless_they_have_an_endpoint_of_their_own(
 
 
 @pytest.mark.slow
-def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
+def test_a_missing_package_is_reported_and_nothing_else_fails(
     app_environment: dict[str, str],
 ) -> None:
     env = {
@@ -190,7 +190,7 @@ def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
 
 
 @pytest.mark.slow
-def test_nothing_is_loaded_that_is_not_asked_for(
+def test_nothing_is_loaded_without_configuration(
     app_environment: dict[str, str],
 ) -> None:
     code = (
@@ -201,7 +201,7 @@ def test_nothing_is_loaded_that_is_not_asked_for(
     run(app_environment, code)
 
 
-def test_of_a_request_only_its_method_is_told() -> None:
+def test_spans_of_requests_contain_only_the_method() -> None:
     event = {
         "request": {
             "method": "POST",

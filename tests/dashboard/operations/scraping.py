@@ -1,4 +1,4 @@
-"""What /metrics tells, as Prometheus reads it."""
+"""/metrics, as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def samples(metrics: list[Metric]) -> Samples:
     }
 
 
-def told() -> Samples:
+def reported() -> Samples:
     return samples(scrape())

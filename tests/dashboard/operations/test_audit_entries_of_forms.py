@@ -67,9 +67,7 @@ def test_the_teams_views_of_the_run_list_and_not_ones_own(
     assert verbs() == ["view.saved", "view.changed", "view.changed", "view.deleted"]
 
 
-def test_an_import_that_somebody_stops(
-    team: Team, alice: User, alice_client: Client
-) -> None:
+def test_a_cancelled_import(team: Team, alice: User, alice_client: Client) -> None:
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
     upload = store_upload(team=team, user=alice, file=file, dataset=None)
     mapping = Mapping(prompt="prompt")

@@ -34,11 +34,11 @@ def run(team: Team) -> Run:
 
 def verbs_shown(text: str) -> list[str]:
     return re.findall(
-        r'role="cell" data-label="Did what"><span class="mono">([^<]+)', text
+        r'role="cell" data-label="Action"><span class="mono">([^<]+)', text
     )
 
 
-def test_an_entry_tells_who_did_what_to_what_and_from_where(
+def test_an_entry_has_actor_action_object_and_source(
     team: Team, alice: User, alice_client: Client, run: Run
 ) -> None:
     with acting_in(RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")):
@@ -50,8 +50,8 @@ def test_an_entry_tells_who_did_what_to_what_and_from_where(
 
     assert verbs_shown(text) == ["run.lost", "run.launched"]
     assert f'<a href="/alpha/runs/{run.pk}/"><bdi>' in text
-    for told in ("192.0.2.7", "Firefox 128 on Linux", "training.reap", "Alice"):
-        assert told in text
+    for reported in ("192.0.2.7", "Firefox 128 on Linux", "training.reap", "Alice"):
+        assert reported in text
     assert "went silent" in text
     assert '<span class="number">2</span> of <span class="number">2</span>' in text
 
@@ -100,7 +100,7 @@ def test_filters_are_parameters_of_the_address(
     assert found(f"until={today - timedelta(days=1)}") == []
 
 
-def test_a_filter_that_cannot_be_read_is_said_and_finds_nothing(
+def test_an_invalid_filter_is_reported_and_finds_nothing(
     team: Team, alice: User, alice_client: Client, run: Run
 ) -> None:
     record(team, alice, "run.launched", run)
@@ -133,7 +133,7 @@ def test_a_long_log_has_pages_that_keep_the_filters(
     assert len(verbs_shown(second)) == 1
 
 
-def test_an_object_is_named_and_linked_only_where_that_tells_nothing_more(
+def test_objects_are_named_and_linked_only_for_readers(
     team: Team, alice: User, charlie: User, alice_client: Client, run: Run
 ) -> None:
     foreign = make_run(charlie.teams.get(), name="secret-run")
@@ -168,7 +168,7 @@ def test_an_erased_person_is_called_so(
     assert verbs_shown(text) == ["run.launched"]
 
 
-def test_a_file_holds_all_that_the_filters_leave(
+def test_a_file_contains_all_filtered_entries(
     team: Team,
     alice: User,
     alice_client: Client,

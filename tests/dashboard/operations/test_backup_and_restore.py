@@ -154,14 +154,14 @@ def test_an_empty_server_becomes_the_same_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
-def test_what_is_added_after_a_restore_gets_numbers_of_its_own(
+def test_rows_added_after_a_restore_get_new_ids(
     full_server: Run, tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True)[0]
     file = tmp_path / "backup.tar"
     call_command("backup", str(file), "--without-checkpoints")
 
-    said = another_server("restore", file)
+    message = another_server("restore", file)
     code = (
         "from dashboard.accounts.models import *\n"
         "from dashboard.accounts.services import record\n"
@@ -171,12 +171,12 @@ def test_what_is_added_after_a_restore_gets_numbers_of_its_own(
     added = another_server("shell", "--no-imports", "-c", code)
 
     assert int(added.split("number ")[1].split()[0]) > newest
-    assert "no checkpoints" in said
+    assert "no checkpoints" in message
     assert not list((tmp_path / "another").rglob("*.safetensors"))
     assert list((tmp_path / "another").rglob("events.jsonl"))
 
 
-def test_a_backup_is_for_its_owners_eyes_and_never_written_over(
+def test_a_backup_is_private_and_never_overwritten(
     full_server: Run, tmp_path: Path, data: Path
 ) -> None:
     file = tmp_path / "backup.tar"
@@ -184,13 +184,13 @@ def test_a_backup_is_for_its_owners_eyes_and_never_written_over(
 
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.glob("backup*")] == ["backup.tar"]
-    with pytest.raises(CommandError, match="is there already"):
+    with pytest.raises(CommandError, match="already exists"):
         call_command("backup", str(file))
     with pytest.raises(CommandError, match="data folder"):
         call_command("backup", str(data / "backup.tar"))
 
 
-def test_sessions_and_what_is_made_anew_stay_out(
+def test_sessions_and_derived_files_are_left_out(
     full_server: Run, tmp_path: Path, alice_client: object
 ) -> None:
     file = tmp_path / "backup.tar"
@@ -214,7 +214,7 @@ def test_a_server_that_is_not_empty_is_refused(
 
     assert Run.objects.count() == num_runs
     call_command("flush", "--no-input", verbosity=0)
-    with pytest.raises(CommandError, match="not empty: it has models"):
+    with pytest.raises(CommandError, match="contains models"):
         call_command("restore", str(file))
 
 
@@ -226,15 +226,15 @@ def test_a_damaged_file_restores_nothing(
     call_command("flush", "--no-input", verbosity=0)
     settings.COHORT_DATA = tmp_path / "fresh"
 
-    for part, content, said in (
+    for part, content, message in (
         ("tables/accounts_team", b"1\tEvil\n", "tables/accounts_team"),
-        (SUMS, None, "cut off"),
-        ("backup.json", b"{}", "this Cohort reads"),
+        (SUMS, None, "incomplete"),
+        ("backup.json", b"{}", "cannot read backup.json"),
     ):
         damaged = {part: content}
         shutil.copy(whole, file)
         rewrite(file, lambda name, old, damaged=damaged: damaged.get(name, old))
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("restore", str(file))
 
         assert not User.objects.exists()
@@ -248,7 +248,7 @@ def test_a_backup_of_a_newer_server_is_refused(
     call_command("backup", str(whole))
     manifest = json.loads(read_part(whole, "backup.json"))
 
-    for change, said in (
+    for change, message in (
         ({"migrations": [["runs", "9999_of_tomorrow"]]}, "runs.9999_of"),
         ({"postgres": 99}, "PostgreSQL 99"),
         ({"format": 2}, "format 2"),
@@ -256,7 +256,7 @@ def test_a_backup_of_a_newer_server_is_refused(
         newer = {"backup.json": json.dumps({**manifest, **change}).encode()}
         shutil.copy(whole, file)
         rewrite(file, lambda name, old, newer=newer: newer.get(name, old))
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("restore", str(file))
 
 
@@ -289,13 +289,13 @@ def test_a_backup_of_an_older_cohort_is_brought_up_to_date(
     assert "[ ]" not in shown
 
 
-def test_what_is_no_backup_is_refused(tmp_path: Path, data: Path) -> None:
+def test_a_file_that_is_not_a_backup_is_refused(tmp_path: Path, data: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("no backup")
 
-    with pytest.raises(CommandError, match="as a backup"):
+    with pytest.raises(CommandError, match="not a valid backup"):
         call_command("restore", str(file))
-    with pytest.raises(CommandError, match="no file"):
+    with pytest.raises(CommandError, match="not found"):
         call_command("restore", str(tmp_path / "missing.tar"))
 
 
@@ -304,15 +304,15 @@ def test_a_database_that_is_not_the_servers_makes_no_backup(
     tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
     """As a command without the server's environment reaches one."""
-    said = another_server("backup", tmp_path / "backup.tar", code=1)
+    message = another_server("backup", tmp_path / "backup.tar", code=1)
 
-    is_own = f"Cohort's own in {tmp_path / 'another'}, as DATABASE_URL" in said
-    assert is_own or "another_server at " in said
-    assert "/etc/cohort/environment" in said
+    is_own = f"embedded database in {tmp_path / 'another'}" in message
+    assert is_own or "another_server at " in message
+    assert "/etc/cohort/environment" in message
     assert not list(tmp_path.glob("backup.tar*"))
 
 
-def test_a_backup_without_the_key_says_what_depends_on_it(
+def test_a_backup_without_the_key_lists_the_consequences(
     data: Path, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "backup.tar"

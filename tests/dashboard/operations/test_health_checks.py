@@ -38,18 +38,18 @@ def ask(host: str = "localhost", **headers: str) -> tuple[int, dict[str, Any]]:
     return response.status_code, response.json()
 
 
-def parts_of(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {part["name"]: part for part in told["parts"]}
+def parts_of(reported: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {part["name"]: part for part in reported["parts"]}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_all_is_well_where_the_reaper_has_looked() -> None:
     ReaperWatch.objects.create(id=1, since=Now(), looked_at=Now())
 
-    status, told = ask()
+    status, reported = ask()
 
-    assert (status, told["status"]) == (200, "ready"), told
-    assert list(parts_of(told)) == [
+    assert (status, reported["status"]) == (200, "ready"), reported
+    assert list(parts_of(reported)) == [
         "database",
         "migrations",
         "periodic tasks",
@@ -57,20 +57,20 @@ def test_all_is_well_where_the_reaper_has_looked() -> None:
         "redis",
         "data folder",
     ]
-    assert {part["state"] for part in told["parts"]} == {"ok"}
-    assert {part["remedy"] for part in told["parts"]} == {""}
+    assert {part["state"] for part in reported["parts"]} == {"ok"}
+    assert {part["remedy"] for part in reported["parts"]} == {""}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
+def test_without_beat_pages_are_served_with_a_remedy() -> None:
     ReaperWatch.objects.create(
         id=1, since=Now(), looked_at=Now() - timedelta(seconds=40)
     )
 
-    status, told = ask()
+    status, reported = ask()
 
-    part = parts_of(told)["periodic tasks"]
-    assert (status, told["status"]) == (200, "degraded")
+    part = parts_of(reported)["periodic tasks"]
+    assert (status, reported["status"]) == (200, "degraded")
     assert part["state"] == "degraded"
     assert part["value"].endswith("late after 30 s")
     assert "celery" in part["remedy"]
@@ -78,23 +78,23 @@ def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
     assert not part["required"]
 
 
-def test_many_messages_that_wait_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_waiting_messages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_checks, "MOST_WAITING", -1)
 
-    _, told = ask()
+    _, reported = ask()
 
-    assert parts_of(told)["redis"]["state"] == "degraded"
+    assert parts_of(reported)["redis"]["state"] == "degraded"
     # Tests before this one may have put messages down.
-    assert re.search(r"\d+ for training", parts_of(told)["redis"]["value"])
+    assert re.search(r"\d+ for training", parts_of(reported)["redis"]["value"])
 
 
 def test_pages_are_served_without_redis(settings: Settings) -> None:
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
-    status, told = ask()
+    status, reported = ask()
 
-    parts = parts_of(told)
-    assert (status, told["status"]) == (200, "degraded")
+    parts = parts_of(reported)
+    assert (status, reported["status"]) == (200, "degraded")
     assert parts["redis"]["state"] == "failed"
     assert "Start Redis" in parts["redis"]["remedy"]
 
@@ -115,7 +115,7 @@ def test_pages_are_not_served_before_migrations_are_applied() -> None:
     assert not Report(parts=[part]).is_ready
 
 
-def test_a_database_that_is_newer_is_said_to_be() -> None:
+def test_a_newer_database_is_reported() -> None:
     part = compare([("runs", "0001")], [("runs", "0001"), ("runs", "0002"), ("x", "1")])
 
     assert part.state == "degraded"
@@ -135,32 +135,30 @@ def test_it_is_not_ready_where_files_of_pages_are_lost(
 ) -> None:
     monkeypatch.setattr(health_checks, "LOADED", ("css/app.css", "vendor/lost.js"))
 
-    status, told = ask()
+    status, reported = ask()
 
-    assert (status, told["status"]) == (503, "not ready")
-    assert parts_of(told)["static files"]["value"] == "not found: vendor/lost.js"
+    assert (status, reported["status"]) == (503, "not ready")
+    assert parts_of(reported)["static files"]["value"] == "not found: vendor/lost.js"
 
 
-def test_a_full_disk_is_said_before_it_is_full(settings: Settings) -> None:
+def test_low_disk_space_is_reported(settings: Settings) -> None:
     settings.LEAST_FREE_BYTES = 2**60
 
-    status, told = ask()
+    status, reported = ask()
 
-    part = parts_of(told)["data folder"]
+    part = parts_of(reported)["data folder"]
     assert status == 200
     assert part["state"] == "degraded"
     assert "free of" in part["value"]
     assert part["remedy"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_read_only_folder_is_reported(settings: Settings, tmp_path: Path) -> None:
     settings.COHORT_DATA = tmp_path / "gone"
 
-    _, told = ask()
+    _, reported = ask()
 
-    part = parts_of(told)["data folder"]
+    part = parts_of(reported)["data folder"]
     assert part["state"] == "failed"
     assert os.strerror(errno.ENOENT) in part["value"]
 
@@ -184,39 +182,39 @@ def test_it_answers_though_both_servers_hang(
     monkeypatch.setattr(health_checks, "CHECK_SECONDS", 0.2)
     settings.REDIS_URL = f"redis://127.0.0.1:{silent_server}/0"
 
-    status, told = ask()
+    status, reported = ask()
 
-    parts = parts_of(told)
-    assert (status, told["status"]) == (503, "not ready")
+    parts = parts_of(reported)
+    assert (status, reported["status"]) == (503, "not ready")
     assert parts["database"]["value"] == health_checks.SILENT
     assert parts["migrations"]["state"] == "failed"
     assert parts["redis"]["state"] == "failed"
     assert parts["static files"]["state"] == "ok"
 
 
-def test_strangers_hear_one_word() -> None:
+def test_strangers_get_one_word() -> None:
     for headers in (
         {"host": "testserver"},
         {"x_forwarded_for": "192.0.2.7"},
         {"forwarded": "for=192.0.2.7"},
     ):
-        _, told = ask(**headers)
+        _, reported = ask(**headers)
 
-        assert list(told) == ["status"], headers
+        assert list(reported) == ["status"], headers
 
 
-def test_with_a_token_it_is_asked_of_everybody(settings: Settings) -> None:
+def test_with_a_token_everyone_must_send_it(settings: Settings) -> None:
     settings.METRICS_TOKEN = TOKEN
     settings.ALLOWED_HOSTS = ["localhost", "cohort.example.org"]
 
     assert list(ask()[1]) == ["status"]
     assert list(ask(authorization="Bearer wrong")[1]) == ["status"]
     assert list(ask(authorization=f"Basic {TOKEN}")[1]) == ["status"]
-    _, told = ask("cohort.example.org", authorization=f"Bearer {TOKEN}")
-    assert "parts" in told
+    _, reported = ask("cohort.example.org", authorization=f"Bearer {TOKEN}")
+    assert "parts" in reported
 
 
-def test_nothing_that_lets_in_is_told(
+def test_no_credentials_are_reported(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> dict[str, Any]:
@@ -225,13 +223,13 @@ def test_nothing_that_lets_in_is_told(
     monkeypatch.setattr(health_checks, "connection_values", refused)
     settings.REDIS_URL = "redis://:hidden@127.0.0.1:1/0"
 
-    status, told = ask()
+    status, reported = ask()
 
     assert status == 503
-    assert "hidden" not in str(told)
+    assert "hidden" not in str(reported)
 
 
-async def test_strangers_who_ask_at_once_cost_one_look(
+async def test_concurrent_requests_cost_one_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
@@ -270,12 +268,12 @@ async def test_a_disk_that_hangs_takes_one_thread() -> None:
     assert looks == 1
 
 
-def test_a_part_that_is_only_degraded_refuses_nobody() -> None:
+def test_a_degraded_part_keeps_serving() -> None:
     part = Part(name="a", state="failed", value="", runbook="")
 
     assert Report(parts=[part]).is_ready
     assert Report(parts=[part]).status == "degraded"
 
 
-def test_tasks_that_were_never_done_are_late() -> None:
+def test_tasks_that_never_ran_are_late() -> None:
     assert judge_tasks(None).state == "degraded"

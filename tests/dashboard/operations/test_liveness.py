@@ -7,14 +7,14 @@ from pytest_django import Settings
 from dashboard.project.environment import read_environment
 
 
-def test_a_living_process_says_so_without_a_database() -> None:
+def test_liveness_needs_no_database() -> None:
     assert Client().get("/healthz").json() == {"status": "ok"}
 
 
-def test_a_health_check_is_answered_whatever_hosts_are_named(
+def test_a_health_check_works_with_any_allowed_hosts(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """The container's own asks 127.0.0.1, by no name that people use."""
+    """The container's health check uses 127.0.0.1, not a public name."""
     for host in ["127.0.0.1:8000", "localhost", "[::1]:8000"]:
         monkeypatch.setenv("COHORT_ALLOWED_HOSTS", "cohort.example.org")
         settings.ALLOWED_HOSTS = list(read_environment().allowed_hosts)

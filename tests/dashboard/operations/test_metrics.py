@@ -16,7 +16,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import reap
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
-from tests.dashboard.operations.scraping import samples, scrape, told
+from tests.dashboard.operations.scraping import reported, samples, scrape
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
@@ -48,11 +48,11 @@ def test_requests_are_counted_by_the_routes_name_not_by_the_address(
 ) -> None:
     key = 'cohort_http_requests_total{method="GET",route="run",status="2xx"}'
     run = make_run(team)
-    before = told().get(key, 0)
+    before = reported().get(key, 0)
 
     alice_client.get(f"/{team.slug}/runs/{run.pk}/")
     alice_client.get("/no-such-page-ever/x/y/z")
-    now = told()
+    now = reported()
 
     assert now[key] == before + 1
     assert now['cohort_http_request_duration_seconds_count{route="run"}'] >= 1
@@ -60,14 +60,14 @@ def test_requests_are_counted_by_the_routes_name_not_by_the_address(
     assert now['cohort_http_requests_total{method="GET",route="none",status="4xx"}'] > 0
 
 
-def test_a_method_that_nobody_knows_is_no_label_of_its_own() -> None:
+def test_unknown_methods_share_one_label() -> None:
     Client().generic("BREW-7f3a", "/healthz", headers={"host": "localhost"})
 
-    assert not any("BREW" in name for name in told())
+    assert not any("BREW" in name for name in reported())
     assert RequestMiddleware.async_capable
 
 
-def test_runs_are_told_by_state_with_the_age_of_whoever_waits_longest(
+def test_runs_are_counted_by_state_with_the_longest_wait(
     team: Team,
 ) -> None:
     queued, held, trashed = (make_run(team, state=RunState.QUEUED) for _ in range(3))
@@ -77,7 +77,7 @@ def test_runs_are_told_by_state_with_the_age_of_whoever_waits_longest(
     )
     Run.objects.filter(pk=trashed.pk).update(state=RunState.FINISHED)
 
-    now = told()
+    now = reported()
 
     assert now['cohort_runs{state="queued"}'] == 1
     assert now['cohort_runs{state="running"}'] == 1
@@ -86,22 +86,22 @@ def test_runs_are_told_by_state_with_the_age_of_whoever_waits_longest(
     assert now["cohort_lease_oldest_age_seconds"] == pytest.approx(20, abs=10)
 
 
-def test_who_is_on_hold_waits_for_a_person_and_does_not_age(team: Team) -> None:
+def test_runs_on_hold_do_not_count_as_waiting(team: Team) -> None:
     held, queued = (make_run(team, state=RunState.QUEUED) for _ in range(2))
     Run.objects.filter(pk=held.pk).update(
         on_hold=True, created_at=Now() - timedelta(hours=9)
     )
     Run.objects.filter(pk=queued.pk).update(created_at=Now() - timedelta(hours=1))
 
-    assert told()["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
+    assert reported()["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
     queued.delete()
-    now = told()
+    now = reported()
 
     assert now["cohort_queue_oldest_age_seconds"] == 0
     assert now['cohort_runs{state="queued"}'] == 1
 
 
-def test_workers_tell_their_gpus() -> None:
+def test_workers_report_their_gpus() -> None:
     register("one", num_slots=2)
     gone = {"gpus": [{"percent": 50.0, "memory_bytes": 4}]}
     use = {"memory": 7.0, "disk_free": None, "gpus": [*gone["gpus"], {"percent": None}]}
@@ -111,7 +111,7 @@ def test_workers_tell_their_gpus() -> None:
         use=gone, last_seen=Now() - timedelta(seconds=200)
     )
 
-    now = told()
+    now = reported()
 
     assert now['cohort_worker_slots{worker="one"}'] == 2
     assert now['cohort_gpu_utilization_ratio{gpu="0",worker="one"}'] == 0.5
@@ -121,7 +121,7 @@ def test_workers_tell_their_gpus() -> None:
     assert 'cohort_gpu_utilization_ratio{gpu="0",worker="gone"}' not in now
 
 
-def test_what_is_stored_is_told_with_its_lag(team: Team) -> None:
+def test_stored_events_are_counted_with_their_lag(team: Team) -> None:
     held, slow, ended = (make_run(team) for _ in range(3))
     for run, lag in ((held, 0.5), (slow, 2.5), (ended, 70.0)):
         Run.objects.filter(pk=run.pk).update(
@@ -129,23 +129,23 @@ def test_what_is_stored_is_told_with_its_lag(team: Team) -> None:
         )
     Run.objects.filter(pk=ended.pk).update(state=RunState.FINISHED)
 
-    now = told()
+    now = reported()
 
     assert now["cohort_ingest_lag_seconds"] == 2.5
     assert now["cohort_ingested_events_total"] == 15
 
 
 @pytest.mark.django_db(transaction=True)  # another connection looks
-def test_the_age_of_periodic_tasks_and_of_waiting_messages_is_told() -> None:
+def test_periodic_tasks_and_waiting_messages_are_reported() -> None:
     reap()
 
-    now = told()
+    now = reported()
 
     assert now['cohort_heard_age_seconds{who="reap"}'] < 60
     assert now['cohort_messages_waiting{queue="default"}'] >= 0
 
 
-def test_without_redis_the_rest_is_told(settings: Settings) -> None:
+def test_without_redis_the_rest_is_reported(settings: Settings) -> None:
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     now = samples(scrape())
@@ -156,7 +156,7 @@ def test_without_redis_the_rest_is_told(settings: Settings) -> None:
     assert not any(name.startswith("cohort_messages_waiting{") for name in now)
 
 
-def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
+def test_strangers_learn_how_to_authenticate(settings: Settings) -> None:
     response = Client().get("/metrics")
     assert response.status_code == 403
     assert "COHORT_METRICS_TOKEN" in response.text
@@ -169,13 +169,13 @@ def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
 
 
 def test_alert_rules_name_metrics_that_there_are() -> None:
-    told_names = {family.name for family in scrape()}
+    reported_names = {family.name for family in scrape()}
     ending = re.compile(r"_(total|bucket|count|sum)$")
 
     named = set(re.findall(r"\b(?:cohort|process)_[a-z_]+\b", RULES.read_text()))
 
     assert named
-    assert {ending.sub("", name) for name in named} <= told_names
+    assert {ending.sub("", name) for name in named} <= reported_names
 
 
 def test_the_help_page_lists_each_metric_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Operators look at everything and set quotas; nobody else finds their pages."""
+"""Operators can open everything and set quotas; others get a 404."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def operator_client(db: None) -> Client:
     return client
 
 
-def test_nobody_else_finds_them(addresses: list[str], alice_client: Client) -> None:
+def test_non_operators_get_a_404(addresses: list[str], alice_client: Client) -> None:
     assert len(addresses) > 20
     for address in [*addresses, "/admin/login/", "/admin/no/such/"]:
-        stranger = Client().get(address)
-        assert stranger.status_code == 302, address
-        assert stranger.headers["Location"].startswith("/sign-in/?next=")
+        non_member = Client().get(address)
+        assert non_member.status_code == 302, address
+        assert non_member.headers["Location"].startswith("/sign-in/?next=")
         assert alice_client.get(address).status_code == 404, address
         assert alice_client.post(address).status_code in (403, 404), address
     assert "/admin/" not in alice_client.get("/alpha/runs/").text
 
 
-def test_an_operator_looks_at_all_and_the_policy_holds(
+def test_an_operator_can_open_all_pages_under_the_csp(
     addresses: list[str], operator_client: Client
 ) -> None:
     num_pages = 0
@@ -93,7 +93,7 @@ def test_an_operator_looks_at_all_and_the_policy_holds(
     assert num_pages >= 15
 
 
-def test_an_operator_changes_quotas_alone_which_is_written_down(
+def test_an_operator_can_change_only_quotas_with_audit_entries(
     addresses: list[str], operator_client: Client, team: Team, alice: User
 ) -> None:
     quota, before = Quota.objects.get(), Quota.objects.get()
@@ -127,9 +127,7 @@ def test_no_page_shows_a_password(operator_client: Client, alice: User) -> None:
     assert alice.password not in page.text
 
 
-def test_rows_are_chosen_by_what_a_page_offers_alone(
-    operator_client: Client, alice: User
-) -> None:
+def test_only_offered_lookups_are_allowed(operator_client: Client, alice: User) -> None:
     """A hash, or another secret, would else be read letter by letter."""
     for address, status in (
         ("accounts/user/?password__startswith=md5", 400),
@@ -151,5 +149,5 @@ def test_a_command_makes_operators_and_takes_it_back(alice: User) -> None:
     call_command("operator", "alice", "--no")
     alice.refresh_from_db()
     assert not alice.is_staff
-    with pytest.raises(CommandError, match="no person 'nobody'"):
+    with pytest.raises(CommandError, match="'nobody' not found"):
         call_command("operator", "nobody")

@@ -62,12 +62,12 @@ def test_every_reference_to_a_person_is_in_the_file(bobs: Run, bob: User) -> Non
     assert added == "runs.Run.locked_by"
 
 
-def test_who_confirms_is_erased_and_the_team_keeps_what_was_made(
+def test_a_confirmed_account_is_erased_and_the_team_keeps_its_data(
     bobs: Run, bob_client: Client, team: Team
 ) -> None:
-    asked = bob_client.post("/account/data/", {"username": "bob"})
+    requested = bob_client.post("/account/data/", {"username": "bob"})
     given = {"password": PASSWORD, "next": "/account/data/"}
-    answer = bob_client.post(asked.headers["Location"], given)
+    answer = bob_client.post(requested.headers["Location"], given)
 
     assert answer.headers["Location"] == "/sign-in/"
     assert bob_client.get("/account/data/").status_code == 302
@@ -81,7 +81,7 @@ def test_who_confirms_is_erased_and_the_team_keeps_what_was_made(
     assert verbs == [("run.renamed", None), ("team.member_erased", None)]
 
 
-def test_who_types_another_name_stays(bobs: Run, bob_client: Client) -> None:
+def test_a_wrong_username_deletes_nothing(bobs: Run, bob_client: Client) -> None:
     for typed in ("", "alice", "Bob"):
         page = bob_client.post("/account/data/", {"username": typed})
 
@@ -104,18 +104,18 @@ def test_the_last_owner_of_a_team_stays(alice_client: Client, alice: User) -> No
 
 
 def test_an_operator_does_both_by_commands(bobs: Run, tmp_path: Path) -> None:
-    file, said = tmp_path / "bob.json", StringIO()
+    file, message = tmp_path / "bob.json", StringIO()
 
-    call_command("export_person", "bob", str(file), stdout=said)
-    call_command("erase_person", "bob", stdout=said)
+    call_command("export_person", "bob", str(file), stdout=message)
+    call_command("erase_person", "bob", stdout=message)
 
     assert json.loads(file.read_text())["person"]["username"] == "bob"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "1 audit entries" in said.getvalue()
+    assert "1 audit entries" in message.getvalue()
     assert User.objects.filter(username="bob").exists()
     with pytest.raises(CommandError, match="Alpha"):
         call_command("erase_person", "alice", "--yes")
-    with pytest.raises(CommandError, match="no person 'nobody'"):
+    with pytest.raises(CommandError, match="'nobody' not found"):
         call_command("export_person", "nobody", str(file))
-    call_command("erase_person", "bob", "--yes", stdout=said)
+    call_command("erase_person", "bob", "--yes", stdout=message)
     assert not User.objects.filter(username="bob").exists()

@@ -1,4 +1,4 @@
-"""A team that has used what it may is told so where it would begin more."""
+"""A team over its quota gets an error when it adds more."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dashboard.exchange.models import RunImport
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure
 from dashboard.operations.retention import measure_all
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import extend_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
@@ -100,13 +101,15 @@ def test_nothing_is_added_to_a_full_team(
 ) -> None:
     run_import = RunImport.objects.create(team=team)
 
-    with pytest.raises(ValueError, match="a dataset needs room"):
+    with pytest.raises(UserError) as raised:
         create_dataset_version(
             team=team, name="D", rows=[Row(prompt="1", answer=None, columns={})],
             mapping={}, source={}, user=alice,
         )  # fmt: skip
-    with pytest.raises(ValueError, match="jsonl needs 10 B"):
+    assert raised.value.code == "quotas.storage"
+    with pytest.raises(UserError) as raised:
         begin_file(run_import, filename="steps.jsonl", num_bytes=10, fingerprint="")
+    assert raised.value.code == "quotas.storage"
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1"}\n')
     page = alice_client.post("/alpha/datasets/upload", {"file": file})
     assert "needs 16 B" in page.text.replace("&nbsp;", " ")
@@ -126,8 +129,9 @@ def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -
     )  # fmt: skip
     make_run(team, "at-work", state="queued", finished_at=None)
 
-    with pytest.raises(ValueError, match="1 runs"):
+    with pytest.raises(UserError) as raised:
         extend_run(run=done, user=alice, num_steps=300)
+    assert raised.value.code == "quotas.runs"
 
     Run.objects.filter(name="at-work").update(
         state="stopped", finished_at=timezone.now() + timedelta(hours=1)
@@ -150,11 +154,11 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
     page = alice_client.post("/alpha/runs/new", fields | sweep)
 
     assert page.status_code == 422
-    assert "2 at once" in page.text
+    assert "its quota is 2" in page.text
     assert not Run.objects.exists()
 
 
-def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
+def test_quota_changes_have_audit_entries(team: Team) -> None:
     output = StringIO()
 
     call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=output)
@@ -169,13 +173,13 @@ def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
     assert (quota.max_bytes, quota.max_runs) == (None, 4)
 
 
-def test_what_is_no_quota_is_refused(team: Team) -> None:
-    for options, said in (
+def test_an_invalid_quota_is_rejected(team: Team) -> None:
+    for options, message in (
         (["nobody"], "'nobody'.*alpha"),
         (["alpha", "--storage", "much"], "got 'much'"),
         (["alpha", "--runs", "-1"], "got '-1'"),
     ):
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("quota", *options)
     assert not Quota.objects.exists()
 

@@ -47,7 +47,7 @@ def trash(team: Team) -> Run:
     return old
 
 
-def test_the_preview_counts_what_would_go(trash: Run, team: Team) -> None:
+def test_the_preview_counts_what_would_be_deleted(trash: Run, team: Team) -> None:
     shown = preview_trash(team, 7)
 
     assert [run.name for run in shown.runs] == ["old"]
@@ -57,7 +57,7 @@ def test_the_preview_counts_what_would_go(trash: Run, team: Team) -> None:
     assert Run.objects.count() == 4
 
 
-def test_what_was_shown_goes_and_nothing_else(
+def test_only_the_previewed_rows_are_deleted(
     trash: Run,
     team: Team,
     charlie: User,
@@ -76,7 +76,7 @@ def test_what_was_shown_goes_and_nothing_else(
     assert Dataset.objects.filter(name="Young").exists()
 
 
-def test_one_run_that_cannot_be_deleted_holds_up_no_other(
+def test_a_run_that_cannot_be_deleted_does_not_stop_others(
     trash: Run, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(team, "behind-it", **days_ago(7.5))
@@ -90,7 +90,7 @@ def test_one_run_that_cannot_be_deleted_holds_up_no_other(
     assert not Dataset.objects.filter(name="Old").exists()
 
 
-def test_a_team_that_says_nothing_keeps_as_everybody(trash: Run) -> None:
+def test_a_team_without_settings_has_the_defaults(trash: Run) -> None:
     retain()
 
     assert Run.objects.count() == 4

@@ -102,7 +102,7 @@ def test_texts_go_and_groups_and_curves_stay(
     assert entry.detail == {"name": run.name, "days": 30, "number": 24}
 
 
-def test_what_somebody_marked_stays_and_is_found(
+def test_annotated_completions_stay_and_are_found(
     run: Run, month: Retention, alice: User, team: Team
 ) -> None:
     tagged, judged, *_ = Group.objects.filter(run=run).order_by("step", "prompt_index")
@@ -141,7 +141,7 @@ def test_younger_locked_open_and_others_runs_keep_all(
     assert [num_of(run) for run in runs] == [24] * 5
 
 
-def test_a_team_that_says_nothing_keeps_them_for_good(run: Run, team: Team) -> None:
+def test_by_default_completions_are_kept_permanently(run: Run, team: Team) -> None:
     Retention.objects.create(team=team, trash_days=7)
 
     retain()
@@ -149,7 +149,7 @@ def test_a_team_that_says_nothing_keeps_them_for_good(run: Run, team: Team) -> N
     assert num_of(run) == 24
 
 
-def test_the_preview_is_what_goes(run: Run, team: Team) -> None:
+def test_the_preview_matches_what_is_deleted(run: Run, team: Team) -> None:
     shown = preview_completions(team, 30)
 
     texts = [each.text for each in completions_of(run)]
@@ -160,7 +160,7 @@ def test_the_preview_is_what_goes(run: Run, team: Team) -> None:
     assert preview_completions(team, None).runs == []
 
 
-def test_it_goes_once_and_again_after_the_run_went_on(
+def test_completions_of_an_extended_run_are_deleted_again(
     run: Run, month: Retention, team: Team
 ) -> None:
     retain()
@@ -199,7 +199,7 @@ def test_their_texts_count_as_storage(run: Run, team: Team, month: Retention) ->
     assert measure(team).parts["completions"] == 0
 
 
-def test_every_page_of_the_run_says_so_and_works(
+def test_every_page_of_the_run_reports_it_and_works(
     run: Run, month: Retention, alice: User, alice_client: Client
 ) -> None:
     rescoring = see_through(start(run))
@@ -258,7 +258,7 @@ def test_an_admin_previews_then_keeps_the_number(
     assert entry.detail == {"kind": "completions", "before": None, "after": 30}
 
 
-def test_who_speaks_of_the_trash_alone_leaves_completions_alone(
+def test_changing_trash_days_keeps_completion_days(
     month: Retention, alice_client: Client
 ) -> None:
     alice_client.post("/alpha/settings/storage", {"days": "7"})

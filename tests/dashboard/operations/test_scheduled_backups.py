@@ -34,7 +34,7 @@ def folder(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_newest_are_kept_and_other_files_left_alone(folder: Path) -> None:
+def test_the_newest_are_kept_and_other_files_are_ignored(folder: Path) -> None:
     old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
     others = [folder / "cohort-monday.tar", folder / "notes.txt"]
     part = folder / "cohort-20250101T000000Z.tar.partial"
@@ -65,15 +65,15 @@ def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
     assert list_backups(folder) == old
 
 
-def test_what_cannot_be_done_is_said(folder: Path) -> None:
-    for arguments, said in (
+def test_invalid_arguments_are_reported(folder: Path) -> None:
+    for arguments, message in (
         (["a.tar", "--keep", "3"], "--into FOLDER"),
         (["--into", "/nowhere/at-all"], "/nowhere/at-all"),
         (["--into", "/tmp", "--keep", "0"], "10,000; got 0"),
         (["--into", "/tmp", "--every", "soon"], "10,000; got soon"),
         ([], "file --into"),
     ):
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=message):
             call_command("backup", *arguments)
 
 
@@ -87,7 +87,7 @@ def test_the_next_is_due_so_long_after_the_last(folder: Path) -> None:
     assert wait(NOON + timedelta(hours=1)) == timedelta(hours=23)
     assert wait(NOON + timedelta(hours=30)) == timedelta()
     assert wait(NOON - timedelta(days=300)) == timedelta(hours=24)  # a clock set back
-    with pytest.raises(BackupFault, match="no folder"):
+    with pytest.raises(BackupFault, match="not found"):
         list_backups(folder / "none")
 
 
@@ -110,14 +110,14 @@ def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_goes_on_until_it_is_told_to_stop(
+def test_it_runs_until_it_is_stopped(
     folder: Path, schedule: subprocess.Popen[str]
 ) -> None:
     wait_for(lambda: list_backups(folder), what="the first backup")
     assert schedule.poll() is None
 
     schedule.send_signal(signal.SIGTERM)
-    said = schedule.communicate(timeout=30)[1]
+    message = schedule.communicate(timeout=30)[1]
 
-    assert (schedule.returncode, "Traceback" in said) == (0, False)
+    assert (schedule.returncode, "Traceback" in message) == (0, False)
     assert len(list_backups(folder)) == len(list(folder.iterdir())) == 1

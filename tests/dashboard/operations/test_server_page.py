@@ -38,7 +38,7 @@ def operator() -> Client:
 
 
 def rows_of(client: Client) -> dict[str, tuple[str, str]]:
-    """By name: how it is and what is said of it."""
+    """By name: state and value."""
     page = client.get("/admin/server/").text
     cells = r"<th scope=\"row\">(.*?)</th>\s*<td>(.*?)</td>\s*<td>(.*?)</td>"
     found = re.findall(cells, page, re.DOTALL)
@@ -46,19 +46,17 @@ def rows_of(client: Client) -> dict[str, tuple[str, str]]:
     return {name: (word, value) for name, word, value in bare}
 
 
-def test_each_part_says_how_it_is_and_what_to_do(operator: Client) -> None:
+def test_each_part_has_a_state_and_a_remedy(operator: Client) -> None:
     rows = rows_of(operator)
 
-    assert rows["Database"][0] == "well"
-    assert rows["Periodic tasks"][0] == "look at it"
+    assert rows["Database"][0] == "ok"
+    assert rows["Periodic tasks"][0] == "check"
     assert "celery" in rows["Periodic tasks"][1]
-    assert rows["Last backup"][0] == "look at it"
+    assert rows["Last backup"][0] == "check"
     assert rows["Connections"][1].count(" of ") == 1
 
 
-def test_a_worker_that_is_gone_is_red_and_a_run_that_lags_is_seen(
-    operator: Client, team: Team
-) -> None:
+def test_lost_workers_and_lagging_runs_are_shown(operator: Client, team: Team) -> None:
     register("gpu-1", num_slots=1)
     register("gpu-2", num_slots=1)
     Worker.objects.filter(name="gpu-2").update(last_seen=Now() - timedelta(minutes=5))
@@ -70,13 +68,13 @@ def test_a_worker_that_is_gone_is_red_and_a_run_that_lags_is_seen(
 
     rows = rows_of(operator)
 
-    assert rows["gpu-1"][0] == "well"
+    assert rows["gpu-1"][0] == "ok"
     assert "3 of 1 slots" in rows["gpu-1"][1]
     assert "run-a (running, step 0)" in rows["gpu-1"][1]
-    assert rows["gpu-2"][0] == "broken"
-    assert rows["run-a of Alpha"][0] == "well"
+    assert rows["gpu-2"][0] == "failed"
+    assert rows["run-a of Alpha"][0] == "ok"
     assert rows["run-a of Alpha"][1].startswith("0.20 s")
-    assert rows["run-b of Alpha"][0] == "look at it"
+    assert rows["run-b of Alpha"][0] == "check"
     assert "lease over" in rows["run-c of Alpha"][1]
 
 
@@ -87,12 +85,12 @@ def test_queued_runs_without_a_worker_are_seen(operator: Client, team: Team) -> 
     register("gpu-1", num_slots=1)
     with_worker = rows_of(operator)["Queued runs"]
 
-    assert without[0] == "look at it"
+    assert without[0] == "check"
     assert without[1].startswith("1, ")
-    assert with_worker[0] == "well"
+    assert with_worker[0] == "ok"
 
 
-def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
+def test_rows_of_a_deleted_run_are_counted_until_deleted(
     operator: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(team, trashed_at=timezone.now())
@@ -104,23 +102,23 @@ def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
     delete_hidden_rows(until=0)
     Run.everywhere.update(deleted_at=Now() - timedelta(minutes=3))
 
-    told = rows_of(operator)["Rows of deleted runs"]
+    reported = rows_of(operator)["Rows of deleted runs"]
     Run.everywhere.update(deleted_at=Now() - timedelta(hours=3))
     late = rows_of(operator)["Rows of deleted runs"]
     for _ in range(3):
         delete_hidden_rows(until=0)
     gone = rows_of(operator)["Rows of deleted runs"]
 
-    assert told[0] == "well"
+    assert reported[0] == "ok"
     for part in ("of 1 run", "2 rows", "3 min 0"):
-        assert part in told[1]
-    assert late[0] == "look at it"
-    assert gone[0] == "well"
+        assert part in reported[1]
+    assert late[0] == "check"
+    assert gone[0] == "ok"
     assert gone[1].startswith("none ")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_backup_is_told_once_there_is_one(
+def test_the_last_backup_is_shown(
     operator: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("elsewhere") / "monday.tar"
@@ -128,7 +126,7 @@ def test_the_last_backup_is_told_once_there_is_one(
 
     word, value = rows_of(operator)["Last backup"]
 
-    assert word == "well"
+    assert word == "ok"
     assert str(file) in value
 
 
@@ -137,8 +135,8 @@ def test_without_redis_the_page_is_there(operator: Client, settings: Settings) -
 
     rows = rows_of(operator)
 
-    assert rows["Redis"][0] == "broken"
-    assert rows["Queued runs"][0] == "well"
+    assert rows["Redis"][0] == "failed"
+    assert rows["Queued runs"][0] == "ok"
 
 
 def test_no_query_more_for_more_runs(
@@ -151,7 +149,7 @@ def test_no_query_more_for_more_runs(
         operator.get("/admin/server/")
 
 
-def test_nobody_but_operators_finds_it(alice_client: Client, client: Client) -> None:
+def test_non_operators_get_a_404(alice_client: Client, client: Client) -> None:
     for path in ("/admin/server/", "/admin/runbook/"):
         assert alice_client.get(path).status_code == 404
         assert client.get(path).url.startswith("/sign-in/")

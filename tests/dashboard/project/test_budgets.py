@@ -185,7 +185,7 @@ async def test_two_people_of_a_team_share_its_budget() -> None:
         inner.open.set()
 
 
-async def test_a_cookie_that_nobody_knows_counts_for_its_address(
+async def test_an_unknown_cookie_counts_for_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inner = App(("", ""))
@@ -205,7 +205,7 @@ async def test_a_cookie_that_nobody_knows_counts_for_its_address(
                 inner.open.set()
 
 
-async def test_all_that_nobody_knows_have_one_more_budget() -> None:
+async def test_all_unknown_senders_share_a_budget() -> None:
     inner = App(("", ""))
     app = budgets_of(inner)
 
@@ -215,7 +215,7 @@ async def test_all_that_nobody_knows_have_one_more_budget() -> None:
 
 
 async def test_no_header_leads_round_a_persons_budget() -> None:
-    """Pages know people by their cookies alone."""
+    """Pages identify people only by cookies."""
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
@@ -233,7 +233,7 @@ async def test_no_header_leads_round_a_persons_budget() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_cookie_that_is_dead_counts_for_nobody() -> None:
+async def test_a_dead_cookie_counts_for_no_person() -> None:
     inner = App()
     app = budgets_of(inner)
     await known(app, inner, "old")
@@ -250,7 +250,7 @@ async def test_a_cookie_that_is_dead_counts_for_nobody() -> None:
             inner.open.set()
 
 
-async def test_a_new_process_knows_who_sends() -> None:
+async def test_a_new_process_knows_the_sender() -> None:
     inner = App()
     await known(budgets_of(inner), inner)
     again = budgets_of(inner)
@@ -260,7 +260,7 @@ async def test_a_new_process_knows_who_sends() -> None:
         inner.open.set()
 
 
-async def test_what_was_waited_for_in_vain_is_not_paid(
+async def test_unsuccessful_waiting_is_not_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
@@ -278,7 +278,7 @@ async def test_what_was_waited_for_in_vain_is_not_paid(
     assert (await ask(app))[0] == 503, "not 429"
 
 
-async def test_requests_that_run_together_share_what_they_pay(
+async def test_concurrent_requests_share_the_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
@@ -412,7 +412,7 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
     await asyncio.gather(*slow)
 
 
-async def test_several_who_leave_the_line_at_once_leave_it_whole() -> None:
+async def test_several_may_leave_the_queue_at_once() -> None:
     account = Account(SMALL)
     await account.enter()
     await account.enter()
@@ -429,7 +429,7 @@ async def test_several_who_leave_the_line_at_once_leave_it_whole() -> None:
     assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
-async def test_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
+async def test_leaving_the_queue_frees_the_slot() -> None:
     account = Account(SMALL)
     await account.enter()
     await account.enter()

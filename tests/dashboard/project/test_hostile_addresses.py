@@ -122,7 +122,7 @@ def test_a_thing_of_an_odd_number_is_not_found(
             assert alice_client.get(url).status_code == 404, url[:80]
 
 
-def test_ends_of_a_range_too_long_to_be_floats_are_told(
+def test_range_bounds_that_overflow_are_rejected(
     alice_client: Client, run: Run
 ) -> None:
     url = f"/alpha/runs/{run.pk}/completions/?first_step={'9' * 400}&last_step=1"
@@ -130,7 +130,7 @@ def test_ends_of_a_range_too_long_to_be_floats_are_told(
     assert "Swap the two" in alice_client.get(url).text
 
 
-def test_a_way_back_that_is_no_page_of_ours_leads_to_the_run(
+def test_a_foreign_return_address_leads_to_the_run(
     alice_client: Client, run: Run
 ) -> None:
     for way in ["1", "run", "//evil.example", "javascript:alert(1)"]:

@@ -61,17 +61,17 @@ def test_a_process_without_pages_starts_without_them(tmp_path: Path) -> None:
 
 
 def ask(url: str, **headers: str) -> tuple[bytes, dict[str, str]]:
-    asked = urllib.request.Request(url, headers=headers)  # noqa: S310 - loopback
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310 - as above
+    requested = urllib.request.Request(url, headers=headers)  # noqa: S310 - loopback
+    with urllib.request.urlopen(requested, timeout=30) as answer:  # noqa: S310 - as above
         return answer.read(), dict(answer.headers)
 
 
-def test_plotly_is_sent_packed_to_whoever_takes_that(live_app: str) -> None:
-    plain, told_plain = ask(live_app + static(PLOTLY))
-    packed, told = ask(live_app + static(PLOTLY), **{"Accept-Encoding": "gzip"})
+def test_plotly_is_sent_compressed_if_accepted(live_app: str) -> None:
+    plain, reported_plain = ask(live_app + static(PLOTLY))
+    packed, reported = ask(live_app + static(PLOTLY), **{"Accept-Encoding": "gzip"})
 
-    assert "content-encoding" not in told_plain
-    assert told["content-encoding"] == "gzip"
+    assert "content-encoding" not in reported_plain
+    assert reported["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain) / 2
 
@@ -81,7 +81,7 @@ def test_a_file_is_kept_for_ever_under_an_address_with_its_version(
 ) -> None:
     address = static("js/shell.js")
 
-    _, told = ask(live_app + address)
+    _, reported = ask(live_app + address)
 
     assert address == f"/static/{version_of_assets(ROOT)}/js/shell.js"
-    assert "immutable" in told["cache-control"]
+    assert "immutable" in reported["cache-control"]

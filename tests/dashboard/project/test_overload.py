@@ -1,4 +1,4 @@
-"""Where there is no room, everybody is told when to come again."""
+"""At capacity, every response has Retry-After."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def taken(
     clear_report()
 
 
-def test_a_page_is_told_when_to_come_again(alice_client: Client, taken: None) -> None:
+def test_a_page_gets_retry_after(alice_client: Client, taken: None) -> None:
     alice_client.raise_request_exception = False
     for path in ("/alpha/runs/", "/alpha/datasets/", "/sign-in/"):
         answer = alice_client.get(path)
@@ -67,7 +67,7 @@ def program(alice: User) -> Program:
     return Program(make_token(alice, Scope.READ, Scope.WRITE))
 
 
-def test_a_program_is_told_as_json(program: Program, taken: None) -> None:
+def test_a_program_gets_json(program: Program, taken: None) -> None:
     for method, path in (("get", "/runs"), ("post", "/recipes"), ("get", "/nowhere")):
         answer = getattr(program, method)(path)
 
@@ -76,7 +76,7 @@ def test_a_program_is_told_as_json(program: Program, taken: None) -> None:
         assert answer.json()["type"] == "urn:cohort:problem:busy"
 
 
-def test_readiness_says_so(alice_client: Client, taken: None) -> None:
+def test_readiness_reports_it(alice_client: Client, taken: None) -> None:
     ready = Client().get("/readyz", headers={"host": "localhost"})
     (part,) = _connections(ready.json())
     assert (ready.status_code, part["state"]) == (200, "ok"), part
@@ -92,8 +92,8 @@ def test_readiness_says_so(alice_client: Client, taken: None) -> None:
     assert part["remedy"]
 
 
-def _connections(told: dict[str, Any]) -> list[dict[str, Any]]:
-    return [part for part in told["parts"] if part["name"] == "database connections"]
+def _connections(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in report["parts"] if part["name"] == "database connections"]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def test_nobody_keeps_a_connection_while_a_child_is_at_work(
+def test_no_connection_is_kept_while_a_child_runs(
     alice_client: Client, program: Program, kept: list[bool]
 ) -> None:
     recipe = {
@@ -135,7 +135,7 @@ def test_nobody_keeps_a_connection_while_a_child_is_at_work(
     assert not any(kept)
 
 
-def test_without_a_slot_a_page_and_a_program_are_told_when_to_come_again(
+def test_without_a_slot_pages_and_programs_get_retry_after(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet = upload(alice_client, FILES["sums.parquet"], "sums.parquet")
@@ -179,7 +179,7 @@ def test_an_import_that_finds_no_slot_is_left_to_a_worker(
     assert Job.objects.get(kind="run_import.read").state == "queued"
 
 
-async def test_nobody_keeps_a_connection_while_an_answer_is_read(
+async def test_no_connection_is_kept_while_a_response_is_read(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[tuple[bool, bool]] = []

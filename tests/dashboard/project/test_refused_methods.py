@@ -15,7 +15,7 @@ STOP = "/alpha/runs/7/stop"
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
-def test_a_browser_is_told_what_happened_and_where_to_go(
+def test_a_browser_gets_an_explanation_and_a_link(
     alice_client: Client, team: Team
 ) -> None:
     answer = alice_client.get(STOP, headers=BROWSER)
@@ -26,7 +26,7 @@ def test_a_browser_is_told_what_happened_and_where_to_go(
     assert 'href="/alpha/runs/7/">' in answer.text
 
 
-def test_it_is_told_under_asgi_too() -> None:
+def test_it_works_under_asgi() -> None:
     async def refuse(_: HttpRequest) -> HttpResponse:
         return HttpResponseNotAllowed(["POST"])
 
@@ -61,9 +61,7 @@ def test_a_program_gets_a_line_in_place_of_a_page(
 
         assert answer.status_code == 405, path
         assert answer.headers["Content-Type"] == kind, path
-        assert (
-            f"{path} takes {answer.headers['Allow']}, not PUT; nothing" in answer.text
-        ), path
+        assert f"{path} accepts {answer.headers['Allow']}, not PUT" in answer.text, path
 
 
 def test_the_page_keeps_to_the_team_of_its_address(

@@ -20,7 +20,7 @@ VALUES = {
 }
 
 
-def told(environment: Environment) -> dict[str, str | None]:
+def reported(environment: Environment) -> dict[str, str | None]:
     providers = {each.key: each.secret for each in environment.sign_in_providers}
     return {
         "DATABASE_URL": environment.database_url,
@@ -53,11 +53,11 @@ def test_a_secret_is_read_from_a_file_and_shown_nowhere(
 
     environment = read_environment()
 
-    assert told(environment)[name] == value
+    assert reported(environment)[name] == value
     assert value not in repr(environment)
 
 
-def test_what_cannot_be_read_is_named(
+def test_an_unreadable_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "key"

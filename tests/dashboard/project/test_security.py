@@ -14,7 +14,7 @@ from dashboard.project.environment import ROOT
 from dashboard.project.installation import load_secret_key
 
 
-def test_every_page_forbids_what_does_not_come_from_cohort() -> None:
+def test_every_page_has_the_content_security_policy() -> None:
     response = Client().get("/healthz", headers={"host": "localhost:8000"})
 
     policy = response.headers["Content-Security-Policy"]
@@ -40,7 +40,7 @@ def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted: bool) -> Non
         assert bool(cookie["secure"]) is is_encrypted
 
 
-def test_a_stranger_is_sent_to_sign_in() -> None:
+def test_anonymous_users_are_sent_to_sign_in() -> None:
     response = Client().get("/alpha/runs/")
 
     assert response.status_code == 302

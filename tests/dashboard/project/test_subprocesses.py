@@ -37,7 +37,7 @@ def write(child: Path, then: str = "") -> None:
     child.write_text(CHILD.format(then=textwrap.indent(then, " " * 4)))
 
 
-def test_it_answers_until_it_has_said_all(child: Path):
+def test_it_yields_all_results(child: Path):
     write(child)
 
     assert list(call("child", 3)) == [0, 1, 2]
@@ -46,26 +46,26 @@ def test_it_answers_until_it_has_said_all(child: Path):
 @pytest.mark.parametrize(
     ("then", "how"),
     [
-        ("import os; os.abort()", "it ended by SIGABRT"),
-        ("import os; os.kill(os.getpid(), 9)", "it ended by SIGKILL"),
-        ("raise SystemExit(3)", "it ended with code 3"),
-        ("bytearray(5 * 2**30)", "it ended with code 1"),  # more than it may have
-        ("while True: pass", "computed for 60 s without a result"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("raise SystemExit(3)", "code 3"),
+        ("bytearray(5 * 2**30)", "code 1"),  # more than it may have
+        ("while True: pass", "timed out after 60 s"),
     ],
     ids=["abort", "kill", "exit", "memory", "time"],
 )
-def test_what_it_said_before_it_broke_off_counts(child: Path, then: str, how: str):
+def test_results_before_a_crash_count(child: Path, then: str, how: str):
     write(child, then)
-    said: list[int] = []
+    message: list[int] = []
 
     def listen() -> None:
         for number in call("child", 2):
-            said.append(number)  # noqa: PERF402  # extend would lose them
+            message.append(number)  # noqa: PERF402  # extend would lose them
 
     with pytest.raises(ChildFailed, match=how):
         listen()
 
-    assert said == [0, 1]
+    assert message == [0, 1]
 
 
 def test_one_that_reads_no_question_has_broken_off(child: Path):
@@ -75,7 +75,7 @@ def test_one_that_reads_no_question_has_broken_off(child: Path):
         list(call("child", "x" * 10_000_000))
 
 
-def test_it_is_gone_when_nobody_asks_on(child: Path):
+def test_it_ends_when_the_iterator_is_closed(child: Path):
     write(child, "import os, time\nyield os.getpid()\ntime.sleep(600)")
     answers = call("child", 0)
     pid = next(answers)

@@ -1,4 +1,4 @@
-"""A trainer that does as told (BEHAVIOUR OUT EPOCH), by the real one's contract."""
+"""A scripted trainer (BEHAVIOUR OUT EPOCH) with the real one's interface."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Script:
         self.log = LogBuilder(attempt=attempt)
         self.path = out / "events.jsonl"
         self.written = 0
-        self.is_told_to_stop = False
+        self.is_stop_requested = False
         signal.signal(signal.SIGTERM, self._stop)
 
     def _stop(self, *_: object) -> None:
-        self.is_told_to_stop = True
+        self.is_stop_requested = True
 
     def flush(self) -> None:
         with self.path.open("ab") as file:
@@ -69,10 +69,10 @@ class Script:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    def train_until_told(self) -> int:
+    def train_until_stopped(self) -> int:
         self.log.started()
         step = 0
-        while not self.is_told_to_stop:
+        while not self.is_stop_requested:
             step += 1
             self.steps(step)
             time.sleep(0.05)
@@ -80,19 +80,19 @@ class Script:
         self.flush()
         return 3
 
-    def load_until_told(self) -> int:
+    def load_until_stopped(self) -> int:
         sys.stdout.write("loading\n")
         sys.stdout.flush()
-        while not self.is_told_to_stop:
+        while not self.is_stop_requested:
             time.sleep(0.01)
         self.log.add(RunStopped, step=0, checkpoint=None)
         self.flush()
         return 3
 
-    def talk_until_told(self) -> int:
+    def print_until_stopped(self) -> int:
         self.log.started()
         step = 0
-        while not self.is_told_to_stop:
+        while not self.is_stop_requested:
             step += 1
             sys.stdout.write("x" * 2_000 + "\n")
             sys.stdout.flush()
@@ -122,10 +122,10 @@ class Script:
         self.steps(1, 2)
         return self._lack(needs_bytes=1)
 
-    def wait_for_disk_space_when_told(self) -> int:
+    def wait_for_disk_space_on_request(self) -> int:
         self.log.started()
         self.steps(1, 2)
-        while not self.is_told_to_stop:
+        while not self.is_stop_requested:
             time.sleep(0.05)
         return self._lack(needs_bytes=1)
 
@@ -145,7 +145,7 @@ class Script:
     def save_slowly(self) -> int:
         self.log.started()
         self.steps(1, 2)
-        while not self.is_told_to_stop:
+        while not self.is_stop_requested:
             time.sleep(0.05)
         time.sleep(0.2)
         self.log.saved(2).add(RunStopped, step=2, checkpoint="x")

@@ -1,4 +1,4 @@
-"""Events on their way from an outside trainer."""
+"""Events on their way from an external trainer."""
 
 from __future__ import annotations
 

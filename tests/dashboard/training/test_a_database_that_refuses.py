@@ -1,4 +1,4 @@
-"""It is there, but refuses one thing: what somebody else holds, or has no room for."""
+"""The database is up, but rejects one thing: a lock or a full disk."""
 
 from __future__ import annotations
 
@@ -68,31 +68,31 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def is_held_and_heard() -> bool:
-        is_asked = "Asked the trainer to save and stop" in journal_of(run)
-        return is_asked and is_renewed(run)
+    def is_held_and_read() -> bool:
+        is_requested = "Asked the trainer to save and stop" in journal_of(run)
+        return is_requested and is_renewed(run)
 
     def course() -> Iterator[None]:
         yield from wait_until(lambda: run.steps.count() >= 2)
         with held("runs_runevent") as let_go:
-            yield from wait_until(lambda: "Storing the log fails" in journal_of(run))
+            yield from wait_until(lambda: "Storing the log failed" in journal_of(run))
             Run.objects.filter(id=run.id).update(lease_until=Now())
             request_stop(run=run, user=alice)
-            yield from wait_until(is_held_and_heard)
+            yield from wait_until(is_held_and_read)
             let_go()
 
     turns = course()
     supervise(
         claim,
         is_shutting_down=lambda: bool(next(turns, None)),
-        command=script("train_until_told"),
+        command=script("train_until_stopped"),
         timing=TIMING,
     )
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
     assert run.checkpoints.get().step == run.last_step
-    assert "works again" in journal_of(run)
+    assert "succeeded after" in journal_of(run)
     assert "Renewing" not in journal_of(run)  # it never failed
 
 
@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     ("ask", "state"),
     [(request_stop, RunState.STOPPED), (request_pause, RunState.PAUSED)],
 )
-def test_a_preparation_that_waits_heeds_what_is_asked(
+def test_a_waiting_preparation_follows_requests(
     run: Run, alice: User, ask: Callable[..., bool], state: RunState
 ) -> None:
     claim = claim_run(run.id, "worker-1")
@@ -134,7 +134,7 @@ def test_a_preparation_that_waits_ends_with_its_worker(run: Run) -> None:
     assert "lease" in journal_of(run)
 
 
-def test_a_preparation_that_waits_keeps_its_run_and_goes_on(run: Run) -> None:
+def test_a_waiting_preparation_keeps_its_run_and_continues(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim
     Run.objects.filter(id=run.id).update(lease_until=Now())
@@ -154,4 +154,4 @@ def test_a_preparation_that_waits_keeps_its_run_and_goes_on(run: Run) -> None:
 
     run.refresh_from_db()
     assert run.state == RunState.FINISHED
-    assert "works again" in journal_of(run)
+    assert "succeeded after" in journal_of(run)

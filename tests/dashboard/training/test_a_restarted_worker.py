@@ -29,7 +29,7 @@ def held(run: Run) -> Run:
     return run
 
 
-def test_it_requeues_what_its_dead_predecessor_held(held: Run, dead_pid: int) -> None:
+def test_a_restarted_worker_requeues_its_old_runs(held: Run, dead_pid: int) -> None:
     Worker.objects.update(pid=dead_pid)
 
     assert reclaim(NAME) == [held.id]
@@ -44,7 +44,7 @@ def test_a_container_started_again_may_give_it_the_number_it_had(held: Run) -> N
     assert reclaim(NAME) == [held.id]
 
 
-def test_it_takes_nothing_from_one_that_lives(held: Run) -> None:
+def test_a_worker_takes_no_run_from_a_living_one(held: Run) -> None:
     Worker.objects.update(pid=os.getppid())
 
     assert reclaim(NAME) == []

@@ -1,4 +1,4 @@
-"""A run pauses as its judge is away, then as somebody asks, and ends as any other."""
+"""A run pauses for a failing judge, then on request, and ends normally."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.faults.tiny import ROOT, config_tree, read_log, save_model, series, u
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-NUM_ASKED = 20  # by the second or third step
+NUM_REQUESTED = 20  # by the second or third step
 NUM_STEPS = 40
 
 
@@ -35,8 +35,8 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield server
 
 
-def by_length(asked: dict[str, Any]) -> str:
-    return str(len(asked["messages"][1]["content"]) % 10)
+def by_length(requested: dict[str, Any]) -> str:
+    return str(len(requested["messages"][1]["content"]) % 10)
 
 
 def tree_of(model: Path, judge: Judging) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def undisturbed(folder: Path, tree: dict[str, Any]) -> Path:
     return folder / "out"
 
 
-def live(run: Run, look: Callable[[], bool] = lambda: False) -> Run:
+def live(run: Run, act: Callable[[], bool] = lambda: False) -> Run:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    supervise(claim, is_shutting_down=look, timing=Timing(look_seconds=0.05))
+    supervise(claim, is_shutting_down=act, timing=Timing(check_seconds=0.05))
     return Run.objects.get(id=run.id)
 
 
@@ -74,10 +74,10 @@ def test_the_run_ends_as_if_it_had_never_paused(
     expected = undisturbed(tmp_path / "undisturbed", tree)
     judge.asked.clear()
 
-    def away(asked: dict[str, Any]) -> str:
-        if len(judge.asked) > NUM_ASKED:
+    def away(requested: dict[str, Any]) -> str:
+        if len(judge.asked) > NUM_REQUESTED:
             return "I am not what you take me for."
-        return by_length(asked)
+        return by_length(requested)
 
     judge.reply = away
     run = launch(**tree)
@@ -91,16 +91,16 @@ def test_the_run_ends_as_if_it_had_never_paused(
 
     judge.reply = by_length
     assert resume_run(run=paused, user=alice)
-    look = after_steps(
+    act = after_steps(
         paused.last_step + 2, run, lambda: request_pause(run=run, user=alice)
     )
-    asked = live(run, look)
+    requested = live(run, act)
 
-    assert asked.state == RunState.PAUSED, asked.fail_reason
-    assert paused.last_step < asked.last_step < NUM_STEPS
-    assert run.checkpoints.filter(step=asked.last_step, attempt=2).exists()
+    assert requested.state == RunState.PAUSED, requested.fail_reason
+    assert paused.last_step < requested.last_step < NUM_STEPS
+    assert run.checkpoints.filter(step=requested.last_step, attempt=2).exists()
 
-    assert resume_run(run=asked, user=alice)
+    assert resume_run(run=requested, user=alice)
     ended = live(run)
 
     assert ended.state == RunState.FINISHED, ended.fail_reason

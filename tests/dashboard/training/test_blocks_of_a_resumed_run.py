@@ -1,4 +1,4 @@
-"""What is searched is the current history, whatever a resume took back."""
+"""A search covers the current history, without superseded steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def found(run: Run) -> dict[int, int]:
     }
 
 
-def test_a_resume_takes_away_the_blocks_past_its_checkpoint(
+def test_a_resume_deletes_the_blocks_past_its_checkpoint(
     run: Run, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "FEWEST", 1)

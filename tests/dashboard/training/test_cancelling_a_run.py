@@ -1,4 +1,4 @@
-"""An end at once, whatever the trainer, its worker or the queue are at."""
+"""Cancelling ends a run at once, in any state of trainer, worker and queue."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -
     assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
 
 
-def test_one_that_is_asked_to_stop_is_cancelled_all_the_same(
-    run: Run, alice: User
-) -> None:
+def test_a_stopping_run_can_be_cancelled(run: Run, alice: User) -> None:
     def act() -> None:
         request_stop(run=run, user=alice)
         assert cancel_run(run=run, user=alice)
@@ -52,7 +50,7 @@ def test_one_that_is_asked_to_stop_is_cancelled_all_the_same(
     assert ended.state == RunState.STOPPED
 
 
-def test_what_is_lost_is_told(run: Run, alice: User) -> None:
+def test_the_lost_steps_are_reported(run: Run, alice: User) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     ingest(claim, LogBuilder().started().stepped(1).stepped(2).stepped(3).events)
@@ -75,7 +73,7 @@ def test_a_queued_run_is_cancelled(run: Run, alice: User) -> None:
     assert not cancel_run(run=run, user=alice)
 
 
-def test_a_run_whose_worker_is_gone_is_cancelled_and_not_queued_again(
+def test_a_run_without_worker_is_cancelled_and_not_requeued(
     run: Run, alice: User
 ) -> None:
     claim = claim_run(run.id, "worker-1")

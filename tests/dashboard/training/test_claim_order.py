@@ -66,7 +66,7 @@ def test_teams_take_turns(launch: Launcher, alice: User) -> None:
     assert claims() == ["a1", "b1", "a2", "b2", "a3"]
 
 
-def test_a_worker_leaves_what_it_has_no_gpus_for(launch: Launcher) -> None:
+def test_a_worker_skips_runs_that_need_more_gpus(launch: Launcher) -> None:
     big = {"model": {"path": "/nowhere", "device": "cuda"}}
     launch(name="big", **big)
     launch(name="small")

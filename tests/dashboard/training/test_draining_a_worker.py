@@ -56,7 +56,7 @@ def test_a_drained_worker_takes_no_run_until_it_is_undrained(
     assert claim.run_id == other.id
 
 
-def test_it_finishes_what_it_runs(alice_client: Client, run: Run) -> None:
+def test_a_drained_worker_finishes_its_run(alice_client: Client, run: Run) -> None:
     worker = make_worker(NAME)
     claim_run(run.id, NAME)
 
@@ -96,7 +96,7 @@ def test_only_admins_and_owners_may_ask(
     assert post(alice_client, "drain", worker) == 302
 
 
-def test_what_it_ran_before_is_listed(alice_client: Client, launch: Launcher) -> None:
+def test_earlier_runs_are_listed(alice_client: Client, launch: Launcher) -> None:
     make_worker(NAME)
     run = launch(name="long gone")
     claim_run(run.id, NAME)
@@ -107,13 +107,13 @@ def test_what_it_ran_before_is_listed(alice_client: Client, launch: Launcher) ->
 
 class Control:
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requested: list[Any] = []
 
     def cancel_consumer(self, queue: str, destination: list[str]) -> None:
-        self.asked.append(("cancel", queue, *destination))
+        self.requested.append(("cancel", queue, *destination))
 
     def add_consumer(self, queue: str, destination: list[str]) -> None:
-        self.asked.append(("add", queue, *destination))
+        self.requested.append(("add", queue, *destination))
 
 
 def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
@@ -122,36 +122,36 @@ def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) ->
     heartbeat = WorkerHeartbeat(
         NAME,
         num_slots=1,
-        on_drain=lambda is_drained: tasks._heed_drain(app, NAME, is_drained),
+        on_drain=lambda is_drained: tasks._apply_drain(app, NAME, is_drained),
     )
 
     drain(worker, team=team, user=alice)
-    heartbeat._heed_drain()
-    heartbeat._heed_drain()
+    heartbeat._apply_drain()
+    heartbeat._apply_drain()
     undrain(worker, team=team, user=alice)
-    heartbeat._heed_drain()
+    heartbeat._apply_drain()
 
-    assert app.control.asked == [
+    assert app.control.requested == [
         ("cancel", "training", NAME),
         ("add", "training", NAME),
     ]
 
 
-def test_without_redis_the_heartbeat_goes_on_and_heeds_its_drain_later(
+def test_without_redis_the_heartbeat_continues_and_drains_later(
     team: Team, alice: User
 ) -> None:
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
         app.conf.broker_transport_options = {"max_retries": 0}
-        asked: list[bool] = []
+        requested: list[bool] = []
         heartbeat = WorkerHeartbeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
 
-        heartbeat._on_drain = lambda is_drained: tasks._heed_drain(
+        heartbeat._on_drain = lambda is_drained: tasks._apply_drain(
             app, NAME, is_drained
         )
-        heartbeat._heed_drain()
-        heartbeat._on_drain = asked.append
-        heartbeat._heed_drain()
-        heartbeat._heed_drain()
+        heartbeat._apply_drain()
+        heartbeat._on_drain = requested.append
+        heartbeat._apply_drain()
+        heartbeat._apply_drain()
 
-    assert asked == [True]
+    assert requested == [True]

@@ -1,4 +1,4 @@
-"""More steps for a run, and other intervals: asked of it in any state."""
+"""More steps for a run, and other intervals: requested in any state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def first_steps(run: Run) -> int:
     return steps
 
 
-def test_an_ended_run_goes_on_from_its_last_checkpoint_as_the_same_run(
+def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(
     run: Run, alice: User
 ) -> None:
     live(run, "finish")
@@ -63,12 +63,12 @@ def test_an_ended_run_goes_on_from_its_last_checkpoint_as_the_same_run(
     assert (entry.actor, entry.detail["num_steps"]) == (alice, 30)
     live(run, "be_killed")
     assert run.attempts.get(number=2).from_step == 2
-    assert first_steps(run) == 10  # its trainer hears of the rest
-    asked = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
-    assert changes_of(run, 2) == [asked]
+    assert first_steps(run) == 10  # its trainer gets the rest
+    requested = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
+    assert changes_of(run, 2) == [requested]
 
 
-def test_a_stopped_run_goes_on_to_the_steps_it_had(run: Run, alice: User) -> None:
+def test_a_stopped_run_continues_to_its_number_of_steps(run: Run, alice: User) -> None:
     keep(run, 4)
     end(run, RunState.STOPPED)
 
@@ -98,14 +98,16 @@ def test_a_run_that_cannot_be_extended_is_refused(run: Run, alice: User) -> None
         assert (run.state, run.num_steps) == (state, 10)
 
 
-def test_an_ended_run_without_a_checkpoint_cannot_go_on(run: Run, alice: User) -> None:
+def test_an_ended_run_without_a_checkpoint_cannot_be_extended(
+    run: Run, alice: User
+) -> None:
     request_stop(run=run, user=alice)
 
     with pytest.raises(ValueError, match="no checkpoint"):
         extend_run(run=run, user=alice, num_steps=30)
 
 
-def test_a_run_whose_checkpoints_were_deleted_by_hand_cannot_go_on(
+def test_a_run_without_checkpoint_files_cannot_be_extended(
     run: Run, alice: User
 ) -> None:
     for step in (2, 4, 6):
@@ -125,7 +127,7 @@ def test_a_run_whose_checkpoints_were_deleted_by_hand_cannot_go_on(
     assert run.state == RunState.FINISHED
 
 
-def test_what_is_recorded_counts_where_the_files_are_not_seen(
+def test_recorded_checkpoints_count_if_the_files_are_not_readable(
     run: Run, alice: User
 ) -> None:
     for step in (2, 4):
@@ -165,21 +167,19 @@ def test_nothing_but_an_extension_takes_an_ended_run_up_again(run: Run) -> None:
         transition(run.id, sources=[RunState.FINISHED], target=RunState.QUEUED)
 
 
-def test_a_running_trainer_is_handed_what_is_asked_meanwhile(
-    run: Run, alice: User
-) -> None:
+def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
     def act() -> None:
         extend_run(run=run, user=alice, num_steps=20)
         change_run(run=run, user=alice, edit=Edit(given={"checkpoint.every_steps": 3}))
 
     def ask() -> bool:
-        asked()
+        requested()
         stop()
         return False
 
-    asked = after_steps(1, run, act)
+    requested = after_steps(1, run, act)
     stop = after_steps(8, run, lambda: request_stop(run=run, user=alice))
-    live(run, "train_until_told", ask)
+    live(run, "train_until_stopped", ask)
 
     assert [c["settings"] for c in changes_of(run, 1)] == [
         {"optim.num_steps": 20},
@@ -190,7 +190,7 @@ def test_a_running_trainer_is_handed_what_is_asked_meanwhile(
     assert run.config["checkpoint"]["every_steps"] == 3
 
 
-def test_a_change_that_was_heard_is_repeated_at_its_step(run: Run, alice: User) -> None:
+def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> None:
     change = change_run(
         run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
     )
@@ -209,9 +209,7 @@ def test_a_change_that_was_heard_is_repeated_at_its_step(run: Run, alice: User) 
     assert changes_of(run, 2)[0]["after_step"] == 1
 
 
-def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
-    run: Run, alice: User
-) -> None:
+def test_a_change_applied_in_unstored_steps_is_repeated(run: Run, alice: User) -> None:
     change = change_run(
         run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
     )
@@ -230,9 +228,9 @@ def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
 def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
+    act = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
 
-    ended = live(run, "finish", look)
+    ended = live(run, "finish", act)
 
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
@@ -249,7 +247,7 @@ def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(
     assert (ended.state, ended.last_step) == (RunState.STOPPED, 3)
 
 
-def test_a_run_that_heard_of_its_extension_finishes(run: Run, alice: User) -> None:
+def test_a_run_that_applied_its_extension_finishes(run: Run, alice: User) -> None:
     extend_run(run=run, user=alice, num_steps=20)
     run.changes.update(heard_step=2)
 

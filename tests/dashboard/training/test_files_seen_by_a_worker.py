@@ -72,10 +72,10 @@ def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
     register("training@blind", num_slots=1)
 
     note_unseen("training@blind", [saved_run])
-    told = Worker.objects.get().notice
+    reported = Worker.objects.get().notice
     line = read_queue()
     note_unseen("training@blind", [])
 
-    assert f"run {saved_run.id}" in told
+    assert f"run {saved_run.id}" in reported
     assert Worker.objects.get().notice == ""
     assert "checkpoint" in line.positions[saved_run.id].lack

@@ -88,7 +88,7 @@ def test_batches_cover_the_log_once(path: Path) -> None:
     assert seen == lines
 
 
-def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> None:
+def test_a_line_without_an_event_becomes_a_warning(path: Path) -> None:
     log = LogBuilder().started().stepped(1)
     path.write_bytes(log.lines[0] + b"{not json\n" + b"".join(log.lines[2:]))
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> N
 
     assert [event.line for event in events] == [1, 2, 3, 4]
     assert isinstance(events[1], Warned)
-    assert "Line 2" in events[1].message
+    assert "line 2" in events[1].message
     assert "{not json" in events[1].message
 
 
@@ -140,7 +140,7 @@ def test_a_note_of_an_unknown_event_has_a_time_that_can_be_stored() -> None:
     assert note.time < 1e11
 
 
-def test_what_is_no_event_is_still_unreadable() -> None:
+def test_a_line_without_an_event_is_unreadable() -> None:
     [note] = read(b'{"type": "weather_changed"}')
 
     assert isinstance(note, Warned)
@@ -172,7 +172,7 @@ def test_a_manifest_of_a_later_version_is_read(tmp_path: Path) -> None:
         ({"prompt_index": -1, "prompt": 7}, {"prompt_index", "prompt", "answer"}),
     ],
 )
-def test_a_line_says_all_fields_that_are_wrong_in_it(
+def test_a_warning_names_all_invalid_fields(
     path: Path, given: dict[str, object], named: set[str]
 ) -> None:
     place = {"line": 1, "attempt": 1, "time": 5.0, "step": 1}
@@ -182,4 +182,6 @@ def test_a_line_says_all_fields_that_are_wrong_in_it(
     (event,) = read_events(LogTailer(path).read(), attempt=1)
 
     assert isinstance(event, Warned)
-    assert named <= set(re.findall(r"\w+", event.message.partition("It begins")[0]))
+    assert named <= set(
+        re.findall(r"\w+", event.message.partition("The line begins")[0])
+    )

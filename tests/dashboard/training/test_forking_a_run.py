@@ -1,4 +1,4 @@
-"""A fork begins from another run's checkpoint, whatever becomes of that run."""
+"""A fork starts from another run's checkpoint, even if that run is deleted."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def keep(run: Run, step: int, *, attempt: int = 1) -> Checkpoint:
 
 
 def fork(checkpoint: Checkpoint, launch: Launcher, **parts: Any) -> Run:
-    asked = Launch(
+    requested = Launch(
         name="fork",
         config=RunConfig.model_validate({**checkpoint.run.config, **parts}),
         dataset_version=launch.dataset_version,
         recipe_version=launch.recipe_version,
         model_label="tiny",
     )
-    return launch_run(asked, team=launch.team, user=launch.user, fork_of=checkpoint)
+    return launch_run(requested, team=launch.team, user=launch.user, fork_of=checkpoint)
 
 
 def live(run: Run) -> tuple[Run, list[Path | None]]:
-    """One attempt of a trainer that ends at once; what it was told to resume from."""
-    told: list[Path | None] = []
+    """One attempt of a trainer that exits at once; returns its --resume-from."""
+    reported: list[Path | None] = []
 
     def command(
         directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
-        told.append(resume_from)
+        reported.append(resume_from)
         out = str(directory.attempt(attempt).path)
         return [sys.executable, str(SCRIPT), "be_killed", out, str(attempt)]
 
@@ -71,7 +71,7 @@ def live(run: Run) -> tuple[Run, list[Path | None]]:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     supervise(claim, is_shutting_down=never, command=command, timing=FAST)
-    return Run.objects.get(id=run.id), told
+    return Run.objects.get(id=run.id), reported
 
 
 @pytest.fixture
@@ -91,28 +91,28 @@ def test_a_fork_waits_at_the_step_of_its_checkpoint(
     assert (entry.detail["fork_of"], entry.detail["at"]) == (checkpoint.run_id, 4)
 
 
-def test_its_trainer_resumes_from_a_checkpoint_of_its_own(
+def test_a_forks_trainer_resumes_from_its_own_checkpoint(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
 
-    _, told = live(child)
+    _, reported = live(child)
 
     directory = run_directory(child.id)
-    assert told == [fork_point_of(child, directory)]
+    assert reported == [fork_point_of(child, directory)]
     assert child.attempts.get().from_step == 4
 
 
-def test_what_the_parent_deletes_while_the_fork_waits_is_not_missed(
+def test_a_queued_fork_survives_deleted_parent_checkpoints(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints)
 
-    _, told = live(child)
+    _, reported = live(child)
 
-    assert told[0] is not None
-    assert (told[0] / "model" / "model.safetensors").read_bytes() == b"weights at 4"
+    assert reported[0] is not None
+    assert (reported[0] / "model" / "model.safetensors").read_bytes() == b"weights at 4"
 
 
 def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(
@@ -159,13 +159,13 @@ def test_a_worker_takes_files_that_the_launch_could_not_see(
     unseen = sees_files(child)
 
     parents.with_name("elsewhere").rename(parents)
-    _, told = live(child)
+    _, reported = live(child)
 
     assert not unseen
-    assert told == [fork_point_of(child, run_directory(child.id))]
+    assert reported == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_fork_whose_files_are_gone_when_a_worker_begins_fails_with_a_sentence(
+def test_a_fork_without_files_fails_with_a_reason(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     parents = run_directory(checkpoint.run_id)
@@ -173,9 +173,9 @@ def test_a_fork_whose_files_are_gone_when_a_worker_begins_fails_with_a_sentence(
     child = fork(checkpoint, launch)
     parents.checkpoints.mkdir(parents=True)
 
-    ended, told = live(child)
+    ended, reported = live(child)
 
-    assert (ended.state, told) == (RunState.FAILED, [])
+    assert (ended.state, reported) == (RunState.FAILED, [])
     assert checkpoint.name in ended.fail_reason
 
 
@@ -192,7 +192,7 @@ def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(
     assert "has SHA-256" in ended.fail_reason
 
 
-def test_files_that_are_gone_at_the_launch_refuse_it(
+def test_a_fork_of_deleted_files_is_rejected(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints / checkpoint.name)
@@ -228,21 +228,21 @@ def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
     child = fork(checkpoint, launch)
     live(child)
 
-    _, told = live(child)
+    _, reported = live(child)
 
-    assert told == [fork_point_of(child, run_directory(child.id))]
+    assert reported == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_later_attempt_goes_on_from_what_the_fork_saved_itself(
+def test_a_later_attempt_continues_from_the_forks_own_checkpoint(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
     live(child)
     own = keep(child, 6)
 
-    _, told = live(child)
+    _, reported = live(child)
 
-    assert [path.name for path in told if path] == [own.name]
+    assert [path.name for path in reported if path] == [own.name]
 
 
 def test_a_fork_names_its_checkpoint_or_is_none(run: Run) -> None:

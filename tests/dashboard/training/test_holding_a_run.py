@@ -33,7 +33,7 @@ def seconds_left(run: Run) -> float:
 
 
 @pytest.mark.django_db
-def test_a_claim_raises_the_attempt_and_holds_for_a_minute(run: Run) -> None:
+def test_a_claim_increments_the_attempt_and_lasts_a_minute(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
 
     run.refresh_from_db()
@@ -99,7 +99,7 @@ def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch: Launcher) ->
 
 
 @pytest.mark.django_db
-def test_an_expired_lease_is_renewed_while_nobody_took_the_run(run: Run) -> None:
+def test_an_expired_lease_is_renewed_if_no_other_worker_has_the_run(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     Run.objects.filter(id=run.id).update(lease_until=Now() - timedelta(hours=1))
@@ -109,7 +109,7 @@ def test_an_expired_lease_is_renewed_while_nobody_took_the_run(run: Run) -> None
 
 
 @pytest.mark.django_db
-def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
+def test_a_former_holder_can_neither_renew_nor_end_a_run(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     Run.objects.filter(id=run.id).update(attempt=2)

@@ -55,7 +55,7 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
-def test_the_run_says_how_late_its_events_were_stored(
+def test_the_run_records_its_ingest_lag(
     claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = LogBuilder().started().stepped(1)
@@ -78,16 +78,16 @@ def test_a_checkpoint_ends_the_count_of_lost_attempts(claim: Claim) -> None:
     assert Run.objects.get(id=claim.run_id).num_losses == 0
 
 
-def test_what_rules_printed_and_failed_with_is_kept_with_its_group(
+def test_rule_output_and_errors_are_stored_with_the_group(
     claim: Claim,
 ) -> None:
     fields = group(0)
     first, second = fields["completions"]
     data = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
-    told = first.model_copy(update=data)
+    reported = first.model_copy(update=data)
     log = LogBuilder().started()
     log.add(
-        GroupScored, step=3, **fields | {"completions": [second, told]}, num_notes=7
+        GroupScored, step=3, **fields | {"completions": [second, reported]}, num_notes=7
     )
 
     ingest(claim, log.events)
@@ -247,7 +247,7 @@ def test_any_text_of_a_model_is_kept(claim: Claim) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_batch_that_fails_leaves_nothing_behind(claim: Claim) -> None:
+def test_a_failed_batch_stores_nothing(claim: Claim) -> None:
     log = LogBuilder().started().stepped(1)
     log.stepped(1)  # step 1 twice: no trainer of ours says that
     before = Run.objects.filter(id=claim.run_id).values().get()

@@ -32,8 +32,10 @@ def claim(run: Run) -> Claim:
     return claim
 
 
-def told(log: LogBuilder, step: int, *, index: int = 0, **values: Any) -> LogBuilder:
-    """A step of two groups, of which one's tokens are told of."""
+def with_token_values(
+    log: LogBuilder, step: int, *, index: int = 0, **values: Any
+) -> LogBuilder:
+    """A step of two groups, one of them with token values."""
     log.add(GroupScored, step=step, **group(0)).add(GroupScored, step=step, **group(1))
     completions = [measured("a", "<eos>", **values), measured("b", "c")]
     log.add(TokensMeasured, step=step, prompt_index=index, completions=completions)
@@ -45,7 +47,7 @@ def tokens_of(run_id: int, step: int, index: int = 0) -> Any:
 
 
 def test_they_are_kept_with_their_group(claim: Claim) -> None:
-    ingest(claim, told(LogBuilder().started(), 1, index=1).events)
+    ingest(claim, with_token_values(LogBuilder().started(), 1, index=1).events)
 
     first, second = tokens_of(claim.run_id, 1, 1)
     assert first["pieces"] == ["a", "<eos>"]
@@ -56,7 +58,7 @@ def test_they_are_kept_with_their_group(claim: Claim) -> None:
 
 
 def test_the_group_may_have_come_with_an_earlier_batch(claim: Claim) -> None:
-    *before, tokens, end = told(LogBuilder().started(), 1).events
+    *before, tokens, end = with_token_values(LogBuilder().started(), 1).events
     ingest(claim, before)
 
     ingest(claim, [tokens, end])
@@ -65,7 +67,7 @@ def test_the_group_may_have_come_with_an_earlier_batch(claim: Claim) -> None:
 
 
 def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
-    events = told(LogBuilder().started(), 1).events
+    events = with_token_values(LogBuilder().started(), 1).events
     ingest(claim, events[:-1])
 
     assert ingest(claim, events) == 1
@@ -73,7 +75,7 @@ def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
     assert GroupTokens.objects.count() == 1
 
 
-def test_of_a_group_told_of_twice_the_first_values_count(claim: Claim) -> None:
+def test_of_repeated_token_values_the_first_count(claim: Claim) -> None:
     log = LogBuilder().started().add(GroupScored, step=1, **group(0))
     for text in ("first", "second"):
         log.add(
@@ -98,7 +100,7 @@ def test_values_without_their_group_are_left_out(claim: Claim) -> None:
 
 
 def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
-    events = told(LogBuilder().started(), 1).events
+    events = with_token_values(LogBuilder().started(), 1).events
     Run.objects.filter(id=run.id).update(attempt=claim.attempt + 1)
 
     with pytest.raises(LeaseLost):
@@ -107,11 +109,11 @@ def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
     assert not GroupTokens.objects.exists()
 
 
-def test_a_step_that_is_made_again_has_values_of_its_own(
-    run: Run, claim: Claim
-) -> None:
+def test_a_repeated_step_has_its_own_token_values(run: Run, claim: Claim) -> None:
     directory = run_directory(run.id)
-    log = told(LogBuilder().started().stepped(1).saved(1), 2, kl=[0.1, 0.1])
+    log = with_token_values(
+        LogBuilder().started().stepped(1).saved(1), 2, kl=[0.1, 0.1]
+    )
     log.write(directory.attempt(1).events)
     ingest(claim, log.events)
     save(directory, 1)
@@ -123,7 +125,7 @@ def test_a_step_that_is_made_again_has_values_of_its_own(
 
     assert tokens_of(run.id, 2)[0]["kl"] == [0.1, 0.1]  # until the run gets there
 
-    ingest(again, told(LogBuilder(attempt=2), 2, kl=[0.2, 0.2]).events)
+    ingest(again, with_token_values(LogBuilder(attempt=2), 2, kl=[0.2, 0.2]).events)
     assert tokens_of(run.id, 2)[0]["kl"] == [0.2, 0.2]
     old = Group.objects.get(run=run, step=2, prompt_index=0, superseded_by=2)
     kept = read_tokens(old)
@@ -132,7 +134,9 @@ def test_a_step_that_is_made_again_has_values_of_its_own(
 
 
 def test_they_go_with_their_group(claim: Claim) -> None:
-    ingest(claim, told(told(LogBuilder().started(), 1), 2).events)
+    ingest(
+        claim, with_token_values(with_token_values(LogBuilder().started(), 1), 2).events
+    )
 
     Group.objects.get(step=1, prompt_index=0).delete()
     assert GroupTokens.objects.count() == 1
@@ -142,7 +146,7 @@ def test_they_go_with_their_group(claim: Claim) -> None:
 
 
 def test_a_page_that_watches_is_not_sent_them(run: Run, claim: Claim) -> None:
-    ingest(claim, told(LogBuilder().started(), 1).events)
+    ingest(claim, with_token_values(LogBuilder().started(), 1).events)
 
     run.refresh_from_db()
     kinds = [event["type"] for event in read_batch(run, 0)["events"]]
@@ -157,7 +161,9 @@ def test_no_page_is_notified_before_their_step_is_there(
         "dashboard.training.ingest.notify_on_commit",
         lambda _, seq: notified.append(seq),
     )
-    started, *groups_and_tokens, step = told(LogBuilder().started(), 1).events
+    started, *groups_and_tokens, step = with_token_values(
+        LogBuilder().started(), 1
+    ).events
     ingest(claim, [started])
     notified.clear()
 
@@ -180,7 +186,7 @@ def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:
     assert not any("grouptokens" in query["sql"] for query in queries)
 
 
-def test_a_group_of_as_many_tokens_as_a_trainer_tells_of_is_stored(
+def test_a_group_with_the_maximum_of_tokens_is_stored(
     claim: Claim,
 ) -> None:
     long = measured(*[f"word{place % 999}\0\n\\." for place in range(32_768)])

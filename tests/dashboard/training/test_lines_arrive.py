@@ -1,4 +1,4 @@
-"""What an outside trainer sends is stored once, in order, or refused with a reason."""
+"""What an external trainer sends is stored once, in order, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert, Rule
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunEvent, RunState, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.samples.models import Group
@@ -33,14 +34,14 @@ pytestmark = pytest.mark.django_db
 AT_ONCE = timedelta(0)
 
 
-def open_outside(team: Team, user: User) -> Run:
+def open_external(team: Team, user: User) -> Run:
     opening = Opening(key=uuid4(), name="theirs", tool="TRL", rules={"answer": 1.0})
     return open_run(opening, team=team, user=user)[0]
 
 
 @pytest.fixture
-def outside(team: Team, alice: User) -> Run:
-    return open_outside(team, alice)
+def external(team: Team, alice: User) -> Run:
+    return open_external(team, alice)
 
 
 def warnings_of(run: Run) -> list[str]:
@@ -48,65 +49,67 @@ def warnings_of(run: Run) -> list[str]:
     return [body["message"] for body in found.values_list("body", flat=True)]
 
 
-def test_they_are_stored_as_a_trainers_of_ours(outside: Run) -> None:
-    place = send(outside, LogBuilder().stepped(1).stepped(2))
+def test_they_are_stored_as_a_trainers_of_ours(external: Run) -> None:
+    place = send(external, LogBuilder().stepped(1).stepped(2))
 
-    outside.refresh_from_db()
+    external.refresh_from_db()
     assert (place.line, place.step, place.num_prompts) == (6, 2, 2)
-    assert outside.last_step == 2
-    assert outside.num_steps == 2  # nobody said how many there would be
-    assert Group.objects.filter(run=outside).count() == 4
-    assert len(completions_of(outside)) == 8
-    assert outside.summary["last"]["reward/mean"] == 0.2
+    assert external.last_step == 2
+    assert external.num_steps == 2  # the trainer did not report how many there will be
+    assert Group.objects.filter(run=external).count() == 4
+    assert len(completions_of(external)) == 8
+    assert external.summary["last"]["reward/mean"] == 0.2
     # A rule that the opening did not name.
-    rules = outside.config["reward"]["recipe"]["rules"]
+    rules = external.config["reward"]["recipe"]["rules"]
     assert [rule["name"] for rule in rules] == ["answer", "format"]
 
 
-def test_what_is_sent_again_is_stored_once(outside: Run) -> None:
+def test_repeated_lines_are_stored_once(external: Run) -> None:
     log = LogBuilder().stepped(1)
-    send(outside, log)
+    send(external, log)
 
     log.stepped(2)
-    place = send(outside, log)
-    again = send(outside, log, first=4)
+    place = send(external, log)
+    again = send(external, log, first=4)
 
     assert (place.line, again.line) == (6, 6)
-    assert RunEvent.objects.filter(run=outside).count() == 6
-    assert Step.objects.filter(run=outside).count() == 2
+    assert RunEvent.objects.filter(run=external).count() == 6
+    assert Step.objects.filter(run=external).count() == 2
 
 
-def test_a_run_says_how_many_lines_were_left_out_and_why(outside: Run) -> None:
-    take_lines(outside, attempt=1, first=1, texts=[b"{}", b'{"type": "step_finished"}'])
-    place = take_lines(outside, attempt=1, first=3, texts=[b"[]"])
+def test_a_run_reports_skipped_lines_and_the_reason(external: Run) -> None:
+    take_lines(
+        external, attempt=1, first=1, texts=[b"{}", b'{"type": "step_finished"}']
+    )
+    place = take_lines(external, attempt=1, first=3, texts=[b"[]"])
 
-    outside.refresh_from_db()
+    external.refresh_from_db()
     assert (place.line, place.num_left_out) == (3, 3)
-    assert place.left_out in describe_progress(outside).notice
-    assert place.left_out == warnings_of(outside)[-1]
+    assert place.left_out in describe_progress(external).notice
+    assert place.left_out == warnings_of(external)[-1]
 
 
-def test_a_gap_is_refused_with_the_line_to_go_on_from(outside: Run) -> None:
+def test_a_gap_is_rejected_with_the_next_line(external: Run) -> None:
     log = LogBuilder().stepped(1).stepped(2)
-    send(outside, LogBuilder().stepped(1))
+    send(external, LogBuilder().stepped(1))
 
     with pytest.raises(MissingLines, match="line 4") as raised:
-        send(outside, log, first=5)
+        send(external, log, first=5)
 
-    assert raised.value.stored == read_position(outside).line == 3
+    assert raised.value.stored == read_position(external).line == 3
 
 
-def test_an_attempt_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
-    send(outside, LogBuilder().stepped(1))
-    open_attempt(outside, from_step=1, user=alice)
+def test_an_attempt_that_is_over_is_fenced_off(external: Run, alice: User) -> None:
+    send(external, LogBuilder().stepped(1))
+    open_attempt(external, from_step=1, user=alice)
 
     with pytest.raises(AttemptReplaced, match="attempt 2"):
-        send(outside, LogBuilder().stepped(1).stepped(2))
+        send(external, LogBuilder().stepped(1).stepped(2))
 
-    assert send(outside, LogBuilder(attempt=2).stepped(2)).step == 2
+    assert send(external, LogBuilder(attempt=2).stepped(2)).step == 2
 
 
-SPOILED = [  # fields of a finished step, and what is said of it
+SPOILED = [  # fields of a finished step, and a fragment of the warning
     ({"type": "mystery"}, "unknown"),
     ({"line": 9}, "line 9"),
     ({"step": 2**40}, "2,147,483,647"),
@@ -117,22 +120,22 @@ SPOILED = [  # fields of a finished step, and what is said of it
 ]
 
 
-def test_a_line_that_is_no_good_becomes_a_warning(team: Team, alice: User) -> None:
+def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
     log = LogBuilder().stepped(1).add(StepFinished, step=2, metrics={"loss": 1.0})
     *before, last = lines_of(log)
-    trees = [(json.loads(last) | changed, said) for changed, said in SPOILED]
+    trees = [(json.loads(last) | changed, fragment) for changed, fragment in SPOILED]
     trees += [(group_tree(step=1), "prompt 0 of step 1")]
-    trees += [(group_tree(step=2, completions=[]), "it has 0")]
+    trees += [(group_tree(step=2, completions=[]), "got 0")]
     rest = LogBuilder().stepped(1).stepped(2).stepped(3)
 
-    for tree, said in trees:
-        run = open_outside(team, alice)
+    for tree, fragment in trees:
+        run = open_external(team, alice)
         texts = [*before, json.dumps(tree).encode()]
         place = take_lines(run, attempt=1, first=1, texts=texts)
 
-        assert place.line == 4, said
-        assert said in " ".join(warnings_of(run))
-        assert send(run, rest, first=5).step == 3, said
+        assert place.line == 4, fragment
+        assert fragment in " ".join(warnings_of(run))
+        assert send(run, rest, first=5).step == 3, fragment
 
 
 def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
@@ -141,90 +144,93 @@ def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
     return tree | changes
 
 
-def test_checkpoints_are_not_for_outside_trainers(outside: Run) -> None:
+def test_external_trainers_cannot_report_checkpoints(external: Run) -> None:
     log = LogBuilder()
     log.add(CheckpointSaved, step=1, name="a", sha256="0" * 64, num_bytes=1)
 
-    send(outside, log)
+    send(external, log)
 
-    assert not outside.checkpoints.exists()
-    assert "CheckpointSaved" in warnings_of(outside)[0]
-
-
-def test_a_batch_has_a_largest_size(outside: Run) -> None:
-    with pytest.raises(ValueError, match="5,000"):
-        take_lines(outside, attempt=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
+    assert not external.checkpoints.exists()
+    assert "CheckpointSaved" in warnings_of(external)[0]
 
 
-def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:
+def test_a_batch_has_a_largest_size(external: Run) -> None:
+    with pytest.raises(UserError) as raised:
+        take_lines(external, attempt=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
+    assert raised.value.code == "events.too_many_lines"
+
+
+def test_its_last_word_ends_it_and_keeps_its_prompts(external: Run) -> None:
     log = LogBuilder().stepped(1).finished(1)
 
-    place = send(outside, log)
+    place = send(external, log)
 
-    outside.refresh_from_db()
-    assert (place.state, outside.state) == (RunState.FINISHED, RunState.FINISHED)
-    assert outside.finished_at is not None
-    assert outside.attempts.get().outcome == "finished at step 1"
-    version = outside.dataset_version
+    external.refresh_from_db()
+    assert (place.state, external.state) == (RunState.FINISHED, RunState.FINISHED)
+    assert external.finished_at is not None
+    assert external.attempts.get().outcome == "finished at step 1"
+    version = external.dataset_version
     assert version is not None
-    prompts = Group.objects.filter(run=outside).order_by("prompt_index")
+    prompts = Group.objects.filter(run=external).order_by("prompt_index")
     rows = version.rows.order_by("position")
     assert [r.prompt_value for r in rows] == [g.prompt for g in prompts]
     # Sent again, as the answer was lost: nothing new, and no error.
-    assert send(outside, log).line == 4
+    assert send(external, log).line == 4
     with pytest.raises(RunEnded, match="finished"):
-        send(outside, log.stepped(2))
+        send(external, log.stepped(2))
 
 
-def test_a_failure_says_why(outside: Run) -> None:
-    send(outside, LogBuilder().failed("Out of memory."))
+def test_a_failure_has_a_reason(external: Run) -> None:
+    send(external, LogBuilder().failed("Out of memory."))
 
-    outside.refresh_from_db()
-    assert (outside.state, outside.fail_reason) == ("failed", "Out of memory.")
+    external.refresh_from_db()
+    assert (external.state, external.fail_reason) == ("failed", "Out of memory.")
 
 
-def test_prompts_with_missing_numbers_are_no_dataset(outside: Run) -> None:
+def test_prompts_with_missing_numbers_are_no_dataset(external: Run) -> None:
     log = LogBuilder().add(GroupScored, step=1, **group(3)).finished(1)
 
-    send(outside, log)
+    send(external, log)
 
-    outside.refresh_from_db()
-    assert (outside.state, outside.dataset_version) == ("finished", None)
+    external.refresh_from_db()
+    assert (external.state, external.dataset_version) == ("finished", None)
 
 
-def test_a_silent_run_is_lost_and_goes_on_when_it_speaks(outside: Run) -> None:
+def test_a_silent_run_is_lost_and_continues_with_the_next_request(
+    external: Run,
+) -> None:
     log = LogBuilder().stepped(1)
-    send(outside, log)
-    Run.objects.filter(pk=outside.pk).update(lease_until=Now() - timedelta(seconds=1))
+    send(external, log)
+    Run.objects.filter(pk=external.pk).update(lease_until=Now() - timedelta(seconds=1))
 
-    assert lease.reap(grace=AT_ONCE) == [outside.pk]
-    outside.refresh_from_db()
-    assert outside.state == RunState.LOST
-    assert "5 minutes" in describe_progress(outside).notice
+    assert lease.reap(grace=AT_ONCE) == [external.pk]
+    external.refresh_from_db()
+    assert external.state == RunState.LOST
+    assert "5 minutes" in describe_progress(external).notice
     assert lease.reap(grace=AT_ONCE) == []
 
-    place = take_lines(outside, attempt=1, first=4, texts=[])  # it lives, no more
-    outside.refresh_from_db()
-    assert (place.state, outside.state) == (RunState.RUNNING, RunState.RUNNING)
-    assert outside.attempts.get().ended_at is None
-    assert send(outside, log.stepped(2), first=4).step == 2
+    place = take_lines(external, attempt=1, first=4, texts=[])  # it lives, no more
+    external.refresh_from_db()
+    assert (place.state, external.state) == (RunState.RUNNING, RunState.RUNNING)
+    assert external.attempts.get().ended_at is None
+    assert send(external, log.stepped(2), first=4).step == 2
 
 
-def test_an_alert_is_raised_but_pauses_nothing(outside: Run) -> None:
-    send(outside, LogBuilder().add(StepFinished, step=1, metrics={"kl/mean": 0.1}))
-    Rule.objects.filter(team=outside.team).update(pauses_run=True)
+def test_an_alert_is_raised_but_pauses_nothing(external: Run) -> None:
+    send(external, LogBuilder().add(StepFinished, step=1, metrics={"kl/mean": 0.1}))
+    Rule.objects.filter(team=external.team).update(pauses_run=True)
     log = LogBuilder().add(StepFinished, step=1, metrics={"kl/mean": 0.1})
     for step in range(2, 14):
         log.add(StepFinished, step=step, metrics={"kl/mean": 50.0})
 
-    place = send(outside, log)
+    place = send(external, log)
 
     assert place.state == RunState.RUNNING
-    assert Alert.objects.filter(run=outside).exists()
+    assert Alert.objects.filter(run=external).exists()
 
 
-def test_of_a_newer_reporter_what_is_known_is_stored_and_what_is_new_noted(
-    outside: Run,
+def test_known_events_of_a_newer_reporter_are_stored(
+    external: Run,
 ) -> None:
     trees = [json.loads(line) for line in lines_of(LogBuilder().stepped(1))]
     newer = [{**tree, "of_a_later_version": 1} for tree in trees]
@@ -232,8 +238,8 @@ def test_of_a_newer_reporter_what_is_known_is_stored_and_what_is_new_noted(
     newer.append({"type": "weather_changed", "line": len(trees) + 1, **place})
 
     texts = [json.dumps(tree).encode() for tree in newer]
-    stored = take_lines(outside, attempt=1, first=1, texts=texts)
+    stored = take_lines(external, attempt=1, first=1, texts=texts)
 
     assert (stored.line, stored.step) == (len(newer), 1)
-    note = RunEvent.objects.get(run=outside, type="warned")
+    note = RunEvent.objects.get(run=external, type="warned")
     assert (note.line, note.body["code"]) == (len(newer), "unknown_event")

@@ -65,7 +65,7 @@ def test_a_page_begins_with_the_last_lines_and_their_numbers(
     assert texts(answer)[-1] == "step 800"
 
 
-def test_then_it_is_given_only_what_was_written_since(
+def test_later_requests_return_only_new_lines(
     alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     write_steps(first_attempt, 1, 600)
@@ -128,7 +128,7 @@ def test_a_log_that_was_cut_is_read_from_its_end(
     assert texts(answer)[-1] == "step 9000"
 
 
-def test_a_very_long_line_is_cut_and_given_whole_when_asked_for(
+def test_a_very_long_line_is_shortened_and_sent_whole_on_request(
     alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     first_attempt.trainer_log.write_text("short\n" + "x" * 300_000 + "\nend\n")
@@ -188,7 +188,7 @@ def test_odd_questions_get_the_default_answer(
         assert texts(part(alice_client, run, **query)) == ["hello"], query
 
 
-def test_a_place_that_is_no_number_is_refused(
+def test_an_offset_that_is_not_a_number_is_rejected(
     alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     url = reverse("run_log_part", args=["alpha", run.id])
@@ -200,15 +200,15 @@ def test_a_place_that_is_no_number_is_refused(
         assert "after" in response.json()["error"]
 
 
-def test_a_log_on_another_machine_is_said_to_be_there(
+def test_a_log_on_another_machine_names_the_machine(
     alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
 
-    said = part(alice_client, run)["missing"]
+    missing = part(alice_client, run)["missing"]
 
-    assert "gpu-1.example" in said
+    assert "gpu-1.example" in missing
 
 
 def test_the_whole_log_can_be_downloaded(
@@ -243,7 +243,7 @@ async def test_a_download_is_read_as_far_as_it_is_taken(
     assert len(first + rest) == 1_000_000
 
 
-def test_a_stranger_finds_no_log(
+def test_non_members_get_no_log(
     charlie_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     first_attempt.trainer_log.write_text("secret\n")

@@ -53,7 +53,7 @@ def use_v1(machine: Path) -> Path:
 
 
 @pytest.mark.parametrize("use", [use_v1, use_v2])
-def test_a_group_that_counts_one_more_tells_of_it(machine, use):
+def test_a_higher_count_of_the_cgroup_is_detected(machine, use):
     file = use(machine)
     assert group_files(PID) == [file]
     kills = MemoryKills(PID)
@@ -61,11 +61,11 @@ def test_a_group_that_counts_one_more_tells_of_it(machine, use):
     assert not kills.has_risen()
     file.write_text(file.read_text().replace("oom_kill 2", "oom_kill 3"))
 
-    kills.look()
+    kills.check()
     assert kills.has_risen()
 
 
-def test_without_a_group_the_machine_tells(machine):
+def test_without_a_cgroup_the_machine_counts(machine):
     kills = MemoryKills(PID)
     assert not kills.has_risen()
 
@@ -74,19 +74,19 @@ def test_without_a_group_the_machine_tells(machine):
     assert kills.has_risen()
 
 
-def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
+def test_old_kills_belong_to_other_processes(machine, monkeypatch):
     now = 100.0
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now)
     kills = MemoryKills(PID)
     (machine / "proc" / "vmstat").write_text("oom_kill 1\n")
 
     now = 140.0
-    kills.look()
+    kills.check()
 
     assert not kills.has_risen()
 
 
-def test_where_nothing_is_counted_nothing_is_said(machine):
+def test_without_counters_no_kill_is_reported(machine):
     (machine / "proc" / "vmstat").unlink()
 
     assert not MemoryKills(PID).has_risen()

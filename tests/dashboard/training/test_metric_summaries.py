@@ -85,14 +85,14 @@ def test_batches_of_any_size_make_the_same_summaries(
 
     for first in range(0, len(events), size):
         ingest(claim, events[first : first + size])
-    ingest(claim, events)  # told again, as after an outage
+    ingest(claim, events)  # sent again, as after an outage
 
     assert stored(run) == counted(run)
     assert stored(run)["reward/mean"] == (0.4, 6, 0.25, 2, 0.75, 3, 2.65, 5)
     assert stored(run)["eval/heldout/mean"] == (0.6, 6, 0.2, 2, 0.6, 6, 1.2, 3)
 
 
-def test_a_resume_takes_back_what_it_supersedes(run: Run, claim: Claim) -> None:
+def test_a_resume_removes_superseded_values(run: Run, claim: Claim) -> None:
     directory = run_directory(run.id)
     log = LogBuilder().started()
     log.add(StepFinished, step=1, metrics={"reward/mean": 0.5}).saved(1)
@@ -144,9 +144,7 @@ def test_numbers_without_measure_stop_no_ingest(run: Run, claim: Claim) -> None:
     assert stored(run) == kept
 
 
-def test_older_runs_are_filled_with_what_ingest_would_have_stored(
-    run: Run, claim: Claim
-) -> None:
+def test_backfilled_summaries_equal_those_of_ingest(run: Run, claim: Claim) -> None:
     ingest(claim, make_log().events)
     wanted = stored(run)
     MetricSummary.objects.all().delete()

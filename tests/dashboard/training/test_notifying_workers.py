@@ -44,7 +44,7 @@ def test_while_no_worker_listens_messages_do_not_pile_up(
     assert count_waiting(app) == 1
 
 
-def test_what_redis_lost_is_sent_again(app: Celery, launch: Launcher) -> None:
+def test_messages_lost_by_redis_are_sent_again(app: Celery, launch: Launcher) -> None:
     launch()
     send_work(app)
     with app.connection_for_write() as broker:

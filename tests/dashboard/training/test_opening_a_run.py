@@ -1,4 +1,4 @@
-"""An outside trainer opens a run, and goes on with it in another attempt."""
+"""An external trainer opens a run and continues it in another attempt."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState, Step
 from dashboard.training.external_events import RunEnded
@@ -37,7 +38,7 @@ def opened(team: Team, user: User, **changes: Any) -> Run:
     return open_run(replace(OPENING, key=uuid4(), **changes), team=team, user=user)[0]
 
 
-def test_a_run_is_opened_with_what_its_trainer_says(team: Team, alice: User) -> None:
+def test_a_run_is_opened_with_the_trainers_fields(team: Team, alice: User) -> None:
     run, is_new = open_run(OPENING, team=team, user=alice)
 
     run.refresh_from_db()
@@ -93,16 +94,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_is_no_good_is_refused_by_its_name(team: Team, alice: User) -> None:
-    for changes, said in REFUSED:
-        with pytest.raises(ValueError, match=said):
+def test_an_invalid_field_is_named(team: Team, alice: User) -> None:
+    for changes, fragment in REFUSED:
+        with pytest.raises(ValueError, match=fragment):
             opened(team, alice, **changes)
     assert not Run.objects.exists()
 
 
-def test_another_attempt_takes_back_the_steps_behind_its_checkpoint(
-    team: Team, alice: User
-) -> None:
+def test_another_attempt_supersedes_later_steps(team: Team, alice: User) -> None:
     run = opened(team, alice)
     send(run, LogBuilder().stepped(1).stepped(2).stepped(3))
 
@@ -127,13 +126,14 @@ def test_a_failed_run_is_trained_on(team: Team, alice: User) -> None:
     assert (run.state, run.fail_reason, run.finished_at) == ("running", "", None)
 
 
-def test_nothing_goes_on_from_a_step_that_is_not_stored(
+def test_an_attempt_cannot_start_after_an_unstored_step(
     team: Team, alice: User
 ) -> None:
     run = opened(team, alice)
 
-    with pytest.raises(ValueError, match="from 0 to 0"):
+    with pytest.raises(UserError) as raised:
         open_attempt(run, from_step=1, user=alice)
+    assert raised.value.code == "external_runs.bad_from_step"
 
 
 def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:

@@ -1,4 +1,4 @@
-"""A run pauses, by itself or because somebody asks, and goes on when it is resumed."""
+"""A run pauses automatically or on request, and continues when it is resumed."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def anywhere(run: Run) -> bool:
     return True
 
 
-def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
+def test_a_run_with_failing_scores_pauses_with_a_reason(run: Run) -> None:
     paused = live(run, "pause_itself")
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert (paused.finished_at, paused.num_losses, paused.last_step) == (None, 0, 2)
-    said, fault, remedy = paused.pause_reason.split("\n")
-    assert said.startswith("100%")  # as the trainer said it
+    reason, fault, remedy = paused.pause_reason.split("\n")
+    assert reason.startswith("100%")  # as the trainer reported it
     assert fault.startswith("16 ")
     assert fault.endswith(": It is␀away.")
     assert "step 3" in remedy
@@ -55,7 +55,7 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
     assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
 
 
-def test_one_that_waits_for_disk_space_goes_on_by_itself(run: Run) -> None:
+def test_a_run_paused_for_disk_space_resumes_automatically(run: Run) -> None:
     paused = live(run, "wait_for_disk_space")
 
     assert paused.state == RunState.PAUSED
@@ -65,12 +65,10 @@ def test_one_that_waits_for_disk_space_goes_on_by_itself(run: Run) -> None:
     assert (run.state, run.pause_reason) == (RunState.QUEUED, "")
 
 
-def test_one_that_somebody_wanted_paused_besides_does_not(
-    run: Run, alice: User
-) -> None:
-    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> None:
+    act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "wait_for_disk_space_when_told", look)
+    paused = live(run, "wait_for_disk_space_on_request", act)
 
     by_whom, _, remedy = paused.pause_reason.split("\n")
     assert by_whom.startswith("alice")
@@ -78,7 +76,7 @@ def test_one_that_somebody_wanted_paused_besides_does_not(
     assert resume_on_free_disk() == []
 
 
-def test_nor_does_one_whose_own_disk_is_not_what_is_full(run: Run) -> None:
+def test_a_run_on_another_disk_does_not_resume(run: Run) -> None:
     """It would meet the same at once, and hold a GPU without an end."""
     paused = live(run, "wait_for_a_person_to_free_disk_space")
 
@@ -98,7 +96,7 @@ def test_a_stop_is_heeded_where_the_disk_was_full(run: Run, alice: User) -> None
     assert not run.attempts.filter(ended_at=None).exists()
 
 
-def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
+def test_a_stop_request_is_followed_by_another_supervisor(
     run: Run, alice: User
 ) -> None:
     claim_run(run.id, "worker-1")
@@ -111,13 +109,13 @@ def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
     assert (run.state, run.num_losses) == (RunState.STOPPED, 0)
 
 
-def test_a_trainer_killed_behind_its_word_has_paused(run: Run) -> None:
+def test_a_trainer_killed_after_its_pause_event_has_paused(run: Run) -> None:
     paused = live(run, "be_killed_while_it_pauses")
 
     assert paused.state == RunState.PAUSED
 
 
-def test_a_supervisor_killed_behind_that_word_costs_an_attempt_only(run: Run) -> None:
+def test_a_supervisor_killed_after_the_pause_event_costs_one_attempt(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     log = LogBuilder().started().stepped(1).saved(1)
@@ -131,9 +129,7 @@ def test_a_supervisor_killed_behind_that_word_costs_an_attempt_only(run: Run) ->
     assert run.state == RunState.QUEUED  # where it will pause again
 
 
-def test_a_paused_run_is_left_alone_and_lets_others_by(
-    run: Run, launch: Launcher
-) -> None:
+def test_a_paused_run_does_not_block_others(run: Run, launch: Launcher) -> None:
     live(run, "pause_itself")
     other = launch(name="second")
 
@@ -146,10 +142,10 @@ def test_a_paused_run_is_left_alone_and_lets_others_by(
     assert run.state == RunState.PAUSED
 
 
-def test_it_pauses_when_asked_with_a_checkpoint(run: Run, alice: User) -> None:
-    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+def test_a_requested_pause_saves_a_checkpoint(run: Run, alice: User) -> None:
+    act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", look)
+    paused = live(run, "train_until_stopped", act)
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert run.checkpoints.get().step == paused.last_step
@@ -160,17 +156,17 @@ def test_it_pauses_when_asked_with_a_checkpoint(run: Run, alice: User) -> None:
 def test_a_trainer_deaf_to_a_pause_is_killed_and_the_run_paused(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
-    assert live(run, "ignore_requests", look).state == RunState.PAUSED
+    assert live(run, "ignore_requests", act).state == RunState.PAUSED
 
 
 def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", lambda: look() or run.steps.count() >= 1)
+    paused = live(run, "train_until_stopped", lambda: act() or run.steps.count() >= 1)
 
     assert paused.state == RunState.PAUSED
 
@@ -191,7 +187,7 @@ def test_a_stop_is_stronger_than_a_pause(run: Run, alice: User) -> None:
         request_pause(run=run, user=alice)
         request_stop(run=run, user=alice)
 
-    ended = live(run, "train_until_told", after_steps(1, run, ask))
+    ended = live(run, "train_until_stopped", after_steps(1, run, ask))
 
     assert ended.state == RunState.STOPPED
 
@@ -249,7 +245,7 @@ def test_a_resume_may_allow_more_errors_in_every_phase(
     assert entry.detail == {"max_error_share": 0.9}
 
 
-def test_a_resume_may_allow_all_phases_what_the_run_allows(
+def test_a_resume_may_raise_the_limit_of_all_phases(
     launch: Launcher, alice: User
 ) -> None:
     run = launch(

@@ -37,7 +37,7 @@ def rest_seconds(run: Run) -> float:
     return float(rest.total_seconds())
 
 
-def test_a_run_with_a_lease_is_left_alone(run: Run) -> None:
+def test_a_run_with_a_lease_is_not_reaped(run: Run) -> None:
     claim(run)
 
     assert lease.reap(grace=AT_ONCE) == []
@@ -98,8 +98,8 @@ def test_after_a_database_outage_supervisors_get_time_to_report(run: Run) -> Non
     assert lease.reap(grace=timedelta(days=1)) == []
 
 
-def looked_ago(seconds: float, *, began: float) -> None:
-    """The reaper's last look, and since when it looks steadily."""
+def checked_ago(seconds: float, *, began: float) -> None:
+    """When the reaper last ran, and since when it runs without gaps."""
     ReaperWatch.objects.update_or_create(
         id=1,
         defaults={
@@ -112,7 +112,7 @@ def looked_ago(seconds: float, *, began: float) -> None:
 def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run: Run) -> None:
     claim(run)
     expire(run)
-    looked_ago(15, began=90)
+    checked_ago(15, began=90)
 
     assert lease.reap(grace=SHORT) == [run.id]
 
@@ -122,12 +122,12 @@ def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> 
     held = claim_run(run.id, "worker-1")
     assert held is not None
     expire(run)
-    looked_ago(asleep, began=7_200)
+    checked_ago(asleep, began=7_200)
 
     assert lease.reap(grace=SHORT) == []
     assert lease.reap(grace=SHORT) == []  # sent twice on waking
     renew(held)
-    looked_ago(15, began=15)
+    checked_ago(15, began=15)
 
     assert lease.reap(grace=SHORT) == []
 
@@ -135,10 +135,10 @@ def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> 
 def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
     claim(run)
     expire(run)
-    looked_ago(3_600, began=7_200)
+    checked_ago(3_600, began=7_200)
 
     assert lease.reap(grace=SHORT) == []
-    looked_ago(15, began=15)
+    checked_ago(15, began=15)
 
     assert lease.reap(grace=SHORT) == [run.id]
 
@@ -146,7 +146,7 @@ def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
 def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
     claim(run)
     expire(run)
-    looked_ago(70, began=7_200)
+    checked_ago(70, began=7_200)
 
     assert lease.reap(grace=SHORT) == []
     ReaperWatch.objects.update(since=F("since") - LATE, looked_at=F("looked_at") - LATE)
@@ -154,7 +154,7 @@ def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
     assert lease.reap(grace=SHORT) == [run.id]
 
 
-def test_a_round_is_no_gap_and_a_turn_is_long_enough_to_renew() -> None:
+def test_a_check_interval_is_shorter_than_a_gap_and_a_renewal() -> None:
     round_seconds = app.conf.beat_schedule["reap"]["schedule"]
 
     assert lease.TURN.total_seconds() > RENEW_SECONDS
@@ -164,12 +164,12 @@ def test_a_round_is_no_gap_and_a_turn_is_long_enough_to_renew() -> None:
 def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
     make_worker("training@laptop")
     Worker.objects.update(last_seen=Now() - timedelta(days=8))
-    looked_ago(8 * 86_400, began=9 * 86_400)
+    checked_ago(8 * 86_400, began=9 * 86_400)
 
     lease.reap(grace=SHORT)
     assert Worker.objects.exists()
 
-    looked_ago(15, began=15)
+    checked_ago(15, began=15)
     lease.reap(grace=SHORT)
     assert not Worker.objects.exists()
 

@@ -121,9 +121,7 @@ def test_a_resume_supersedes_the_rollups_past_its_checkpoint(
     assert [sum(c["signals"].values()) for c in columns] == [2, 4]
 
 
-def test_older_steps_are_filled_with_what_ingest_would_have_stored(
-    run: Run, claim: Claim
-) -> None:
+def test_backfilled_rollups_equal_those_of_ingest(run: Run, claim: Claim) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).stepped(3, num_groups=3)
     log.add(StepFinished, step=4, metrics={"time/generate": 2.0, "time/step": 3.0})
     ingest(claim, log.events)
@@ -137,7 +135,7 @@ def test_older_steps_are_filled_with_what_ingest_would_have_stored(
     assert fill_rollups(run) == 0
 
 
-def test_rollups_older_than_passes_are_made_anew(run: Run, claim: Claim) -> None:
+def test_rollups_without_passes_are_recomputed(run: Run, claim: Claim) -> None:
     log = LogBuilder().started().stepped(1).stepped(2)
     log.add(StepFinished, step=3, metrics={"time/step": 3.0})
     ingest(claim, log.events)

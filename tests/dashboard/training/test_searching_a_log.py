@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.project.errors import code_of
 from dashboard.training import log_search
 from dashboard.training.log_search import Found, make_pattern, search
 
@@ -40,7 +41,7 @@ def test_a_text_is_found_as_it_is_typed(log: Path) -> None:
     assert numbers(found_in(log, "REWARD", case=True)) == [5]
 
 
-def test_a_pattern_holds_within_a_line(log: Path) -> None:
+def test_a_pattern_matches_within_a_line(log: Path) -> None:
     assert numbers(found_in(log, r"^step \d$", regex=True)) == [1, 3]
     assert numbers(found_in(log, r"1\s+Reward", regex=True)) == []
 
@@ -54,7 +55,7 @@ def test_a_match_comes_with_its_place_and_the_lines_around(log: Path) -> None:
     assert match.after == ["REWARD 0.7", ""]
 
 
-def test_what_is_searched_is_what_is_shown(tmp_path: Path) -> None:
+def test_the_search_uses_the_shown_text(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x\n\x1b[31mout of\x1b[0m memory\nload 1%\rload 99%\n")
 
@@ -84,7 +85,7 @@ def test_only_a_hundred_are_listed_at_once_and_all_are_counted(tmp_path: Path) -
     assert found.matches[0].number == 201
 
 
-def test_a_search_that_finds_too_much_stops_and_says_so(tmp_path: Path) -> None:
+def test_a_search_with_too_many_matches_stops_and_reports_it(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("hit\n" * 5_000)
 
@@ -94,7 +95,7 @@ def test_a_search_that_finds_too_much_stops_and_says_so(tmp_path: Path) -> None:
     assert "1,000" in found.stopped
 
 
-def test_a_search_that_takes_too_long_stops_and_says_so(
+def test_a_search_that_times_out_reports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_search, "MAX_SECONDS", 0.0)
@@ -146,20 +147,21 @@ def test_a_line_without_end_shifts_no_number(tmp_path: Path) -> None:
     assert path.read_bytes()[last.line.at :] == b"last hit\n"
 
 
-def test_what_cannot_be_searched_is_refused_with_a_reason() -> None:
-    for query, regex, said in (
-        ("", False, "Type"),
-        ("x" * 501, False, "500 characters"),
-        ("(", True, "missing"),
-        ("a*", True, "empty text"),
-        ("[^!]{0,1000}!", True, "smaller repeats"),
-        (r"\pL{1,8}", True, "smaller repeats"),
+def test_a_pattern_that_cannot_be_searched_is_refused() -> None:
+    for query, regex, code in (
+        ("", False, "logs.empty_query"),
+        ("x" * 501, False, "logs.query_too_long"),
+        ("(", True, ""),
+        ("a*", True, "logs.matches_empty"),
+        ("[^!]{0,1000}!", True, "logs.pattern_too_large"),
+        (r"\pL{1,8}", True, "logs.pattern_too_large"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError) as raised:  # noqa: PT011  # the code is asserted
             make_pattern(query, is_pattern=regex, ignore_case=True)
+        assert code_of(raised.value) == code, query
 
 
-def test_what_is_quoted_to_its_end_is_found(tmp_path: Path) -> None:
+def test_a_quoted_pattern_without_an_end_matches(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("one\na [b] c\n[d]|one more\n")
 

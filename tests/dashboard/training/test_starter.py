@@ -45,7 +45,7 @@ def warmed_up(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_run_is_launched_as_the_warm_up_says(
+def test_the_first_run_uses_the_warm_ups_settings(
     team: Team, alice: User, warmed_up: Path
 ) -> None:
     run = launch_starter_run(team=team, user=alice, folder=warmed_up)
@@ -79,7 +79,7 @@ def test_it_is_launched_once(team: Team, alice: User, warmed_up: Path) -> None:
     assert Dataset.objects.count() == 1
 
 
-def test_it_is_launched_beside_runs_made_before_it(
+def test_it_is_launched_even_with_earlier_runs(
     team: Team, alice: User, warmed_up: Path, run: Run
 ) -> None:
     launched = launch_starter_run(team=team, user=alice, folder=warmed_up)
@@ -132,7 +132,7 @@ def test_a_killed_warm_up_begins_again_in_a_fresh_folder(
     assert starter.is_warmed_up(folder)
 
 
-def test_a_warm_up_that_fails_is_told_with_the_end_of_its_log(
+def test_a_failed_warm_up_shows_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python_that(tmp_path, "raise SystemExit('out of memory')", monkeypatch)

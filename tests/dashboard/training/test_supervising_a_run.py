@@ -22,7 +22,7 @@ from dashboard.training.supervisor import Timing, supervise
 pytestmark = pytest.mark.django_db
 
 SCRIPT = Path(__file__).parent / "scripted_trainer.py"
-FAST = Timing(poll_seconds=0.01, look_seconds=0.05, grace_seconds=0.5)
+FAST = Timing(poll_seconds=0.01, check_seconds=0.05, grace_seconds=0.5)
 
 
 def script(behaviour: str) -> Callable[..., list[str]]:
@@ -64,12 +64,12 @@ def after_steps(
     """Acts once so many steps are stored; called in every turn of the supervisor."""
     done = []
 
-    def look() -> bool:
+    def is_shutting_down() -> bool:
         if not done and run.steps.count() >= num_steps:
             done.append(act())
         return False
 
-    return look
+    return is_shutting_down
 
 
 def rest_is_over(run: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_finished_run_has_all_its_steps(run: Run) -> None:
     assert list(run.steps.order_by("step").values_list("step", flat=True)) == [1, 2, 3]
 
 
-def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
+def test_the_run_directory_contains_the_launched_config(run: Run) -> None:
     live(run, "finish")
 
     directory = run_directory(run.id)
@@ -96,7 +96,7 @@ def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
     assert "Claimed by worker-1." in directory.attempt(1).supervisor_log.read_text()
 
 
-def test_a_failed_run_says_what_the_trainer_said(run: Run) -> None:
+def test_a_failed_run_shows_the_trainers_error(run: Run) -> None:
     ended = live(run, "fail")
 
     assert ended.state == RunState.FAILED
@@ -118,9 +118,9 @@ def test_a_trainer_that_leaves_without_a_word_has_failed(run: Run) -> None:
 
 
 def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
-    look = after_steps(2, run, lambda: request_stop(run=run, user=alice))
+    act = after_steps(2, run, lambda: request_stop(run=run, user=alice))
 
-    ended = live(run, "train_until_told", look)
+    ended = live(run, "train_until_stopped", act)
 
     assert ended.state == RunState.STOPPED
     assert run.checkpoints.get().step == ended.last_step
@@ -133,19 +133,19 @@ def is_loading(run: Run) -> bool:
 
 
 def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) -> None:
-    def look() -> bool:
+    def act() -> bool:
         if is_loading(run) and Run.objects.get(id=run.id).state == RunState.STARTING:
             request_stop(run=run, user=alice)
         return False
 
-    ended = live(run, "load_until_told", look)
+    ended = live(run, "load_until_stopped", act)
 
     assert ended.state == RunState.STOPPED
     assert run.attempts.get().outcome == "stopped at step 0"
 
 
 def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run: Run) -> None:
-    ended = live(run, "load_until_told", lambda: is_loading(run))
+    ended = live(run, "load_until_stopped", lambda: is_loading(run))
 
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
@@ -157,23 +157,23 @@ def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
     monkeypatch.setattr(process, "LOG_KEPT_BYTES", 1_000)
     stop = after_steps(30, run, lambda: request_stop(run=run, user=alice))
 
-    live(run, "talk_until_told", is_shutting_down=stop)
+    live(run, "print_until_stopped", is_shutting_down=stop)
 
     text = run_directory(run.id).attempt(1).trainer_log.read_text()
     assert re.match(r"\[\d+ bytes left out\]\n", text)
 
 
 def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
-    look = after_steps(1, run, lambda: request_stop(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_stop(run=run, user=alice))
 
-    ended = live(run, "ignore_requests", look)
+    ended = live(run, "ignore_requests", act)
 
     assert ended.state == RunState.STOPPED
     assert "SIGKILL" in run.attempts.get().outcome
 
 
 def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
-    ended = live(run, "train_until_told", lambda: run.steps.count() >= 2)
+    ended = live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     assert ended.state == RunState.QUEUED
     assert ended.num_losses == 0
@@ -228,12 +228,12 @@ def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> N
     def take_away() -> None:
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
-    ended = live(run, "train_until_told", after_steps(2, run, take_away))
+    ended = live(run, "train_until_stopped", after_steps(2, run, take_away))
 
     assert (ended.attempt, ended.worker, ended.state) == (7, "worker-2", "running")
     log = run_directory(run.id).attempt(1).supervisor_log.read_text()
-    assert "not held" in log
-    assert "trainer was ended" in log
+    assert "no longer holds" in log
+    assert "killed the trainer" in log
 
 
 def test_one_whose_preparation_took_too_long_starts_no_trainer(
@@ -242,16 +242,16 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def freeze_slowly(run: Run, **options: Any) -> None:
+    def write_slowly(run: Run, **options: Any) -> None:
         write_snapshot(run, **options)
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
-    monkeypatch.setattr(startup, "write_snapshot", freeze_slowly)
+    monkeypatch.setattr(startup, "write_snapshot", write_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
     log = run_directory(run.id).attempt(1).supervisor_log.read_text()
-    assert "not held" in log
+    assert "no longer holds" in log
     assert "Started the trainer" not in log
 
 
@@ -264,7 +264,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
 
     def attempt_unless_away(self: DatabaseRetry, action: Callable[[], None]) -> bool:
         if is_ending and b"run_stopped" not in events.read_bytes():
-            self._down_since = 0.0  # for longer than anybody waits
+            self._down_since = 0.0  # for longer than the patience
             return False
         return attempt(self, action)
 
@@ -281,18 +281,18 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
     assert run.checkpoints.get().step == 2
 
 
-def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
-    live(run, "train_until_told", lambda: run.steps.count() >= 2)
+def test_a_run_with_deleted_checkpoints_is_not_started_over(run: Run) -> None:
+    live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     ended = live(run, "finish")
 
     assert ended.state == RunState.FAILED
-    assert "resumed from" in ended.fail_reason
+    assert "checkpoints can be" in ended.fail_reason
     assert not run.attempts.filter(ended_at=None).exists()
-    assert run.attempts.get(number=2).outcome.startswith("given up")
+    assert run.attempts.get(number=2).outcome.startswith("ended by its worker")
 
 
-def test_one_that_slept_since_its_claim_leaves_the_next_attempt_alone(
+def test_a_worker_that_slept_does_not_touch_the_next_attempt(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = claim_run(run.id, "worker-1")
@@ -307,7 +307,7 @@ def test_one_that_slept_since_its_claim_leaves_the_next_attempt_alone(
     run.refresh_from_db()
     assert (run.state, run.attempt, run.worker) == ("starting", 2, "worker-2")
     log = run_directory(run.id).attempt(1).supervisor_log.read_text()
-    assert "not held" in log
+    assert "no longer holds" in log
 
 
 def test_a_run_that_was_deleted_since_its_claim_is_let_go(run: Run) -> None:
@@ -318,4 +318,4 @@ def test_a_run_that_was_deleted_since_its_claim_is_let_go(run: Run) -> None:
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
     log = run_directory(run.id).attempt(1).supervisor_log.read_text()
-    assert "not held" in log
+    assert "no longer holds" in log

@@ -75,7 +75,7 @@ def test_rows_past_the_checkpoint_are_superseded(
     assert set(past.values_list("superseded_by", flat=True)) == {2}
 
 
-def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
+def test_lines_left_in_the_old_log_are_stored_up_to_the_checkpoint(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1)
@@ -91,7 +91,7 @@ def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
     assert not run.events.filter(step=4).exists()
 
 
-def test_the_new_attempt_goes_on_without_gap_or_duplicate(
+def test_the_new_attempt_continues_without_gap_or_duplicate(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3)
@@ -121,8 +121,8 @@ def test_a_damaged_checkpoint_is_passed_over(
 
     assert name == "step-000001-attempt-1"
     assert history(run) == [(1, 1)]
-    told = directory.attempt(2).supervisor_log.read_text()
-    assert "step-000002-attempt-1: model/model.safetensors has SHA-256" in told
+    reported = directory.attempt(2).supervisor_log.read_text()
+    assert "step-000002-attempt-1: model/model.safetensors has SHA-256" in reported
 
 
 def test_with_every_checkpoint_damaged_the_run_is_not_started_over(
@@ -162,7 +162,7 @@ def test_a_checkpoint_the_log_does_not_name_becomes_known(
     assert history(run) == [(1, 1)]
 
 
-def test_an_old_log_already_behind_a_resume_is_not_drained_again(
+def test_an_old_log_is_not_drained_again(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
@@ -179,7 +179,7 @@ def test_an_old_log_already_behind_a_resume_is_not_drained_again(
     assert history(run) == [(1, 1), (2, 2), (3, 2)]
 
 
-def test_what_a_cut_off_attempt_saved_later_is_no_part_of_the_history(
+def test_later_checkpoints_of_a_cut_off_attempt_do_not_count(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1)
@@ -208,7 +208,7 @@ def test_an_attempt_that_slept_takes_no_checkpoint_from_the_next(
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 1)
-    save(directory, 3)  # of this attempt as well: it died before it told of it
+    save(directory, 3)  # of this attempt as well: it died before it reported it
     cut = takeover.cut_history
 
     def cut_and_sleep(claim: Claim, **options: Any) -> None:

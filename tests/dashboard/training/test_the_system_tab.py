@@ -75,7 +75,7 @@ def read_until(reader: Reader, **least: float) -> dict[str, float | None]:
         assert time.monotonic() < deadline, values
 
 
-def test_a_trainer_that_has_gone_has_no_values(tmp_path: Path) -> None:
+def test_an_exited_trainer_has_no_values(tmp_path: Path) -> None:
     with TrainerProcess([sys.executable, "-c", ""], log=tmp_path / "log") as trainer:
         while not trainer.has_exited():
             time.sleep(0.01)
@@ -236,7 +236,7 @@ def test_many_samples_are_sent_as_few_points(run: Run) -> None:
     near = read_points(run.id, Window(first=begin, last=begin + 495))
 
     assert 450 <= len(points) <= 510
-    assert len(near) == 100  # a closer look has all of them
+    assert len(near) == 100  # a closer view has all of them
 
 
 def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:
@@ -275,7 +275,7 @@ def test_each_gpu_has_its_values(alice_client: Client, run: Run) -> None:
     }
 
 
-def test_the_page_says_which_worker_the_run_has_and_what_that_lacks(
+def test_the_page_names_the_runs_worker_and_missing_hardware(
     alice_client: Client, run: Run
 ) -> None:
     assert "No worker" in page(alice_client, run)
@@ -290,14 +290,16 @@ def test_the_page_says_which_worker_the_run_has_and_what_that_lacks(
     assert "training@gpu-1" in html
 
 
-def test_a_bound_that_is_no_number_is_refused(alice_client: Client, run: Run) -> None:
+def test_a_bound_that_is_not_a_number_is_rejected(
+    alice_client: Client, run: Run
+) -> None:
     url = reverse("run_system_samples", args=["alpha", run.id])
 
     for bad in ("-1", "x", "nan", "1e99"):
         assert alice_client.get(url, {"first": bad}).status_code == 400, bad
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, run: Run) -> None:
+def test_non_members_find_nothing(charlie_client: Client, run: Run) -> None:
     for name in ("run_system", "run_system_samples"):
         for slug in ("alpha", "other"):
             url = reverse(name, args=[slug, run.id])
@@ -305,7 +307,7 @@ def test_a_stranger_finds_nothing(charlie_client: Client, run: Run) -> None:
 
 
 def test_figures_of_the_machine_are_the_kernels(tmp_path: Path) -> None:
-    """Read beside /proc itself, which goes on counting meanwhile."""
+    """Read at the same time as /proc, which keeps counting."""
     reader = Reader(tmp_path, pid=os.getpid())
     before = read_proc()
     while read_proc()["all"] < before["all"] + 0.5 * (os.cpu_count() or 1):
@@ -341,7 +343,7 @@ def read_proc() -> dict[str, float]:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which the second does not tell its use."""
+    """The second GPU does not report its use."""
 
     def use(gpu: int) -> SimpleNamespace:
         if gpu == 1:
@@ -360,7 +362,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_gpus_tell_their_use_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_report_utilization_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert Gpus().read() == [87, 2**30, None, 2**31]
 

@@ -20,9 +20,9 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def wait_for(look: Callable[[], object], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
-    while not look():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -46,7 +46,9 @@ def test_its_output_and_its_exit_status_are_kept(tmp_path: Path) -> None:
     assert log.read_text() == "hello\n"
 
 
-def test_it_reads_the_end_of_a_pipe_when_we_are_gone(tmp_path: Path) -> None:
+def test_the_trainer_reads_the_end_of_a_pipe_when_its_supervisor_dies(
+    tmp_path: Path,
+) -> None:
     code = PARENT_PIPE + "print(os.read(fd, 1) == b'', flush=True)"
 
     with TrainerProcess(python(code), log=tmp_path / "log") as it:
@@ -60,7 +62,7 @@ def test_it_reads_the_end_of_a_pipe_when_we_are_gone(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "True\n"
 
 
-def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
+def test_its_children_end_with_it(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(60)']); print(child.pid, flush=True)"

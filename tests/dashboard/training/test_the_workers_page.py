@@ -21,7 +21,7 @@ from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.system_metrics import Reader
 from dashboard.training.worker_hosts import list_hosts
-from dashboard.training.workers import WorkerHeartbeat, register, tell_facts
+from dashboard.training.workers import WorkerHeartbeat, register, store_facts
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.slot import Found
 
@@ -34,13 +34,11 @@ def page(client: Client, slug: str = "alpha") -> str:
     return response.content.decode()
 
 
-def test_without_workers_the_page_says_how_to_start_one(alice_client: Client) -> None:
+def test_without_workers_the_page_shows_how_to_start_one(alice_client: Client) -> None:
     assert "make run" in page(alice_client)
 
 
-def test_a_worker_says_what_it_is_and_what_it_runs(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_worker_shows_its_hardware_and_runs(alice_client: Client, run: Run) -> None:
     register("training@gpu-1", num_slots=1)
     claim_run(run.id, "training@gpu-1")
 
@@ -52,7 +50,7 @@ def test_a_worker_says_what_it_is_and_what_it_runs(
     assert "cores" in html
 
 
-def test_a_worker_says_which_runs_it_takes(alice_client: Client) -> None:
+def test_a_worker_shows_which_runs_it_accepts(alice_client: Client) -> None:
     register("training@any", num_slots=1)
     register("training@cpu", num_slots=1)
     register("training@old", num_slots=1)
@@ -64,7 +62,7 @@ def test_a_worker_says_which_runs_it_takes(alice_client: Client) -> None:
 
     html = page(alice_client)
 
-    assert html.count("takes any run") == 2  # an older worker takes any
+    assert html.count("accepts any run") == 2  # an older worker takes any
     assert html.count("need no GPU") == 1
 
 
@@ -76,11 +74,11 @@ def test_another_teams_run_is_counted_but_not_named(
 
     html = page(charlie_client, "other")
 
-    assert "1 of another team" in html
+    assert "1 in other teams" in html
     assert "secret plan" not in html
 
 
-def test_whether_it_is_gone_does_not_depend_on_the_web_servers_clock(
+def test_lost_contact_does_not_depend_on_the_web_servers_clock(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("training@gpu-1", num_slots=1)
@@ -122,30 +120,30 @@ def test_a_worker_that_was_forgotten_registers_again(
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
-    heartbeat._say(reader)
-    heartbeat._say_sandbox()
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
     Worker.objects.all().delete()
 
-    heartbeat._say(reader)
-    heartbeat._say_sandbox()
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
     assert worker.hardware["sandbox"] == sandbox.as_json()
 
 
-def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
+def test_a_worker_reports_newly_installed_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     here = ["peft"]
     monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
-    heartbeat._say(Reader(tmp_path))
-    heartbeat._say_packages()
+    heartbeat._send(Reader(tmp_path))
+    heartbeat._report_packages()
     assert list_hosts()[0].packages == {"peft"}
 
     here.append("vllm")
-    heartbeat._say_packages()
+    heartbeat._report_packages()
 
     assert list_hosts()[0].packages == {"peft", "vllm"}
 
@@ -161,7 +159,7 @@ def test_a_worker_registers_and_signs_off() -> None:
     assert worker.stopped_at is not None
 
 
-def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
+def test_non_members_do_not_see_a_teams_page(charlie_client: Client) -> None:
     response = charlie_client.get(reverse("workers", args=["alpha"]))
 
     assert response.status_code == 404
@@ -170,27 +168,27 @@ def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
 NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 
-def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) -> None:
+def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
     assert "unknown" in page(alice_client)
 
     sandbox = describe(Found(level="B", reasons={}))
-    tell_facts("training@gpu-1", sandbox=sandbox.as_json())
+    store_facts("training@gpu-1", sandbox=sandbox.as_json())
     assert "Sandbox level B" in page(alice_client)
 
-    tell_facts("training@gpu-1", sandbox=describe(NONE).as_json())
+    store_facts("training@gpu-1", sandbox=describe(NONE).as_json())
     html = page(alice_client)
-    for said in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
-        assert said in html
+    for fragment in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
+        assert fragment in html
     assert "Install bubblewrap" in html
 
 
-def test_the_servers_own_sandbox_is_told(
+def test_the_servers_sandbox_is_shown(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped = Found(level="A", reasons={}, has_group=True)
     monkeypatch.setattr(trial, "found_here", lambda **_: grouped)
-    assert "control group" in page(alice_client)
+    assert "cgroup" in page(alice_client)
 
     monkeypatch.setattr(trial, "found_here", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)

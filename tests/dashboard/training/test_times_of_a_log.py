@@ -30,7 +30,7 @@ class Clocked:
             file.write(text)
         if at is not None:
             self._monkeypatch.setattr("time.time", lambda: at)
-            self.clock.look()
+            self.clock.update()
 
     def read(self) -> list[float | None]:
         starts, at = [], 0
@@ -49,14 +49,14 @@ def test_each_line_has_the_time_at_which_it_was_first_seen(clocked: Clocked) -> 
     clocked.write("1\n2\n", at=10.0)
     clocked.write("3", at=20.0)
     clocked.write("a\n4\n", at=30.0)
-    clocked.clock.look()  # nothing is new
+    clocked.clock.update()  # nothing is new
 
     assert clocked.read() == [10.0, 10.0, 20.0, 30.0]
     assert clocked.times.stat().st_size == 3 * 16
     assert clocked.log.read_text() == "1\n2\n3a\n4\n"
 
 
-def test_a_line_that_nobody_has_seen_yet_has_the_time_of_its_writing(
+def test_an_unrecorded_line_has_the_time_of_its_writing(
     clocked: Clocked,
 ) -> None:
     clocked.write("one\n", at=10.0)
@@ -74,7 +74,7 @@ def test_an_older_log_has_no_times(tmp_path: Path) -> None:
     assert times == [None]
 
 
-def test_what_stays_of_a_log_keeps_its_times(clocked: Clocked) -> None:
+def test_the_remaining_lines_of_a_log_keep_their_times(clocked: Clocked) -> None:
     for number in range(10):
         clocked.write(f"line {number}\n", at=float(number))
     message = "[49 bytes left out]\n"
@@ -94,7 +94,7 @@ def test_a_moment_is_found_in_the_log(clocked: Clocked) -> None:
     assert [times.find(moment) for moment in (-1, 0, 4.5, 99)] == [0, 7, 35, 70]
 
 
-def test_a_workers_line_says_its_time_itself() -> None:
+def test_a_workers_line_has_its_own_timestamp() -> None:
     assert stamp_of("1970-01-01 00:01:00 Claimed.") == 60.0
     assert stamp_of("1970-01-01 00:01:00.250 Claimed.") == 60.25
     assert stamp_of("Traceback") is None
@@ -148,7 +148,7 @@ def test_both_are_searched_at_once(
     assert [m["source"] for m in rest["matches"]] == ["trainer"] * 50 + ["supervisor"]
 
 
-def test_a_log_without_times_is_shown_apart(
+def test_a_log_without_times_is_shown_separately(
     alice_client: Client, run: Run, attempt: AttemptDirectory
 ) -> None:
     attempt.trainer_log.write_text("step 1\n")

@@ -1,4 +1,4 @@
-"""A fork goes on counting where its parent was, on every axis of its charts."""
+"""A fork continues its parent's totals, on every axis of its charts."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def totals(run: Run) -> list[float]:
     )
 
 
-def test_a_fork_adds_to_what_its_parent_had_sampled(
-    parent: Story, launch: Launcher
-) -> None:
+def test_a_fork_adds_to_its_parents_totals(parent: Story, launch: Launcher) -> None:
     child = fork(checkpoint_at(parent.run, 4), launch)
 
     take_steps(go_on(child), 2, seconds=5, **SAMPLED)
@@ -96,7 +94,7 @@ def test_a_fork_of_a_fork_counts_all(parent: Story, launch: Launcher) -> None:
     assert at_origin.fork_totals == child.fork_totals
 
 
-def test_a_fork_that_begins_anew_counts_from_the_fork_again(
+def test_a_restarted_fork_counts_from_the_fork_point(
     parent: Story, launch: Launcher
 ) -> None:
     child = fork(checkpoint_at(parent.run, 4), launch)
@@ -109,7 +107,7 @@ def test_a_fork_that_begins_anew_counts_from_the_fork_again(
     assert again.summary["last"] == {"total/tokens": 1200, "total/completions": 128}
 
 
-def test_what_was_not_counted_is_not_carried(run: Run, launch: Launcher) -> None:
+def test_missing_totals_are_not_inherited(run: Run, launch: Launcher) -> None:
     story = Story(run)
     story.start()
     take_steps(story, 5, seconds=10)
@@ -121,7 +119,9 @@ def test_what_was_not_counted_is_not_carried(run: Run, launch: Launcher) -> None
     assert "total/tokens" not in Run.objects.get(pk=child.pk).metric_names
 
 
-def test_runs_are_compared_by_what_was_sampled(parent: Story, launch: Launcher) -> None:
+def test_runs_are_compared_by_sampled_completions(
+    parent: Story, launch: Launcher
+) -> None:
     child = fork(checkpoint_at(parent.run, 4), launch)
     take_steps(go_on(child), 2, seconds=5, **SAMPLED)
     child = Run.objects.get(pk=child.pk)

@@ -68,10 +68,10 @@ def test_a_torch_that_is_built_without_cuda(
 ) -> None:
     monkeypatch.setattr(sys, "executable", torch_of(tmp_path, cuda=None, says="x"))
 
-    told = training_device()
+    reported = training_device()
 
-    assert "CPU: PyTorch 2.13.0" in told
-    assert "torch==2.13.0" in told
+    assert "CPU: PyTorch 2.13.0" in reported
+    assert "torch==2.13.0" in reported
 
 
 @pytest.mark.usefixtures("gpu")
@@ -81,10 +81,10 @@ def test_a_driver_that_is_too_old(
     python = torch_of(tmp_path, cuda="13.0", says="The NVIDIA driver is too old\nMore")
     monkeypatch.setattr(sys, "executable", python)
 
-    told = training_device()
+    reported = training_device()
 
-    assert "CPU: PyTorch 2.13.0" in told
-    assert "driver" in told
+    assert "CPU: PyTorch 2.13.0" in reported
+    assert "driver" in reported
 
 
 @pytest.mark.usefixtures("gpu")

@@ -46,7 +46,7 @@ def test_a_class_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.django_db
-def test_a_worker_tells_its_class(settings: Settings) -> None:
+def test_a_worker_reports_its_class(settings: Settings) -> None:
     settings.COHORT_WORKER_CLASS = "gpus"
     register("training@big", num_slots=2)
 
@@ -57,7 +57,7 @@ def test_a_worker_tells_its_class(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_a_drained_worker_is_no_host(team: Team, alice: User) -> None:
+def test_a_drained_worker_is_not_a_host(team: Team, alice: User) -> None:
     register("training@here", num_slots=1)
     drain(Worker.objects.get(), team=team, user=alice)
 
@@ -65,7 +65,7 @@ def test_a_drained_worker_is_no_host(team: Team, alice: User) -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_that_stopped_is_no_host() -> None:
+def test_a_stopped_worker_is_not_a_host() -> None:
     register("training@gone", num_slots=1)
     worker = Worker.objects.get()
     worker.stopped_at = worker.last_seen

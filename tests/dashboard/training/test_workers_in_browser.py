@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.rewards.trial import describe
-from dashboard.training.workers import register, tell_facts
+from dashboard.training.workers import register, store_facts
 from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.slot import Found
 
@@ -30,7 +30,7 @@ def data_folder(settings: Settings) -> Path:
 def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
     lacking = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     register("training@gpu-1", num_slots=1)
-    tell_facts("training@gpu-1", sandbox=describe(lacking).as_json())
+    store_facts("training@gpu-1", sandbox=describe(lacking).as_json())
     page.goto("/alpha/workers")
 
     found = findings_in_each_view(page)

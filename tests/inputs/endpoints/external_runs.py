@@ -32,7 +32,7 @@ def open_external(world: World) -> Run:
 
 
 def send_opening(world: World, tree: Any) -> Response:
-    return message_of_problem(world.program.post("/outside-runs", tree))
+    return message_of_problem(world.program.post("/external-runs", tree))
 
 
 def send_line(world: World, line: bytes) -> Response:
@@ -56,7 +56,9 @@ def send_batch(world: World, sent: dict[str, Any]) -> Response:
 
 def send_attempt(world: World, tree: Any) -> Response:
     run = open_external(world)
-    return message_of_problem(world.program.post(f"/outside-runs/{run.pk}/lives", tree))
+    return message_of_problem(
+        world.program.post(f"/external-runs/{run.pk}/attempts", tree)
+    )
 
 
 def _post(
@@ -68,7 +70,7 @@ def _post(
 ) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return world.program.client.post(
-        f"{BASE}/outside-runs/{run.pk}/events?{query}",
+        f"{BASE}/external-runs/{run.pk}/events?{query}",
         data=body,
         content_type="application/x-ndjson",
         headers=world.program.headers | named,

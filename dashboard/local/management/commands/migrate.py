@@ -1,9 +1,8 @@
-"""Django's `migrate`, which never stands in the way of those who are at work.
+"""Django's `migrate` without blocking running work.
 
-An ALTER that waits for a lock makes everybody wait who comes after it, readers too. So
-it gives up soon, lets them pass, and tries again: what was migrated stays, and the
-migration that had to wait was rolled back whole. So it does where each waited for the
-other, and PostgreSQL chose it to give way.
+An ALTER that waits for a lock blocks every later query, even reads. So it gives up
+soon, lets them run and retries; finished migrations stay, and the waiting one was
+rolled back. A deadlock that PostgreSQL resolves against it is handled in the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ class Command(migrate.Command):
                 if time.monotonic() - began > TRY_SECONDS:
                     raise CommandError(_explain(error)) from error
                 self.stderr.write(
-                    f"A table is in use: the migration waits {LOCK_SECONDS} s for it "
-                    f"at most, lets others pass, and tries again in {wait:.0f} s."
+                    "A table is locked: the migration waits at most "
+                    f"{LOCK_SECONDS} s, then lets other queries run and retries in "
+                    f"{wait:.0f} s."
                 )
             else:
                 return
@@ -52,8 +52,8 @@ class Command(migrate.Command):
 def _explain(error: OperationalError) -> str:
     minutes = TRY_SECONDS // 60
     return (
-        f"For {minutes} minutes a table was never free for {LOCK_SECONDS} s, so the "
-        f"database is not up to date: {str(error).strip()} Nothing is half done. Stop "
-        "the workers, or end what holds the table (see pg_stat_activity), and run the "
-        "same again."
+        f"The migration did not get a table lock within {LOCK_SECONDS} s for "
+        f"{minutes} minutes: {str(error).strip()} No migration was left half "
+        "applied. Stop the workers, or end the session that holds the lock (see "
+        "pg_stat_activity), then run this command again."
     )

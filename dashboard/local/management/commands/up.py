@@ -27,13 +27,13 @@ from dashboard.local.supervisor import (
 )
 from dashboard.local.terminal import announce
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class Command(BaseCommand):
     help = (
-        "Run all of Cohort on this machine: its own PostgreSQL and Redis (unless "
-        "DATABASE_URL and REDIS_URL name others), pages, workers and a first run."
+        "Run Cohort on this machine: embedded PostgreSQL and Redis (unless "
+        "DATABASE_URL and REDIS_URL are set), web server, workers and a first run."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
@@ -52,7 +52,7 @@ class Command(BaseCommand):
                 finally:
                     ignore_signals()
         except Stop:
-            self.stdout.write("  Stopped. Everything is kept for the next start.\n")
+            self.stdout.write("  Stopped. All data is kept.\n")
         except LocalFault as fault:
             raise CommandError(str(fault)) from fault
         except DatabaseError as error:
@@ -67,12 +67,12 @@ class Command(BaseCommand):
         check_port(port)
 
         servers = self._start_servers(stack, data)
-        with announce(self.stdout, "Bringing the database up to date"):
+        with announce(self.stdout, "Migrating the database"):
             call_command("migrate", interactive=False, verbosity=0)
         processes = all_processes(data=data, port=port)
-        supervisor = Supervisor(processes, servers=servers, tell=self._tell)
+        supervisor = Supervisor(processes, servers=servers, report=self._report)
         stack.callback(supervisor.stop)
-        with announce(self.stdout, "Starting pages and workers"):
+        with announce(self.stdout, "Starting the web server and workers"):
             supervisor.start()
             wait_until_served(processes[0], port=port)
         call_command("device", stdout=self.stdout)
@@ -84,7 +84,7 @@ class Command(BaseCommand):
         connection.close()  # `up` only watches from here on
         while True:
             supervisor.check()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _start_servers(self, stack: ExitStack, data: Path) -> list[Service]:
         servers: list[Service] = []
@@ -92,7 +92,7 @@ class Command(BaseCommand):
             with announce(self.stdout, "Starting PostgreSQL"):
                 postgres = embedded_postgres(data)
                 stack.callback(postgres.stop)
-                postgres.start(tell=self._tell_meanwhile)
+                postgres.start(report=self._report_progress)
             servers.append(postgres)
         if settings.REDIS_IS_EMBEDDED:
             with announce(self.stdout, "Starting Redis"):
@@ -103,11 +103,11 @@ class Command(BaseCommand):
         return servers
 
     def _make_starter(self) -> None:
-        """Cohort is of use without its first run, so a fault here is only told."""
+        """Cohort works without its first run, so an error here is only reported."""
         try:
             call_command("starter", stdout=self.stdout, stderr=self.stderr)
         except CommandError as error:
-            self._tell(str(error))
+            self._report(str(error))
 
     def _invite(self, address: str) -> None:
         link = StringIO()
@@ -115,18 +115,18 @@ class Command(BaseCommand):
         port = urlsplit(address).port
         again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
         self.stdout.write(
-            "\n  The pages are up. This link signs you in, once and within 15 "
-            f"minutes:\n\n    {link.getvalue().strip()}\n\n"
-            f"  Another link: {again}    Logs: {settings.COHORT_DATA / 'logs'}\n\n"
+            "\n  The web server is ready. This link signs you in once, within 15 "
+            f"minutes:\n\n    {link.getvalue().strip()}\n\n  New link: {again}    "
+            f"Logs: {settings.COHORT_DATA / 'logs'}\n\n"
         )
         self.stdout.flush()
 
-    def _tell_meanwhile(self, text: str) -> None:
-        """Within what is announced, whose line has not ended yet."""
+    def _report_progress(self, text: str) -> None:
+        """Within an announced line that has not ended yet."""
         self.stdout.write(f"\n  {text} … ")
         self.stdout.flush()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.stderr.write(f"  {text}")
 
 
@@ -134,12 +134,12 @@ def _explain(error: DatabaseError) -> str:
     text = str(error).strip()
     if "No space left on device" in text:
         return (
-            f"The disk that holds {settings.COHORT_DATA} is full. Free some space and "
-            "start again; nothing that was saved is lost."
+            f"The disk with {settings.COHORT_DATA} is full. Free some space and "
+            "start again. No saved data is lost."
         )
     if settings.DATABASE_IS_EMBEDDED:
-        return f"The database refused: {text}"
+        return f"The database rejected the connection: {text}"
     return (
-        f"The database at DATABASE_URL refused: {text}. Check the address and that the "
-        "server runs, or unset DATABASE_URL to use Cohort's own."
+        f"The database at DATABASE_URL rejected the connection: {text}. Check the "
+        "URL and the server, or unset DATABASE_URL to use the embedded one."
     )

@@ -1,4 +1,4 @@
-"""What the operators' commands take: names that are looked up in the database."""
+"""Arguments of the operators' commands: names that are looked up in the database."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def name(text: str) -> str:
     """A name as the database may have it; files may be named otherwise."""
     if not text.isprintable():
         raise ArgumentTypeError(
-            f"{ascii(text)[:60]} is no name: it has signs that cannot be shown, or is "
-            "not UTF-8."
+            f"{ascii(text)[:60]} is not a valid name: it has unprintable "
+            "characters or is not UTF-8."
         )
     return text
 
@@ -22,5 +22,5 @@ def name(text: str) -> str:
 def find_person(username: str) -> User:
     person = User.objects.filter(username=username).first()
     if person is None:
-        raise CommandError(f"There is no person {username!r}.")
+        raise CommandError(f"User {username!r} not found.")
     return person

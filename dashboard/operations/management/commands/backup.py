@@ -27,42 +27,42 @@ from dashboard.operations.backups.tables import database
 
 
 class Command(BaseCommand):
-    help = "Write all of this server to one file, while it runs or not."
+    help = "Back up this server to one file. It can keep running."
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         place = parser.add_mutually_exclusive_group(required=True)
         place.add_argument(
-            "file", nargs="?", type=Path, help="a new file, best on another disk"
+            "file", nargs="?", type=Path, help="new file, ideally on another disk"
         )
         place.add_argument(
             "--into",
             type=Path,
             metavar="FOLDER",
-            help="a file there, named by its time",
+            help="write a file named by its time to this folder",
         )
         parser.add_argument(
             "--keep",
             type=_positive,
             metavar="N",
-            help="then delete all but the newest N of the folder",
+            help="then delete all but the newest N backups in the folder",
         )
         parser.add_argument(
             "--every",
             type=_positive,
             metavar="HOURS",
-            help="continue, with this many hours between backups",
+            help="repeat, with this many hours between backups",
         )
         parser.add_argument(
             "--without-checkpoints",
             action="store_true",
-            help="leave out the runs' checkpoints; published models are kept",
+            help="leave out run checkpoints; published models are included",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         folder: Path | None = options["into"] and options["into"].absolute()
         if folder is None and (options["keep"] or options["every"]):
-            raise CommandError("--keep and --every need --into FOLDER.")
+            raise CommandError("--keep and --every require --into FOLDER.")
         if folder is None:
             self._make(options["file"].absolute(), options)
         elif options["every"] is None:
@@ -72,7 +72,7 @@ class Command(BaseCommand):
             try:
                 self._go_on(folder, options)
             except Stop:
-                self.stderr.write("Stopped. No file is half written.")
+                self.stderr.write("Stopped. No incomplete file was left.")
 
     def _go_on(self, folder: Path, options: dict[str, Any]) -> None:
         every = timedelta(hours=options["every"])
@@ -82,7 +82,7 @@ class Command(BaseCommand):
                 time.sleep(wait.total_seconds())
                 self._make_next(folder, options)
             except (CommandError, BackupFault) as error:
-                again = f"The next try is in {RETRY.total_seconds() / 60:.0f} minutes."
+                again = f"Next attempt in {RETRY.total_seconds() / 60:.0f} minutes."
                 self.stderr.write(f"{error} {again}")
                 time.sleep(RETRY.total_seconds())
             finally:
@@ -93,7 +93,9 @@ class Command(BaseCommand):
         delete_abandoned_parts(folder, timezone.now())
         if options["keep"] is not None:
             for path in delete_old_backups(folder, keep=options["keep"]):
-                self.stdout.write(f"{path}: deleted, {options['keep']} newer are kept.")
+                self.stdout.write(
+                    f"{path}: deleted; {options['keep']} newer backups remain."
+                )
 
     def _make(self, path: Path, options: dict[str, Any]) -> None:
         try:
@@ -106,15 +108,15 @@ class Command(BaseCommand):
         except (BackupFault, LocalFault) as fault:
             raise CommandError(str(fault)) from fault
         except (DatabaseError, OSError) as error:
-            raise CommandError(f"No backup was made: {error}") from error
+            raise CommandError(f"Backup failed: {error}") from error
         self.stdout.write(
             f"{path}: {made.num_rows:,} rows of {made.num_tables} tables and "
-            f"{made.num_files:,} files, {num_bytes(made.num_bytes)}. It holds "
-            "what signs people in: keep it where you keep keys."
+            f"{made.num_files:,} files, {num_bytes(made.num_bytes)}. It contains "
+            "password hashes and other credentials: store it as you store keys."
         )
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise ArgumentTypeError(f"must be a whole number from 1 to 10,000; got {text}")
+        raise ArgumentTypeError(f"must be an integer from 1 to 10,000; got {text}")
     return int(text)

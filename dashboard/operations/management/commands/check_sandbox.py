@@ -11,8 +11,8 @@ from trainer.rewards.sandbox.slot import Trial, try_level
 
 class Command(BaseCommand):
     help = (
-        "Try the sandboxes that run reward code: A is bubblewrap, B the kernel's "
-        "filters alone. Fails where there is neither."
+        "Test the sandboxes for reward code: A is bubblewrap, B kernel filters "
+        "(Landlock, seccomp) only. Fails if neither works."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
@@ -24,13 +24,13 @@ class Command(BaseCommand):
             for level in LEVELS
         }
         for level, trial in trials.items():
-            said = trial.fault or "works"
-            self.stdout.write(f"Level {level} ({NAMES[level]}): {said}.")
+            result = trial.fault or "works"
+            self.stdout.write(f"Level {level} ({NAMES[level]}): {result}.")
         working = [level for level, trial in trials.items() if trial.fault is None]
         if not working:
             raise CommandError(
-                "Reward code cannot run on this machine. Install bubblewrap, or use "
-                "Linux 5.13 or newer; rules without code work as they are."
+                "Reward code cannot run on this machine. Install bubblewrap, or "
+                "use Linux 5.13 or newer. Rules without code still work."
             )
         self.stdout.write(f"Control group: {_group(trials[working[0]])}.")
         self.stdout.write(f"Reward code runs at level {working[0]}.")
@@ -38,11 +38,11 @@ class Command(BaseCommand):
 
 def _group(trial: Trial) -> str:
     if trial.has_group:
-        return "holds a sandbox's memory and processes together"
+        return "limits the memory and processes of a sandbox"
     try:
         parent = parent_here()
     except NoGroup as reason:
         why = str(reason)
     else:
-        why = f"{parent} lets no process in"
-    return f"none, so each process has limits of its own ({why})"
+        why = f"{parent} accepts no processes"
+    return f"none, so limits apply per process ({why})"

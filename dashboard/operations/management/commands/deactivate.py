@@ -10,7 +10,7 @@ from dashboard.operations.management.commands import find_person, name
 
 
 class Command(BaseCommand):
-    help = "Sign a person out everywhere and keep them out; --undo lets them in again."
+    help = "Sign a user out everywhere and block sign-in; --undo reverses it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", type=name)

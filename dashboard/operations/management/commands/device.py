@@ -8,7 +8,7 @@ from dashboard.training.workers import training_device
 
 
 class Command(BaseCommand):
-    help = "Say which device runs train on here, and why."
+    help = "Show which device runs train on here, and why."
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def handle(self, *_args: Any, **_options: Any) -> None:

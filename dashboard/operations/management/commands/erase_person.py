@@ -10,21 +10,28 @@ from dashboard.operations.personal_data import count_of, erase
 
 
 class Command(BaseCommand):
-    help = "Delete a person's account and data; teams keep what was made for them."
+    help = (
+        "Delete a user's account and data. Runs, datasets and reports stay with the "
+        "team."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", type=name)
-        parser.add_argument("--yes", action="store_true", help="do it, not only tell")
+        parser.add_argument(
+            "--yes",
+            action="store_true",
+            help="delete; without it, only show what refers to the user",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         user = find_person(options["username"])
         named = ", ".join(f"{n:,} {what}" for what, n in count_of(user).items())
         if not options["yes"]:
-            self.stdout.write(f"{user.username} is named by {named or 'nothing'}.")
-            self.stdout.write("Nothing deleted. Use --yes to delete the account.")
+            self.stdout.write(f"References to {user.username}: {named or 'none'}.")
+            self.stdout.write("Nothing was deleted. Use --yes to delete the account.")
             return
         try:
             erase(user)
         except ValueError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{options['username']} is deleted, once named by {named}.")
+        self.stdout.write(f"Deleted {options['username']}. Former references: {named}.")

@@ -13,11 +13,11 @@ from dashboard.operations.personal_data import Encoder, export_of
 
 
 class Command(BaseCommand):
-    help = "Write all that the server knows of a person to a file, as JSON."
+    help = "Export all data about a user to a JSON file."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", type=name)
-        parser.add_argument("file", type=Path, help="a new file")
+        parser.add_argument("file", type=Path, help="new file")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         user = find_person(options["username"])
@@ -28,7 +28,7 @@ class Command(BaseCommand):
                 file.write(text)
         except OSError as error:
             raise CommandError(
-                f"{options['file']} could not be written: {error.strerror}. Give a "
-                "new file."
+                f"{options['file']} cannot be written: {error.strerror}. Pass the "
+                "name of a new file."
             ) from error
-        self.stdout.write(f"{options['file']}: what is known of {user.username}.")
+        self.stdout.write(f"Exported the data of {user.username} to {options['file']}.")

@@ -10,13 +10,13 @@ from dashboard.training.rollups import fill_rollups
 
 class Command(BaseCommand):
     help = (
-        "Make what the signal charts and the Prompts tab read of runs that are older "
-        "than these. It may be broken off and run again; steps that have theirs are "
-        "passed over."
+        "Compute the rollups that the signal charts and the Prompts tab need, for "
+        "runs from older versions. You can interrupt and repeat it; finished "
+        "steps are skipped."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", type=int, help="this run alone, by its number")
+        parser.add_argument("--run", type=int, help="only this run, by its ID")
 
     def handle(self, *_args: Any, run: int | None, **_options: Any) -> None:
         runs = Run.objects.order_by("pk")
@@ -24,7 +24,7 @@ class Command(BaseCommand):
             runs = runs.filter(pk=run)
             if not runs:
                 raise CommandError(
-                    f"There is no run {run}. Its number is in its page's address."
+                    f"Run {run} not found. The ID is in the run page's address."
                 )
         for each in runs.iterator():
             if num_filled := fill_rollups(each):

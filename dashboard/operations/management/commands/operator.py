@@ -10,15 +10,19 @@ from dashboard.operations.management.commands import name
 
 
 class Command(BaseCommand):
-    help = "Let a person into the operators' pages (/admin/), or no longer."
+    help = "Grant a user access to the operator pages (/admin/), or revoke it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", type=name)
-        parser.add_argument("--no", action="store_true", help="no longer")
+        parser.add_argument("--no", action="store_true", help="revoke access")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         name, is_staff = options["username"], not options["no"]
         if not User.objects.filter(username=name).update(is_staff=is_staff):
-            raise CommandError(f"There is no person {name!r}.")
-        say = "is an operator: /admin/ opens" if is_staff else "is no operator"
-        self.stdout.write(f"{name} {say}.")
+            raise CommandError(f"User {name!r} not found.")
+        result = (
+            "is now an operator and can open /admin/"
+            if is_staff
+            else "is no longer an operator"
+        )
+        self.stdout.write(f"{name} {result}.")

@@ -19,12 +19,14 @@ MOST_BYTES = 10**18
 
 
 class Command(BaseCommand):
-    help = "Show what a team uses and may use, or change what it may."
+    help = "Show or change a team's quota and usage."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("team", type=name, help="as in its addresses")
-        parser.add_argument("--storage", help="such as 500GiB or 2TiB, or none")
-        parser.add_argument("--runs", help="that have not ended, or none")
+        parser.add_argument("team", type=name, help="team address, as in its URLs")
+        parser.add_argument(
+            "--storage", help="storage limit, such as 500GiB or 2TiB, or none"
+        )
+        parser.add_argument("--runs", help="limit on runs that have not ended, or none")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
@@ -32,7 +34,7 @@ class Command(BaseCommand):
         except Team.DoesNotExist:
             known = ", ".join(Team.objects.values_list("slug", flat=True)[:10])
             raise CommandError(
-                f"There is no team {options['team']!r}. Known teams: {known or 'none'}."
+                f"Team {options['team']!r} not found. Teams: {known or 'none'}."
             ) from None
         changes: dict[str, int | None] = {}
         if options["storage"] is not None:
@@ -48,13 +50,13 @@ class Command(BaseCommand):
 def read_bytes(text: str) -> int | None:
     if text.lower() == "none":
         return None
-    # Of more digits is no number of bytes that the database holds.
+    # More digits exceed the database's bigint.
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or float(found[1]) * unit >= MOST_BYTES:
         raise CommandError(
-            f"--storage takes a number with MB, GB, TB, MiB, GiB or TiB, or none; got "
-            f"{text[:60]!r}."
+            "--storage must be a number with MB, GB, TB, MiB, GiB or TiB, or "
+            f"none; got {text[:60]!r}."
         )
     return int(float(found[1]) * unit)
 
@@ -63,15 +65,15 @@ def read_count(text: str) -> int | None:
     if text.lower() == "none":
         return None
     if not re.fullmatch(r"\d{1,7}", text) or int(text) > 10**6:
-        raise CommandError(f"--runs takes a whole number, or none; got {text[:60]!r}.")
+        raise CommandError(f"--runs must be an integer or none; got {text[:60]!r}.")
     return int(text)
 
 
 def _describe(team: Team) -> str:
     now = quota_usage(team)
     storage = "any" if now.max_bytes is None else num_bytes(now.max_bytes)
-    runs = "any number" if now.max_runs is None else f"{now.max_runs:,}"
+    runs = "unlimited" if now.max_runs is None else f"{now.max_runs:,}"
     return (
-        f"{team}: {num_bytes(now.num_bytes)} of {storage} of storage; "
-        f"{now.num_runs:,} of {runs} of runs that have not ended."
+        f"{team}: storage {num_bytes(now.num_bytes)} of {storage}; runs that have "
+        f"not ended {now.num_runs:,} of {runs}."
     )

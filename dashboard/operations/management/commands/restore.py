@@ -15,32 +15,35 @@ from dashboard.operations.backups.tables import database
 
 
 class Command(BaseCommand):
-    help = "Make an empty server into the one that a backup was made of."
+    help = "Restore a backup into an empty server."
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="what `manage.py backup` wrote")
+        parser.add_argument(
+            "file", type=Path, help="a file that `manage.py backup` wrote"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         path: Path = options["file"].absolute()
         try:
             if not path.is_file():
-                raise CommandError(f"There is no file {path}.")
+                raise CommandError(f"File {path} not found.")
             with database(held=True):
                 manifest = restore_backup(path, data=settings.COHORT_DATA)
         except (BackupFault, LocalFault) as fault:
             raise CommandError(str(fault)) from fault
         except (DatabaseError, OSError) as error:
-            raise CommandError(f"Not restored: {error}") from error
+            raise CommandError(f"Restore failed: {error}") from error
         self.stdout.write(
-            f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables as "
-            f"of {manifest.made_at:%Y-%m-%d %H:%M} UTC. People sign in again."
+            f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables "
+            f"as of {manifest.made_at:%Y-%m-%d %H:%M} UTC. Users must sign in "
+            "again."
         )
         if not manifest.has_checkpoints:
-            self.stdout.write("Runs have no checkpoints: the backup left them out.")
+            self.stdout.write("The backup has no checkpoints.")
         if not manifest.key_is_inside:
             self.stdout.write(
-                "The secret key is not in it: start with the COHORT_SECRET_KEY that "
-                "the server had. With another, secrets of webhooks change, and no code "
-                "of an authenticator app fits."
+                "The backup does not contain the secret key. Start with the "
+                "server's COHORT_SECRET_KEY; with another one, webhook secrets "
+                "change and authenticator apps stop working."
             )

@@ -13,7 +13,7 @@ from dashboard.operations.management.commands import name
 
 
 class Command(BaseCommand):
-    help = "Print a link that signs a person in once, within 15 minutes."
+    help = "Print a link that signs a user in once, within 15 minutes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--base-url",
-            help="where Cohort is served; default: COHORT_URL, or http://localhost:PORT",
+            help="URL of this server; default: COHORT_URL, or http://localhost:PORT",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -43,5 +43,5 @@ def _find_user(username: str | None) -> User:
             .values_list("username", flat=True)[:10]
         )
         raise CommandError(
-            f"There is no active user {username!r}. Known users: {known or 'none'}."
+            f"Active user {username!r} not found. Users: {known or 'none'}."
         ) from None

@@ -17,7 +17,7 @@ from dashboard.training.starter import (
 
 
 class Command(BaseCommand):
-    help = "Make the first person and team, the starter model and a first run of it."
+    help = "Create the first user and team, the starter model and a first run."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         self.stdout.ending = ""  # progress shares a line
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         if is_warmed_up(folder):
             return
         bar = ProgressBar(
-            self.stdout, "Making the starter model (once, 1 to 2 minutes)"
+            self.stdout, "Creating the starter model (once, 1 to 2 minutes)"
         )
         warm_up(
             folder,

@@ -10,12 +10,12 @@ from dashboard.pages.help import fill_tables
 
 
 class Command(BaseCommand):
-    help = "Write the tables of the help pages from the code."
+    help = "Generate the tables of the help pages from the code."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--check", action="store_true", help="write nothing; fail if one is stale"
+            "--check", action="store_true", help="only check; fail if a table is stale"
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:

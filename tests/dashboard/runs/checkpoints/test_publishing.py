@@ -13,6 +13,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.token_preview import refuse_model
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import extend_run
 from dashboard.runs.checkpoints.files import Damaged
 from dashboard.runs.launch.base_models import (
@@ -119,8 +120,9 @@ def test_unpublishing_deletes_the_files(
 def test_a_name_is_taken_once(
     model: PublishedModel, saving: Saving, alice: User
 ) -> None:
-    with pytest.raises(ValueError, match="already"):
+    with pytest.raises(UserError) as raised:
         publish(checkpoint=saving.save(), name="Sums v2", user=alice)
+    assert raised.value.code == "models.name_taken"
 
     assert sorted(path.name for path in model.folder.parent.iterdir()) == [
         str(model.pk)

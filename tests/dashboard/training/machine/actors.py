@@ -35,7 +35,7 @@ Fault = tuple[Kind, int] | None  # and at which point
 
 
 class Killed(BaseException):
-    """kill -9: nobody catches it, and nothing is cleaned up in the database."""
+    """kill -9: no handler runs, and nothing is cleaned up in the database."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Faults:
     kind: Kind | None = None
     points_left: int = 0  # until it happens
     is_dead: bool = False
-    is_cut_off: bool = False  # every statement fails until somebody mends the network
+    is_cut_off: bool = False  # every statement fails until the network is repaired
     was_cut: bool = False
 
     def arm(self, fault: Fault) -> None:
@@ -114,7 +114,7 @@ def _beyond_statements(actor: Actor) -> Iterator[None]:
         actor.pass_statement()
         pass_point(actor)
 
-    def roll_back_and_tell() -> None:
+    def roll_back_and_report() -> None:
         roll_back()
         actor.pass_statement()
 
@@ -129,7 +129,7 @@ def _beyond_statements(actor: Actor) -> Iterator[None]:
         cursor.copy = copy_with_point
         return cursor
 
-    wrapper._commit, wrapper._rollback = commit_with_points, roll_back_and_tell
+    wrapper._commit, wrapper._rollback = commit_with_points, roll_back_and_report
     wrapper.create_cursor = create_cursor_with_points
     try:
         yield
@@ -138,7 +138,7 @@ def _beyond_statements(actor: Actor) -> Iterator[None]:
 
 
 class Sessions:
-    """By a connection of its own, which waits for nobody."""
+    """On a separate connection, which waits for no lock."""
 
     def __init__(self) -> None:
         self._connection = psycopg.connect(
@@ -225,7 +225,7 @@ class Actor:
         self.is_done = False
         self.is_stalled = False  # within a transaction, perhaps
         self.is_blocked = False  # waits for a lock
-        self.has_passed = False  # has it since another's turn, and may go on
+        self.has_passed = False  # it has it since another's turn, and may continue
         self.is_asleep = False
         self.was_timed_out = False  # the server ended its wait, or its session
         self.idle_seconds = 0.0  # within a transaction
@@ -365,7 +365,7 @@ class Cast:
         return True
 
     def pass_time(self, seconds: float) -> None:
-        """The server ends what takes too long, as it is told to."""
+        """The server ends what takes too long, as configured."""
         for actor in self.present:
             if actor.is_blocked and seconds > 3:
                 actor.was_timed_out = True

@@ -15,18 +15,18 @@ from tests.dashboard.training.machine.ledger import Entry
 from tests.dashboard.training.machine.trainers import FINISHED, ScriptedTrainer
 
 # Beside "run.<state>": what a person's request is called in the audit log.
-ASKED = {
+REQUESTED = {
     "stopped": {"run.stop_requested", "run.cancelled"},
     "stopping": {"run.stop_requested"},
     "pausing": {"run.pause_requested"},
     "queued": {"run.resume_requested", "run.extended"},
 }
-# Why a run may fail here; any other reason is one that nobody should have to read.
+# Why a run may fail here; any other reason is a bug.
 REASONS = (
     "It broke.",
     "The trainer crashed twice in the same way",
-    "times in a row without reaching a new checkpoint",
-    "of a run that was deleted, and its files are gone with it",
+    "times in a row without a new checkpoint",
+    "of a deleted run",
 )
 
 
@@ -81,7 +81,7 @@ def check_moves(entries: Sequence[Entry]) -> None:
         assert RunState(target) in TRANSITIONS[RunState(source)], (source, target)
         values = [e.body["verb"] for e in entries[place:] if e.kind == "audit"]
         assert values, f"{source} → {target} is not in the audit log"
-        known = {f"run.{target}"} | ASKED.get(target, set())
+        known = {f"run.{target}"} | REQUESTED.get(target, set())
         assert values[0] in known, f"{source} → {target} is audited as {values[0]}"
 
 
@@ -180,10 +180,10 @@ def _check_values(run: Run) -> None:
     """Every step that was ever stored has the values of its line in its log."""
     logs = {attempt: _logged(run, attempt) for attempt in range(1, run.attempt + 1)}
     for step in run.steps.all():
-        told = logs[step.attempt][step.step]
+        reported = logs[step.attempt][step.step]
         stored = dict(zip(run.metric_names, step.values, strict=False))
-        kept = {name: stored.get(name) for name in told}
-        assert kept == told, f"step {step.step} of attempt {step.attempt}: {stored}"
+        kept = {name: stored.get(name) for name in reported}
+        assert kept == reported, f"step {step.step} of attempt {step.attempt}: {stored}"
 
 
 def _logged(run: Run, attempt: int) -> dict[int, dict[str, float | None]]:

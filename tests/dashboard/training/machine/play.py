@@ -91,14 +91,14 @@ ENDING = frozenset({"stop", "cancel", "stop by list", "delete"})
 
 def fork(checkpoint: Checkpoint, launch: Launcher, *, num_steps: int) -> Run:
     config = {**checkpoint.run.config, "optim": {"num_steps": num_steps}}
-    asked = Launch(
+    requested = Launch(
         name="fork",
         config=RunConfig.model_validate(config),
         dataset_version=launch.dataset_version,
         recipe_version=launch.recipe_version,
         model_label="tiny",
     )
-    return launch_run(asked, team=launch.team, user=launch.user, fork_of=checkpoint)
+    return launch_run(requested, team=launch.team, user=launch.user, fork_of=checkpoint)
 
 
 def drain_or_not(worker: str, launch: Launcher) -> bool:
@@ -189,22 +189,22 @@ class Play:
         one.kill()
         for trainer in trainers:  # it ends with its supervisor
             trainer.kill()
-        self._look_on()
+        self._observe()
 
     def turn(self, actor: Actor) -> Actor:
         with self._judging():
             actor.turn()
-        self._look_on()
+        self._observe()
         return actor
 
-    def _look_on(self) -> None:
-        """Until nobody can go on by himself."""
+    def _observe(self) -> None:
+        """Until no actor can continue."""
         with self._judging():
-            self._look()
+            self._check()
         while passed := [one for one in self.cast.present if one.has_passed]:
             self.turn(passed[0])
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """What was written meanwhile, and by whom; who has ended, and how."""
         by_number = {one.number: one for one in self.cast.present}
         entries = self.watch.look()
@@ -232,7 +232,7 @@ class Play:
         self.clock.seconds += seconds
         ledger.pass_time(seconds)
         self.cast.pass_time(seconds)
-        self._look_on()
+        self._observe()
 
     def pass_a_while(self, *, saves: bool, num_steps: int = 1) -> None:
         """In which everybody who is there does what is theirs."""
@@ -266,7 +266,7 @@ class Play:
     # The end.
 
     def cease_faults(self) -> None:
-        """Whoever is stalled goes on, so that whoever waits for them does."""
+        """Every stalled actor continues, so that others that wait for it do."""
         for actor in self.cast.present:
             actor.faults.cease()
             actor.is_asleep = False

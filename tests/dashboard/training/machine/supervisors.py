@@ -68,7 +68,7 @@ class Broker:
         assert (task, queue, expires) == ("training.work", "training", DAY_SECONDS)
         self.num_messages += count
 
-    # As much of a Celery app and its connection as the dispatcher asks of them.
+    # The part of a Celery app and its connection that the dispatcher uses.
 
     def send_task(self, task: str, *, queue: str, expires: int) -> None:
         self.wake(task, queue=queue, expires=expires)
@@ -121,8 +121,8 @@ def replace_surroundings(
     )
     real = tasks.supervise
 
-    def supervise_and_tell(claim: Claim, **options: Any) -> None:
+    def supervise_and_report(claim: Claim, **options: Any) -> None:
         current().claims.append(claim)
         real(claim, **options)
 
-    monkeypatch.setattr(tasks, "supervise", supervise_and_tell)
+    monkeypatch.setattr(tasks, "supervise", supervise_and_report)

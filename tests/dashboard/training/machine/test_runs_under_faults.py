@@ -44,7 +44,7 @@ from tests.dashboard.training.machine.supervisors import (
 pytestmark = [
     pytest.mark.slow(minutes=1),
     pytest.mark.django_db(transaction=True),
-    # Of a process that was killed nobody closes what it read from.
+    # No one closes the files of a killed process.
     pytest.mark.filterwarnings(
         "ignore:.*ServerSideCursor.* still open:ResourceWarning"
     ),
@@ -68,7 +68,7 @@ OFTEN = ["reap"] * 8 + ["deliver"] * 3 + ["supervise"] * 4
 ACT = st.sampled_from(sorted(ACTS))
 DEED = st.sampled_from(OFTEN + sorted(ACTS))
 AFTER = st.sampled_from([0, 61])  # seconds: its lease has run out
-PICK = st.integers(0, 11)  # one of a list, whatever its length
+PICK = st.integers(0, 11)  # one of a list of any length
 
 
 class Machine(RuleBasedStateMachine):
@@ -189,7 +189,10 @@ class Machine(RuleBasedStateMachine):
         ends: bool,
         point: int | None,
     ) -> None:
-        """A supervisor; its trainer goes on, its lease runs out, another takes over."""
+        """A supervisor dies;
+
+        its trainer continues, its lease expires, another takes over.
+        """
         works = self.play.works()
         works = [one for one in works if self.play.trainers_of(one)] or works
         work = works[pick % len(works)]
@@ -207,7 +210,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.play.trainers() and self.play.works())
     @rule(pick=PICK, saves=st.booleans())
     def oversleep(self, pick: int, saves: bool) -> None:
-        """It wakes as another holds its run, with lines that it has to tell."""
+        """It wakes up with unsent lines while another holds its run."""
         self.put_to_sleep(
             pick=pick, count=9, saves=saves, wakes=True, ends=False, point=None
         )

@@ -69,15 +69,15 @@ class ScriptedTrainer:
         self.course: list[Trained] = []
         self.log = LogBuilder(attempt=self.attempt)
         self.status: int | None = None
-        self._is_asked_to_stop = False
+        self._is_stop_requested = False
         self._saved_step = 0
-        self._heard: set[int] = set()
+        self._received: set[int] = set()
         self._written = 0
         assert not (self.out / "events.jsonl").exists(), "two trainers of one attempt"
         log.touch()
         self.all.append(self)
 
-    # What a supervisor asks of it.
+    # The supervisor's calls.
 
     @property
     def pid(self) -> int:
@@ -93,7 +93,7 @@ class ScriptedTrainer:
         return self.status is not None
 
     def ask_to_stop(self) -> None:
-        self._is_asked_to_stop = True
+        self._is_stop_requested = True
 
     def kill(self) -> None:
         if self.status is None:
@@ -128,7 +128,7 @@ class ScriptedTrainer:
         """Its next step, or its end where there is none."""
         if not self.log.events:
             self._begin()
-        elif self._is_asked_to_stop:
+        elif self._is_stop_requested:
             self._save()
             self._end(STOPPED, RunStopped, checkpoint=None)
         elif self.step >= self.config.optim.num_steps:
@@ -154,8 +154,12 @@ class ScriptedTrainer:
     def pause_itself(self) -> None:
         if self.log.events:
             self._save()
-            told: dict[str, Any] = {"reason": "All failed.", "share": 1.0, "limit": 0.2}
-            self._end(PAUSED, RunPaused, faults=[], checkpoint=None, **told)
+            fields: dict[str, Any] = {
+                "reason": "All failed.",
+                "share": 1.0,
+                "limit": 0.2,
+            }
+            self._end(PAUSED, RunPaused, faults=[], checkpoint=None, **fields)
 
     def _begin(self) -> None:
         about = {"num_steps": self.config.optim.num_steps, **ABOUT}
@@ -186,16 +190,16 @@ class ScriptedTrainer:
         text = path.read_bytes() if path.exists() else b"{}"
         for change in ChangeList.model_validate_json(text).changes:
             due = self.step if change.after_step is None else change.after_step
-            if change.number in self._heard or due > self.step:
+            if change.number in self._received or due > self.step:
                 continue
-            self._heard.add(change.number)
+            self._received.add(change.number)
             self.config = change_settings(self.config, change.settings)
             if due == self.step:
-                told: dict[str, Any] = {
+                fields: dict[str, Any] = {
                     "number": change.number,
                     "settings": change.settings,
                 }
-                self.log.add(SettingsChanged, step=self.step, **told)
+                self.log.add(SettingsChanged, step=self.step, **fields)
 
     def _save(self) -> None:
         if self.step == self._saved_step:
@@ -203,8 +207,8 @@ class ScriptedTrainer:
         name = f"step-{self.step:06d}-attempt-{self.attempt}"
         sha256, num_bytes = write_checkpoint(self.checkpoints / name, self.course)
         self._saved_step = self.step
-        told: dict[str, Any] = {"sha256": sha256, "num_bytes": num_bytes}
-        self.log.add(CheckpointSaved, step=self.step, name=name, **told)
+        fields: dict[str, Any] = {"sha256": sha256, "num_bytes": num_bytes}
+        self.log.add(CheckpointSaved, step=self.step, name=name, **fields)
         self._prune()
 
     def _prune(self) -> None:

@@ -70,11 +70,11 @@ def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
     assert not any("expires" in entry.get("options", {}) for entry in entries)
 
 
-def test_what_runs_wait_for_is_sent_as_often_as_promised() -> None:
+def test_dispatch_runs_as_often_as_documented() -> None:
     for task, promised_seconds in [
         ("training.dispatch", 5),  # a queued run is rung for
         ("training.reap", 5),  # a lease that is over is found
-        ("training.go_on", 30),  # a run that waits for room goes on
+        ("training.go_on", 30),  # a run that waits for disk space continues
     ]:
         entries = cohort.conf.beat_schedule.values()
         [seconds] = [entry["schedule"] for entry in entries if entry["task"] == task]
@@ -89,7 +89,7 @@ def test_each_task_that_beat_sends_is_one_of_cohorts() -> None:
     assert sent <= set(cohort.tasks)
 
 
-def test_without_a_broker_it_goes_on() -> None:
+def test_without_a_broker_it_continues() -> None:
     with Celery(
         broker="redis+socket:///nowhere/redis.sock", set_as_current=False
     ) as app:

@@ -103,7 +103,7 @@ def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
 
 
 @pytest.mark.parametrize("max_rows", [None, 11])
-def test_rows_that_are_gone_are_no_set(
+def test_deleted_rows_are_not_a_set(
     launch: Launcher, held_out: DatasetVersion, max_rows: int | None
 ) -> None:
     run = evaluated_on(launch, held_out, max_rows=max_rows)
@@ -113,7 +113,7 @@ def test_rows_that_are_gone_are_no_set(
         write_snapshot(run)
 
 
-def test_a_run_is_evaluated_on_what_was_chosen(
+def test_a_run_is_evaluated_on_the_chosen_sets(
     launch: Launcher, held_out: DatasetVersion, tmp_path: Path
 ) -> None:
     run = evaluated_on(
@@ -137,6 +137,6 @@ def test_a_run_is_evaluated_on_what_was_chosen(
     found = run.evaluations.order_by("step")
     assert [(one.step, one.name) for one in found] == [(0, "x"), (1, "x")]
     assert {"eval/x/mean", "eval/x/pass@1"} <= set(found[0].metrics)
-    told = run.events.filter(type="evaluated").first()
-    assert told is not None
-    assert told.body["num_prompts"] == 5
+    reported = run.events.filter(type="evaluated").first()
+    assert reported is not None
+    assert reported.body["num_prompts"] == 5

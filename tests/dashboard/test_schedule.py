@@ -1,4 +1,4 @@
-"""Workers are woken where there is a broker; where there is none, nobody minds."""
+"""Workers are notified through a broker; without one nothing fails."""
 
 from __future__ import annotations
 

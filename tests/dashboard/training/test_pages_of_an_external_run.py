@@ -1,4 +1,4 @@
-"""Every page of an outside run shows what its trainer told, and says what it lacks."""
+"""Every page of an external run shows the reported data and what is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGES = (
 
 
 @pytest.fixture
-def outside(team: Team, alice: User) -> Run:
+def external(team: Team, alice: User) -> Run:
     run = open_run(OPENING, team=team, user=alice)[0]
     send(run, LogBuilder().stepped(1).stepped(2))
     return run
@@ -45,33 +45,33 @@ def page(client: Client, name: str, *args: object) -> str:
     return answer.content.decode()
 
 
-def test_each_page_is_there_and_says_who_trains_it(
-    outside: Run, alice_client: Client
+def test_each_page_exists_and_names_the_trainer(
+    external: Run, alice_client: Client
 ) -> None:
-    shown = {name: page(alice_client, name, outside.pk) for name in PAGES}
+    shown = {name: page(alice_client, name, external.pk) for name in PAGES}
     assert "data-run-pause>" not in shown["run"]
     for text in ("TRL 1.16.0 on node-3", "Close run"):
         assert text in shown["run"]
     assert "2 of 2 prompts" not in shown["run_prompts"]
-    assert "fsdp.offload" in page(alice_client, "run_tab", outside.pk, "config")
-    page(alice_client, "run_tab", outside.pk, "checkpoints")
+    assert "fsdp.offload" in page(alice_client, "run_tab", external.pk, "config")
+    page(alice_client, "run_tab", external.pk, "checkpoints")
 
-    send(outside, LogBuilder().stepped(1).stepped(2).finished(2))
+    send(external, LogBuilder().stepped(1).stepped(2).finished(2))
 
-    ended = page(alice_client, "run", outside.pk)
+    ended = page(alice_client, "run", external.pk)
     assert not any("was imported" in text for text in (ended, *shown.values()))
-    counted = page(alice_client, "run_prompts", outside.pk)
+    counted = page(alice_client, "run_prompts", external.pk)
     assert "2 of 2 prompts" in counted
 
 
 def test_its_settings_are_compared(
-    outside: Run, team: Team, alice: User, alice_client: Client
+    external: Run, team: Team, alice: User, alice_client: Client
 ) -> None:
     changed = replace(OPENING, key=uuid4(), settings={"learning_rate": 2e-6})
     other = open_run(changed, team=team, user=alice)[0]
 
     compared = alice_client.get(
-        reverse("compare", args=["alpha"]), {"runs": f"{outside.pk},{other.pk}"}
+        reverse("compare", args=["alpha"]), {"runs": f"{external.pk},{other.pk}"}
     ).content.decode()
 
     assert "settings.learning_rate" in compared
