@@ -92,14 +92,14 @@ class Condition:
             case Kind.ABOVE | Kind.BELOW:
                 return f"{metric} {self.kind.value} {x}{for_steps}"
             case Kind.CHANGES:
-                ago = f"{self.back} {unit} before"
+                ago = f"{self.back} {unit} earlier"
                 if self.back == 1:
-                    ago = f"the {unit[:-1]} before"
-                return f"{metric} changes by more than {x} % against {ago}{for_steps}"
+                    ago = f"the previous {unit[:-1]}"
+                return f"{metric} changes by more than {x} % from {ago}{for_steps}"
             case Kind.MISSING:
-                return f"{metric} has no value, or none that is a number{for_steps}"
+                return f"{metric} is missing or not a number{for_steps}"
             case Kind.CONSTANT:
-                return f"{metric} stays the same{for_steps}"
+                return f"{metric} does not change{for_steps}"
             case Kind.SHARE_OF_FIRST:
                 return f"{metric} below {x} × its first value{for_steps}"
             case Kind.TIMES_FIRST:
@@ -115,7 +115,7 @@ class Condition:
                     f"higher{for_steps}"
                 )
             case Kind.WARNED:
-                return "The trainer warns of something that no other rule watches"
+                return "The trainer warns of something that no other rule covers"
 
 
 @dataclass

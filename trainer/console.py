@@ -27,7 +27,7 @@ from trainer.disk import unsaid_where_full
 LOG_FORMATS = ("text", "json")
 # What a pipe takes in one piece, so that lines of several processes never mix.
 MAX_LINE_BYTES = 4096
-_CUT = "… (the rest stands in trainer.log) "
+_CUT = "… (full text in trainer.log) "
 
 
 class JsonLines(logging.Formatter):

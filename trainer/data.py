@@ -53,7 +53,7 @@ def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(
-            f"There is no file {path}. Set {setting} to a JSONL file of prompts."
+            f"File {path} not found. Set {setting} to a JSONL file of prompts."
         ) from None
     except UnicodeDecodeError as error:
         raise ValueError(
@@ -63,7 +63,7 @@ def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise ValueError(f"{path} has no rows. Give it one JSON object a line.")
+        raise ValueError(f"{path} has no rows. Write one JSON object per line.")
     return [_read_row(line, place, path) for place, line in enumerate(lines)]
 
 
@@ -75,7 +75,7 @@ def _read_row(line: str, index: int, path: Path) -> Row:
         raise ValueError(f"{where} is not JSON: {error.msg}: {line[:80]!r}.") from None
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{where} nests too deep or holds a number that is too long: "
+            f"{where} is nested too deeply or contains a number that is too long: "
             f"{line[:80]!r}. Correct or remove it."
         ) from None
     if not isinstance(fields, dict) or "prompt" not in fields:
@@ -111,8 +111,8 @@ def split_rows(
     """Rows to train on and rows held out; the seed draws which."""
     if num_eval_rows >= len(rows):
         raise ValueError(
-            f"{num_eval_rows} held-out prompts leave none of {len(rows)} rows to train "
-            "on. Lower data.num_eval_rows, or add rows."
+            f"{num_eval_rows} held-out prompts leave none of the {len(rows)} rows to "
+            "train on. Lower data.num_eval_rows, or add rows."
         )
     order = permutation(derive(seed, "held-out"), len(rows))
     held_out = set(order[:num_eval_rows])
@@ -136,9 +136,9 @@ class DataOrder:
     def __post_init__(self) -> None:
         if self.prompts_per_step > self.num_rows:
             raise ValueError(
-                f"A step takes {self.prompts_per_step} distinct prompts, but there are "
-                f"{self.num_rows} rows to train on. Lower rollout.prompts_per_step or "
-                "data.num_eval_rows, or add rows."
+                f"A step needs {self.prompts_per_step} distinct prompts, but there "
+                f"are {self.num_rows} rows to train on. Lower "
+                "rollout.prompts_per_step or data.num_eval_rows, or add rows."
             )
 
     @property
@@ -218,10 +218,10 @@ class PromptRenderer:
         except (TemplateError, TypeError, ArithmeticError) as error:
             roles = ", ".join(turn["role"] for turn in messages)
             raise ValueError(
-                f"The model's chat template refuses row {row.index} (line "
-                f"{row.index + 1}), whose messages are of {roles}: "
-                f"{first_line(error)[:300]}. Leave data.system_prompt empty if it "
-                "knows no system role, or set data.chat_template to none."
+                f"The model's chat template failed on row {row.index} (line "
+                f"{row.index + 1}), which has messages with the roles {roles}: "
+                f"{first_line(error)[:300]}. Leave data.system_prompt empty if the "
+                "template has no system role, or set data.chat_template to none."
             ) from error
         assert isinstance(text, str)
         return text

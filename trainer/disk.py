@@ -48,8 +48,8 @@ def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
 
 def no_room(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
     return DiskFull(
-        f"The disk that holds {folder} has {_shown(_free(folder))} free; {purpose} "
-        f"needs {_shown(num_bytes)}.",
+        f"The disk of {folder} has {_shown(_free(folder))} free; {purpose} needs "
+        f"{_shown(num_bytes)}.",
         num_bytes,
     )
 
@@ -63,9 +63,9 @@ def full_disk(
         return no_room(folder, num_bytes, purpose=purpose)
     met = str(error).partition("\n")[0].rstrip(".")
     return DiskFull(
-        f"There is no room for {purpose}, although the disk that holds {folder} has "
-        f"{_shown(free)} free: {met}. A quota, or another disk such as that of "
-        "temporary files, is full.",
+        f"No space for {purpose}, although the disk of {folder} has {_shown(free)} "
+        f"free: {met}. A quota, or another disk such as the one for temporary files, "
+        "is full.",
         None,
     )
 

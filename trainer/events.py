@@ -148,8 +148,8 @@ class MeasuredCompletion(BaseModel):
         for name, values in lists.items():
             if len(values) != len(self.ids):
                 raise ValueError(
-                    f"There are {len(self.ids)} token ids, but {len(values)} of "
-                    f'"{name}". Give one for each token.'
+                    f"There are {len(self.ids)} token ids, but {len(values)} values "
+                    f'of "{name}". Pass one value per token.'
                 )
         return self
 
@@ -258,7 +258,7 @@ class UnknownEvent(ValueError):
     """A line of a type that this version does not know; it is not damaged."""
 
     def __init__(self, type: str, *, time: float, step: int) -> None:
-        super().__init__(f"Events of type {type!r} are unknown to this version.")
+        super().__init__(f"Unknown event type {type!r}.")
         self.type = type
         self.time = time
         self.step = step

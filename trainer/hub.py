@@ -64,13 +64,13 @@ def check_source(
     host = urlsplit(hub).netloc or hub
     if not _is_cached(source, revision, has_weights=has_weights):
         raise ValueError(
-            f"The hub {host} cannot be reached for the model {source} ({lack}): check "
-            "the network and HF_ENDPOINT, name a model folder instead, or set "
-            "HF_HUB_OFFLINE=1 where the model is in this machine's cache."
+            f"Cannot reach the hub {host} for the model {source} ({lack}). Check the "
+            "network and HF_ENDPOINT, name a model folder, or set HF_HUB_OFFLINE=1 if "
+            "the model is in this machine's cache."
         )
     say_error(
-        f"The hub {host} cannot be reached ({lack}), so the model {source} is taken "
-        "from this machine's cache. Set HF_HUB_OFFLINE=1 to ask no hub."
+        f"Cannot reach the hub {host} ({lack}); using the model {source} from this "
+        "machine's cache. Set HF_HUB_OFFLINE=1 to skip the request."
     )
     constants.HF_HUB_OFFLINE = True
     os.environ["HF_HUB_OFFLINE"] = "1"  # for processes that this one starts
@@ -80,13 +80,13 @@ def _check_folder(source: str) -> None:
     folder = Path(source)
     if not os.path.isdir(folder):
         raise ValueError(
-            f"There is no model folder {folder.absolute()}. Name a folder with a saved "
-            "model, or a hub id."
+            f"Model folder {folder.absolute()} not found. Name a folder with a saved "
+            "model, or a Hugging Face model ID."
         )
     if not os.path.isfile(folder / CONFIG):
         raise ValueError(
-            f"The folder {source} holds no model (no {CONFIG}). Name a folder that "
-            "save_pretrained wrote."
+            f"The folder {source} is not a saved model: it has no {CONFIG}. Name a "
+            "folder that save_pretrained wrote."
         )
     check_files(folder)
 
@@ -104,8 +104,8 @@ def check_files(folder: Path) -> None:
             continue
         if len(names) > _MOST_FILES:
             raise ValueError(
-                f"{place} holds {len(names):,} files, which is more than a model has. "
-                "Name a folder that save_pretrained wrote."
+                f"{place} contains {len(names):,} files, more than a model has. Name "
+                "a folder that save_pretrained wrote."
             )
         for name in names:
             _check_file(place / name)
@@ -120,12 +120,12 @@ def _check_file(file: Path) -> None:
         is_too_large = found.st_size > _LARGEST_READ_WHOLE
         if is_too_large and file.suffix in _READ_WHOLE:
             raise ValueError(
-                f"{file} has {found.st_size:,} bytes, where a model's may have "
+                f"{file} has {found.st_size:,} bytes; a model's file has at most "
                 f"{_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained wrote."
             )
     elif not stat.S_ISDIR(found.st_mode):
         raise ValueError(
-            f"{file} is no plain file. Name a folder that save_pretrained wrote."
+            f"{file} is not a regular file. Name a folder that save_pretrained wrote."
         )
 
 
@@ -151,7 +151,7 @@ def _fault_of(source: str, revision: str) -> str | None:
         return None  # no hub's id: loading says so
     except HfHubHTTPError as error:
         status = error.response.status_code
-        return f"it answers {status}" if status >= _SERVER_FAULTS else None
+        return f"it returned status {status}" if status >= _SERVER_FAULTS else None
     except Exception as error:  # noqa: BLE001 - of whichever HTTP library the hub's has
         return why_unreachable(_innermost(error))
     return None
@@ -196,7 +196,7 @@ def _names_in(index: Path) -> list[str]:
         return sorted({*json.loads(index.read_bytes())["weight_map"].values()})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError(
-            f"{index} lists no files of weights. Save or download the model anew."
+            f"{index} lists no weight files. Save or download the model again."
         ) from None
 
 

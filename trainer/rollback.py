@@ -57,10 +57,10 @@ def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     sync_weights(run, state.phase)
     run.journal.warn(
         "rolled_back",
-        f"{limit} updates in a row had a loss or gradient that was not finite. The "
-        f"weights are those of {name} again; steps and prompts go on, at "
-        f"{state.setbacks.rate_factor:g} of the learning rate. If it happens once "
-        "more, the run fails. Lower the learning rate, or set optim.max_grad_norm.",
+        f"{limit} updates in a row had a non-finite loss or gradient, so the run "
+        f"restored the weights of {name} and continues at "
+        f"{state.setbacks.rate_factor:g} of the learning rate. If it happens again, "
+        "the run fails; lower the learning rate, or set optim.max_grad_norm.",
         value=float(limit),
     )
     run.log.flush()
@@ -86,9 +86,9 @@ def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
         rank=run.world.rank,
     )
     return (
-        f"{limit} updates in a row had a loss or gradient that was not finite, for "
-        f"the second time in this run. The batch is in {folder}. Lower the learning "
-        "rate, set optim.max_grad_norm, or look for extreme rewards in that batch."
+        f"{limit} updates in a row had a non-finite loss or gradient, for the second "
+        f"time in this run. The batch is in {folder}: check it for extreme rewards, "
+        "lower the learning rate, or set optim.max_grad_norm."
     )
 
 

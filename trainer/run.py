@@ -108,7 +108,8 @@ def _place(args: argparse.Namespace) -> Place:
     resumes = args.resume or args.resume_from is not None
     if (out / "events.jsonl").exists() and not resumes:
         raise ValueError(
-            f"{out} already holds the log of a run. Give another --out, or --resume."
+            f"{out} already contains the log of a run. Set another --out, or use "
+            "--resume."
         )
     resume_from: Path | None = args.resume_from
     passed_over: list[str] = list(args.passed_over)
@@ -217,8 +218,8 @@ def _pause(
         for fault in missing.faults
     )
     say_error(
-        f"{missing}{message}\nFix what failed and run the same command with --resume: "
-        "the step is sampled and scored again. Or raise reward.max_error_share."
+        f"{missing}{message}\\nFix the failures and run the same command with "
+        "--resume to sample and score the step again, or raise reward.max_error_share."
     )
     return EXIT_PAUSED
 
@@ -228,11 +229,15 @@ def _wait_for_room(log: EventLog, place: Place, lack: DiskFull, world: World) ->
         return EXIT_PAUSED
     newest = newest_checkpoint(place.checkpoints)
     name = None if newest is None else newest.name
-    where = f"The last checkpoint, {name}, is whole" if name else "None was saved yet"
+    where = (
+        f"The last checkpoint, {name}, is complete"
+        if name
+        else ("No checkpoint was saved")
+    )
     log.add(
         RunPaused,
         step=log.step,
-        reason=f"{lack} {where}, and the run pauses.",
+        reason=f"{lack} {where}. The run pauses.",
         checkpoint=name,
         needs_bytes=lack.needs_bytes,
     )

@@ -102,8 +102,8 @@ def _compare(world: World, own: Mapping[str, str]) -> None:
             if value != first[name]:
                 raise ValueError(
                     f"Process {rank} of {world.size} has another {name} than process "
-                    f"0 ({value[:12]}, not {first[name][:12]}). Give all hosts the "
-                    "same files and packages."
+                    f"0 ({value[:12]}, not {first[name][:12]}). Use the same files "
+                    "and packages on all hosts."
                 )
 
 
@@ -286,9 +286,11 @@ def announce(run: Run, state: RunState) -> None:
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
     if place.passed_over:
-        where = place.resume_from.name if place.resume_from else "the beginning"
+        where = place.resume_from.name if place.resume_from else "the start"
         reasons = "; ".join(reason.rstrip(".") for reason in place.passed_over)
-        message = f"Damaged and passed over: {reasons}. The run goes on from {where}."
+        message = (
+            f"Skipped damaged checkpoints: {reasons}. The run resumes from {where}."
+        )
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
         say(message)
     run.journal.step = step

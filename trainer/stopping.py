@@ -173,8 +173,8 @@ def watch_parent() -> None:
         os.fstat(pipe)
     except OSError:
         raise ValueError(
-            f"COHORT_PARENT_PIPE names {number}, which is not open here. Pass the "
-            "pipe to the trainer when starting it."
+            f"COHORT_PARENT_PIPE is {number}, which is not an open file descriptor. "
+            "Pass the pipe to the trainer when starting it."
         ) from None
     die_with_parent()
     threading.Thread(target=_wait, args=(pipe,), daemon=True, name="parent").start()

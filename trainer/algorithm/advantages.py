@@ -65,7 +65,7 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
         )
     rewards = rewards.astype(np.float64)
     if np.isinf(rewards).any():
-        raise ValueError("A reward is infinite. Bound the rule that gave it.")
+        raise ValueError("A reward is infinite. Bound the rule that returned it.")
     scored = ~np.isnan(rewards)
     values = np.where(scored, rewards, 0.0)
 
@@ -77,12 +77,12 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
             return is_credited.astype(np.float64)
         case "process":
             raise ValueError(
-                'credit = "process" needs the rewards of steps; '
-                "use process_advantages for one group."
+                'credit = "process" needs step rewards; call process_advantages for '
+                "one group."
             )
         case "preference":
             raise ValueError(
-                'credit = "preference" needs log-probs; use preference_advantages.'
+                'credit = "preference" needs log-probs; call preference_advantages.'
             )
         case "outcome":
             return _outcome(values, scored, config)
@@ -132,8 +132,8 @@ def _divisor(
         case "mean":
             if (values < 0).any():
                 raise ValueError(
-                    'scale = "mean" needs rewards of 0 or more, since it divides by '
-                    f"the group's mean; got {values.min():g}."
+                    'scale = "mean" divides by the group\'s mean, so it needs rewards '
+                    f"of at least 0; got {values.min():g}."
                 )
             divisor = mean + config.eps
             return np.where(divisor > 0, divisor, 1.0)
@@ -255,8 +255,8 @@ def _check_steps(
 ) -> None:
     if not len(step_rewards) == len(step_ends) == len(num_tokens):
         raise ValueError(
-            f"Got step rewards of {len(step_rewards)} completions, ends of "
-            f"{len(step_ends)} and lengths of {len(num_tokens)}; they must agree."
+            f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
+            f"ends and {len(num_tokens)} lengths; the counts must be equal."
         )
     for place, (rewards, ends, length) in enumerate(
         zip(step_rewards, step_ends, num_tokens, strict=True)
@@ -264,9 +264,9 @@ def _check_steps(
         rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
         if len(rewards) != len(ends) or not rises:
             raise ValueError(
-                f"Completion {place} has {len(rewards)} step rewards and ends {ends!r} "
-                f"in {length} tokens. Give each step one reward and one end, rising, "
-                f"at most {length}."
+                f"Completion {place} has {len(rewards)} step rewards and step ends "
+                f"{ends!r} in {length} tokens. Give each step one reward and one end; "
+                f"ends increase up to {length}."
             )
 
 

@@ -252,8 +252,8 @@ def _correction(
         return None
     if sampling_logprobs is None:
         raise ValueError(
-            f'importance_correction = "{config.importance_correction}" needs the '
-            "log-probs of sampling; got none."
+            f'importance_correction = "{config.importance_correction}" needs sampling '
+            "log-probs; got none."
         )
     level, action = config.importance_correction.split("_")
     log_weight = (old_logprobs - sampling_logprobs).detach()

@@ -100,7 +100,7 @@ def load_probing(
     """
     if num_samples < 1 or (num_prompts is not None and num_prompts < 1):
         raise ValueError(
-            f"A probe takes at least 1 completion of 1 prompt; got {num_samples} of "
+            f"A probe needs at least 1 completion of 1 prompt; got {num_samples} of "
             f"{num_prompts}. Raise --samples or --prompts."
         )
     # A step takes distinct prompts, of which a probe may have fewer than the run.
@@ -373,35 +373,39 @@ class Stopped(BaseException):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="where lines are added"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=("file to append lines to"),
     )
     parser.add_argument(
         "--prompts",
         type=int,
         metavar="N",
-        help="the first N rows of data.rows (default: all)",
+        help="first N rows of data.rows (default: all)",
     )
     parser.add_argument(
         "--samples",
         type=int,
         metavar="K",
-        help="completions of each prompt (default: rollout.group_size)",
+        help="completions per prompt (default: rollout.group_size)",
     )
     parser.add_argument(
         "--sample-only",
         action="store_true",
-        help="leave out the update that tells how long a step takes",
+        help="skip the update that measures the step time",
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="sample this checkpoint of the run beside its base model",
+        help="also sample this checkpoint of the run, next to its base model",
     )
     parser.add_argument(
         "--no-scores",
         action="store_true",
-        help="with --checkpoint: leave the completions without scores",
+        help="with --checkpoint: do not score completions",
     )
 
 

@@ -42,7 +42,7 @@ GROWTH = 3.0  # of the first step's mean, once above a tenth of the limit
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
     parser.add_argument(
-        "--steps", type=int, default=5, help="steps to compare over (default: 5)"
+        "--steps", type=int, default=5, help="number of steps to compare (default: 5)"
     )
     parser.add_argument(
         "--limit", type=float, help="largest mean difference that passes, in nats"
@@ -146,15 +146,15 @@ def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:
     worst = max(gap.mean for gap in gaps)
     if not worst <= limit:
         return (
-            f"drift: the mean difference is {worst:.2g} nats a token, above "
-            f'{limit:g}. Set model.dtype to "float32", or '
-            "loss.importance_correction to weigh what was sampled."
+            f"drift: the mean difference is {worst:.2g} nats per token, above "
+            f'{limit:g}. Set model.dtype to "float32", or set '
+            "loss.importance_correction."
         )
     if gaps[-1].mean > max(GROWTH * gaps[0].mean, limit / 10):
         return (
             f"drift: the mean difference grew from {gaps[0].mean:.2g} to "
-            f"{gaps[-1].mean:.2g} nats though no weight changed. The engine loses "
-            "something whenever weights are handed to it."
+            f"{gaps[-1].mean:.2g} nats although no weight changed. The engine's copy "
+            "degrades with each weight sync."
         )
     return None
 

@@ -13,12 +13,16 @@ from trainer.tokenizers import bound_memory, bounded_seconds, load_bounded
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes a "
-        "number a line, that of the prompt's tokens as a run with default settings "
-        "renders it."
+        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes one "
+        "number per line: the prompt's tokens as a run with default settings renders "
+        "it."
     )
-    parser.add_argument("--model", required=True, help="folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub model")
+    parser.add_argument(
+        "--model", required=True, help=("model folder or Hugging Face model ID")
+    )
+    parser.add_argument(
+        "--revision", help=("branch, tag or commit of a Hugging Face model")
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -52,6 +56,6 @@ def _row(place: int, line: str) -> Row:
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(
-            f"{line[:80]!r} is no object with prompt, answer and columns "
+            f"{line[:80]!r} is not an object with prompt, answer and columns "
             f"({type(error).__name__}: {error})."
         ) from None

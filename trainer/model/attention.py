@@ -507,7 +507,7 @@ def _attend(
         )
     for option in ("softcap", "s_aux", "position_bias"):
         if options.get(option) is not None:
-            raise ValueError(f"attention with {option} takes no packed row")
+            raise ValueError(f"attention with {option} does not support packed rows")
     found = layout.attention(
         *(each[0].transpose(0, 1) for each in (query, key, value)),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,

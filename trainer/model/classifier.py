@@ -199,7 +199,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
     if missing := sorted(told["missing_keys"]):
         # A language model loads too, and what would score is then random.
         raise ValueError(
-            f"{settings.path} is no classifier of {settings.head}s: it has no "
+            f"{settings.path} is not a {settings.head} classifier: it has no "
             f"{missing[0]}. Choose a reward model, or the other head."
         )
     assert isinstance(model, PreTrainedModel)
@@ -257,7 +257,7 @@ def _answer(
             models[settings] = Classifier(settings)
         return {"scores": models[settings].scores(question["conversations"])}
     except torch.OutOfMemoryError as error:
-        return {"problem": f"There is not enough memory for it: {first_line(error)}"}
+        return {"problem": f"Not enough memory for it: {first_line(error)}"}
     except RuntimeError:
         raise  # a GPU that failed fails this process from then on; another one may do
     except Exception as error:  # noqa: BLE001 - a model's files may hold anything

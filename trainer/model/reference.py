@@ -162,7 +162,7 @@ class BaseReference:
         """It stays as it is; configurations that want more are refused."""
 
     def save(self, folder: Path) -> None:
-        raise AssertionError("the base under adapters never moves")
+        raise AssertionError("the base model under adapters never changes")
 
 
 _WEIGHTS = "weights.safetensors"
@@ -243,8 +243,8 @@ class FrozenReference:
         kept = self._weights()
         if read_shapes(folder / _WEIGHTS) != _shapes(kept):
             raise ValueError(
-                f"{folder} holds the reference of another model. Resume with the "
-                "configuration that the checkpoint was made with."
+                f"{folder} contains the reference of another model. Resume with the "
+                "configuration of the checkpoint."
             )
         with torch.no_grad():
             for name, tensor in read_tensors(folder / _WEIGHTS):

@@ -196,7 +196,7 @@ def verify_checkpoint(path: Path) -> None:
         files = json.loads((path / _MANIFEST).read_bytes())["files"]
         digests = {path / name: each["sha256"] for name, each in files.items()}
     except OSError as error:
-        raise ValueError(f"{path} is no checkpoint: {error}") from None
+        raise ValueError(f"{path} is not a checkpoint: {error}") from None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise ValueError(
             f"{path / _MANIFEST} cannot be read. Resume from another checkpoint."
@@ -213,8 +213,8 @@ def verify_checkpoint(path: Path) -> None:
             raise ValueError(f"{file} is missing. Resume from another checkpoint.")
         if found != expected:
             raise ValueError(
-                f"{file} differs from what was saved (its SHA-256 is not the "
-                "manifest's). Resume from another checkpoint."
+                f"{file} is damaged: its SHA-256 is not the manifest's. Resume from "
+                "another checkpoint."
             )
 
 
@@ -249,8 +249,8 @@ def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
         return load_policy(config, path=str(path / MODEL))
     if not (path / _ADAPTERS).is_dir():
         raise ValueError(
-            f"{path} holds no adapters, but model.lora_rank is {config.lora_rank}. "
-            "Resume with the configuration that the checkpoint was made with."
+            f"{path} contains no adapters, but model.lora_rank is {config.lora_rank}. "
+            "Resume with the configuration of the checkpoint."
         )
     return load_policy(config, adapters=path / _ADAPTERS)
 

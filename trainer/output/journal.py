@@ -199,8 +199,8 @@ class Journal:
         if any(result.is_skipped for result in outcome.updates):
             self.warn(
                 "update_skipped",
-                "Loss or gradient was not finite; the update was skipped and the "
-                "weights are as before. Lower the learning rate.",
+                "Loss or gradient was not finite, so the run skipped the update. "
+                "Lower the learning rate.",
             )
         self._log.add(StepFinished, step=self.step, metrics=metrics)
         self._log.flush()

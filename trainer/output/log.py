@@ -101,7 +101,7 @@ class EventLog:
     def __exit__(self, *raised: object) -> None:
         try:
             if not self.is_written():
-                say_error("The end of the log could not be written: the disk is full.")
+                say_error("The end of the log is missing: the disk is full.")
         finally:
             self._file.close()
 
@@ -130,7 +130,7 @@ class UnwrittenLog(EventLog):
 
 def lack_of_room(folder: Path, error: BaseException) -> DiskFull:
     """Of whatever a run writes beside its checkpoints."""
-    purpose = "what the run writes"
+    purpose = "the output of the run"
     return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
 
 

@@ -160,9 +160,9 @@ def _trained_dtype(model: PreTrainedModel) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.requires_grad}
     if len(dtypes) > 1:
         raise ValueError(
-            f"{type(model).__name__} keeps its weights in several number formats "
-            f"({', '.join(sorted(str(each) for each in dtypes))}), which cannot be "
-            'spread over processes. Set model.dtype to "float32".'
+            f"The weights of {type(model).__name__} have several data types "
+            f"({', '.join(sorted(str(each) for each in dtypes))}) and cannot be "
+            'sharded. Set model.dtype to "float32".'
         )
     return dtypes.pop()
 

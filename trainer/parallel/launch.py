@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt",
         type=int,
-        help="number of this attempt of the run (default: the next)",
+        help="number of this attempt of the run (default: the next one)",
     )
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
@@ -47,23 +47,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lives",
         type=Path,
-        help="folder of the --out of each attempt, named for its --attempt; what "
-        "judges replied to one is known to all, and one deletes no checkpoint once "
-        "there is a newer one (default: --out is that of all)",
+        help="folder with the --out of every attempt, each named after its --attempt. "
+        "Attempts share the replies of judges, and an attempt that was replaced "
+        "deletes no checkpoints (default: --out is for all attempts)",
     )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(
-        "--resume", action="store_true", help="go on from the newest checkpoint"
+        "--resume", action="store_true", help="resume from the newest checkpoint"
     )
     resume.add_argument(
-        "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
+        "--resume-from",
+        type=Path,
+        metavar="CHECKPOINT",
+        help=("resume from this checkpoint"),
     )
     parser.add_argument(
         "--passed-over",
         action="append",
         default=[],
         metavar="REASON",
-        help="why a further checkpoint is not gone on from, for the log",
+        help="why a newer checkpoint was skipped, for the log",
     )
 
 
@@ -205,10 +208,10 @@ class Family:
             if code >= 0:
                 continue
             if rank in self._killed:
-                why = "it was ended, as another had been before"
+                why = "it was killed because another process had ended"
             else:
                 why = _why_killed(signal.Signals(-code))
-            sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+            sys.stderr.write(f"Process {rank} of {len(codes)} ended: {why}.\\n")
 
 
 def _end_by(number: signal.Signals) -> int:
@@ -221,10 +224,10 @@ def _end_by(number: signal.Signals) -> int:
 
 def _why_killed(number: signal.Signals) -> str:
     if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        who = "a person, or the kernel when memory ran out"
-        return f"it was killed by {number.name} ({who})"
+        who = "by a person, or by the kernel when memory ran out"
+        return f"it was killed with {number.name} ({who})"
     # such as NCCL's own watchdog, when its patience is over
-    return f"it crashed ({number.name}); what it wrote last stands above"
+    return f"it crashed ({number.name}); its last output is above"
 
 
 def _environment(count: int, *, pipe: int) -> dict[str, str]:

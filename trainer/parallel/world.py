@@ -130,8 +130,8 @@ class Watchdog:
         for rank, pid in self._pids.items():
             if not _is_there(pid):
                 return Failure(
-                    f"Process {rank} of {self._size} was killed, by a person or by the "
-                    "kernel when memory ran out. Resume from the last checkpoint."
+                    f"Process {rank} of {self._size} was killed, by a person or by "
+                    "the kernel when memory ran out. Resume from the last checkpoint."
                 )
         return None
 
@@ -252,8 +252,8 @@ class World:
                 return found if found.details else replace(found, details=own.details)
             own = replace(
                 own,
-                sentence=f"Another of the run's {self.size} processes is gone or "
-                f"stuck: {own.sentence}",
+                sentence=f"Another of the run's {self.size} processes ended or does "
+                f"not respond: {own.sentence}",
             )
         self._watchdog.report(own)
         return own
@@ -280,8 +280,8 @@ def join_world(config: RunConfig) -> World:
         return ALONE
     if missing := [name for name in _TOLD if name not in environment]:
         raise ValueError(
-            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} "
-            "is not set. Start the processes with torchrun, or unset WORLD_SIZE."
+            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} is "
+            "not set. Start the processes with torchrun, or unset WORLD_SIZE."
         )
     on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
     if on_gpus:
@@ -318,8 +318,8 @@ def _take_gpu(environment: Mapping[str, str]) -> None:
     count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
     if count < wanted:
         raise ValueError(
-            f"This machine has {count} GPUs, but {wanted} processes were started on "
-            'it. Start one for each GPU, or set model.device to "cpu".'
+            f"This machine has {count} GPUs, but {wanted} processes. Start one "
+            'process per GPU, or set model.device to "cpu".'
         )
     torch.cuda.set_device(int(environment["LOCAL_RANK"]))
 

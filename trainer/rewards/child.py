@@ -88,7 +88,7 @@ class Child:
         while b"\n" not in self._received:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1_000):
-                raise NoReply(f"it took longer than {timeout_seconds:g} s")
+                raise NoReply(f"it timed out after {timeout_seconds:g} s")
             part = os.read(descriptor, 65_536)
             if not part:
                 raise NoReply(self._how_it_ended())
@@ -119,9 +119,9 @@ class Child:
         except subprocess.TimeoutExpired:
             return "it closed its output"
         if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
-            return "it took longer than it may"
+            return "it timed out"
         if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
+            return f"it was killed by {signal.Signals(-code).name}"
         return f"it ended with exit code {code}"
 
 

@@ -75,15 +75,15 @@ class ExtractionParams(Params):
 
     source: Literal["tags", "boxed", "last_line", "whole"] = Field(
         "tags",
-        title="Answer stands in",
-        description="The last pair of answer tags, the last \\boxed{}, the last line "
-        "that is not empty, or the whole completion.",
+        title="Answer location",
+        description="The last pair of answer tags, the last \\boxed{}, the last "
+        "non-empty line, or the whole completion.",
     )
     tag: str = Field(
         "answer",
         pattern=TAG_NAME,
         title="Answer tag",
-        description="Name of the tags, without brackets: answer for <answer>.",
+        description="Tag name without brackets: answer for <answer>.",
     )
     read_thinking: bool = thinking_field()
 

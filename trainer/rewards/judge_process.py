@@ -31,7 +31,7 @@ def main(library: str) -> int:
     try:
         grade = _GRADERS[library]()
     except ImportError as error:
-        send(replies, {"problem": f"The package {library} cannot be used: {error}."})
+        send(replies, {"problem": f"Cannot use the package {library}: {error}."})
         return 1
     # Not sooner: py3langid unpacks its model into a file that nobody else sees.
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))

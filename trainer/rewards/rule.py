@@ -88,7 +88,7 @@ def conversation(
         if prompt_template is not None:
             raise ValueError(
                 f"{where[:1].upper()}{where[1:]} is a list of messages, which "
-                "data.prompt_template cannot fill. Leave the template empty."
+                "data.prompt_template does not support. Leave the template empty."
             )
         return messages + list(prompt)
     content = prompt
@@ -110,8 +110,8 @@ def fill_template(
         name = match.group(1)
         if name not in values:
             raise ValueError(
-                f"data.prompt_template names {{{name}}}, which {where} has not. It has "
-                f"{', '.join(sorted(values))}."
+                f"data.prompt_template uses {{{name}}}, which {where} does not have. "
+                f"It has {', '.join(sorted(values))}."
             )
         found = values[name]
         return found if isinstance(found, str) else json.dumps(found)

@@ -219,7 +219,7 @@ def as_score(outcomes: Mapping[str, Outcome]) -> Score:
     """What each rule said of one completion."""
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Unscorable) or math.isfinite(outcome), (
-            f"{name} gave {outcome}"
+            f"{name} returned {outcome}"
         )
     missing = {name: o for name, o in outcomes.items() if isinstance(o, Unscorable)}
     return Score(

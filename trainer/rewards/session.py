@@ -58,7 +58,7 @@ class Session:
     def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """What was made under this key, made now if it was not."""
         with self._lock:
-            assert not self._is_closed, "nothing is judged behind the end of a run"
+            assert not self._is_closed, "no scoring after the end of a run"
             if key not in self._kept:
                 self._kept[key] = make()
             return cast(Kept, self._kept[key])

@@ -145,9 +145,9 @@ class _Worker:
                 self._try_each_rule(rules, part, where=where)
                 if num_losses == _MAX_LOSSES:
                     raise ScoringFailed(
-                        f"The process that scores {where} was lost {num_losses} times "
-                        f"({loss}), though each rule alone can score it. Is there "
-                        "memory left? Lower reward.num_workers, or set it to 0."
+                        f"The process that scores {where} ended {num_losses} times "
+                        f"({loss}), although each rule alone scores it. Check the "
+                        "free memory, lower reward.num_workers, or set it to 0."
                     ) from None
         return [score for scores in found for score in scores]
 
@@ -160,9 +160,9 @@ class _Worker:
             except NoReply as loss:
                 raise ScoringFailed(
                     f'Rule "{rule.name}" ({rule.kind}) cannot score {where}, which '
-                    f"begins {part[0].completion[:80]!r}: the process that does it was "
-                    f"lost twice ({loss}). Take the rule out of the recipe, or the row "
-                    "out of the data, and resume from the last checkpoint."
+                    f"begins {part[0].completion[:80]!r}: its process ended twice "
+                    f"({loss}). Remove the rule from the recipe, or the row from the "
+                    "data, and resume from the last checkpoint."
                 ) from None
 
     def _ask(
@@ -202,9 +202,7 @@ class _Worker:
     def _running(self) -> Child:
         with self._lock:
             if self._is_stopped:
-                raise ScoringFailed(
-                    "The run has ended, and nothing is scored any more."
-                )
+                raise ScoringFailed("The run has ended, so nothing is scored.")
             if self._child is None or not self._child.is_alive():
                 self._let_go()
                 self._child = Child("trainer.rewards.scoring_process")
@@ -218,8 +216,8 @@ class _Worker:
         except NoReply as loss:
             self.end()
             raise ScoringFailed(
-                f"A process that scores could not be started: {loss}. Is there memory "
-                "left? Lower reward.num_workers, or set it to 0."
+                f"A scoring process could not start: {loss}. Check the free memory, "
+                "lower reward.num_workers, or set it to 0."
             ) from None
         self._is_ready = True
 

@@ -55,8 +55,8 @@ _PREFILL_TOKENS = 16_384
 # What the engine goes on with, as the run's warning says it.
 _WAYS: dict[Way, str] = {
     "graph": "CUDA graphs",
-    "lean": "its own decoder without CUDA graphs",
-    "plain": "transformers' own forward pass",
+    "lean": "the own decoder without CUDA graphs",
+    "plain": "the forward pass of transformers",
 }
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
 # A GPU is asked once in so many tokens how many rows have ended, since the question
@@ -162,7 +162,9 @@ class TransformersEngine:
         kept = next((n for n, each in enumerate(gaps) if each <= bearable), -1)
         self._ways = ways[kept:]
         if kept != 0:
-            reason = f"log-probs are {gap:.2g} nats from those of an update"
+            reason = (
+                f"log-probs differ by {gap:.2g} nats from the training forward pass"
+            )
             taken = _WAYS[self._ways[0]]
             self.on_slowed(Slowed(code="engine_fallback", reason=reason, way=taken))
 

@@ -101,9 +101,8 @@ def make_cache(config: PreTrainedConfig) -> DynamicCache:
     for layer in cache.layers:
         if not isinstance(layer, DynamicLayer):
             raise ValueError(
-                f"This model has layers of the kind {type(layer).__name__}, whose "
-                "state cannot be shared by a group. Choose a model with attention "
-                "layers."
+                f"This model has {type(layer).__name__} layers, whose state a group "
+                "cannot share. Choose a model with attention layers."
             )
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]  # its base is

@@ -81,8 +81,8 @@ class RolloutClient:
             if refusal.status != HTTPStatus.LOCKED:
                 raise
             raise ValueError(
-                f"The rollout server at {self.url} is held by another run. Wait for "
-                "its end, or start a server for this one."
+                f"The rollout server at {self.url} is used by another run. Wait until "
+                "it ends, or start a server for this run."
             ) from None
         try:
             word = str(self._told(held.line, "hold"))
@@ -163,7 +163,7 @@ class RolloutClient:
 
     def _no_server(self) -> ValueError:
         return ValueError(
-            f"What answers at {self.url} is no rollout server. Correct rollout.url."
+            f"The server at {self.url} is not a rollout server. Correct rollout.url."
         )
 
     def _check_model(self) -> None:
@@ -172,7 +172,6 @@ class RolloutClient:
         self._told(reply, "max_length")  # which a reference server has not
         if self._told(reply, "fingerprint") != self._fingerprint:
             raise ValueError(
-                f"The rollout server at {self.url} holds another model than the one "
-                "that this run starts from. Start it with --model set to the run's "
-                "model.path."
+                f"The rollout server at {self.url} serves another model than this "
+                "run's. Start it with --model set to the run's model.path."
             )

@@ -50,7 +50,7 @@ class Slowed:
     code: Literal["out_of_memory", "engine_fallback"]
     reason: str
     rows: int = 0  # out of memory: completions at a time from now on
-    failed: str = "The faster way to sample"  # else what was left,
+    failed: str = "The faster sampling method"  # else what was left,
     way: str = ""  # and what it goes on with
 
 

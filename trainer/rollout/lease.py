@@ -83,7 +83,7 @@ class Hold:
             size = sum(tensor.nbytes for tensor in parts.values())
             if size > self._max_bytes:
                 raise ValueError(
-                    f"{size} bytes are more than this server's model has weights."
+                    f"{size} bytes are more than the weights of this server's model."
                 )
             self._parts = parts
 
@@ -102,7 +102,7 @@ class Hold:
             wanted = sorted(names)
             if not parts or sorted(parts) != wanted:
                 raise Incomplete(
-                    f"{len(wanted)} weights were announced, and {len(parts)} came. "
+                    f"{len(wanted)} weights were announced, but {len(parts)} arrived. "
                     "Send them again."
                 )
             self._version = None

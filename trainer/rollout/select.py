@@ -87,7 +87,7 @@ def make_engine(
             own = partial(_own_decoder, config, policy, on_slowed)
             if reason := why_not_vllm(config, policy):
                 if policy.device.type == "cuda":
-                    say(f"{OWN_DECODER} samples, since {reason}")
+                    say(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
             try:
                 vllm = start_vllm(config, policy)
@@ -112,16 +112,16 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     if model.dtype not in (torch.bfloat16, torch.float16):
         return "the model is in float32"  # in which vLLM's fast kernels do not compute
     if config.model.quantization != "none":
-        return "vLLM would unpack the 4-bit weights"
+        return "vLLM does not support these 4-bit weights"
     if all(phase.config.rollout.source != "policy" for phase in phases):
-        return "completions to train on are not the policy's"
+        return "the completions to train on are not sampled from the policy"
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
     if policy.num_parameters < _LEAST_PARAMETERS:
-        return f"vLLM starts slowly for {policy.num_parameters:,} parameters"
+        return f"vLLM starts slowly for a model of {policy.num_parameters:,} parameters"
     if _head_size(policy) < _LEAST_HEAD_SIZE:
-        return f"vLLM has no kernels for heads of {_head_size(policy)} numbers"
+        return f"vLLM has no kernels for a head size of {_head_size(policy)}"
     return ""
 
 
@@ -257,7 +257,9 @@ class FallbackEngine:
         plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
         if gaps[0] <= FURTHER_OFF * self._gap(plain):
             return
-        reason = f"its log-probs are {gaps[0]:.2g} nats from those of an update"
+        reason = (
+            f"its log-probs differ by {gaps[0]:.2g} nats from the training forward pass"
+        )
         if self._make_own is not None:
             self._take_over(reason)
             return
@@ -266,7 +268,7 @@ class FallbackEngine:
                 code="engine_fallback",
                 reason=reason,
                 failed="vLLM's self-check",
-                way="vLLM, which rollout.engine asks for",
+                way="vLLM, as rollout.engine requires",
             )
         )
 

@@ -50,7 +50,7 @@ from trainer.serving.server import (
     serve,
 )
 
-_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server.")
+_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server's lease.")
 _Result = TypeVar("_Result")
 
 
@@ -155,7 +155,7 @@ class RolloutServer(ModelServer):
         if longest + question.params.max_new_tokens > self._sampler.max_length:
             raise ValueError(
                 f"A prompt of {longest} tokens and a completion of "
-                f"{question.params.max_new_tokens} are more than this server's "
+                f"{question.params.max_new_tokens} exceed this server's limit of "
                 f"{self._sampler.max_length}. Start it with a larger --max-length."
             )
 
@@ -221,7 +221,7 @@ class _Door(Door):
         except Broken as error:
             self.refuse(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                f"its engine failed: {error} Start it again.",
+                f"its engine failed: {error} Restart it.",
             )
         except (ValueError, KeyError, TypeError) as error:
             self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
@@ -255,7 +255,7 @@ class _Door(Door):
     def _hold(self, old_word: str | None) -> None:
         word = self.server.holding.take(self.connection, word=old_word)
         if word is None:
-            return self.refuse(HTTPStatus.LOCKED, "Another run holds this server.")
+            return self.refuse(HTTPStatus.LOCKED, "Another run uses this server.")
         try:
             self.send_response(HTTPStatus.OK)
             self.end_headers()  # without a length: the answer ends with the run
@@ -280,33 +280,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-gib",
         type=float,
         default=4.0,
-        help="memory for keys and values on each GPU, in GiB (default: %(default)s)",
+        help="GPU memory for the KV cache, per GPU, in GiB (default: %(default)s)",
     )
     parser.add_argument(
         "--tensor-parallel-size",
         type=int,
         default=1,
-        help="GPUs that the model is split over (default: %(default)s)",
+        help="tensor parallel size (default: %(default)s)",
     )
     parser.add_argument(
         "--max-length",
         type=int,
         default=8192,
-        help="tokens of the longest prompt with its completion, as far as the model "
-        "goes (default: %(default)s)",
+        help="maximum tokens of a prompt with its completion, at most the model's own "
+        "limit (default: %(default)s)",
     )
     parser.add_argument(
         "--max-rows",
         type=int,
         default=512,
-        help="completions sampled at the same time (default: %(default)s)",
+        help=(
+            "maximum number of completions sampled at the same time (default: "
+            "%(default)s)"
+        ),
     )
     parser.add_argument(
         "--lora-rank",
         type=int,
         default=0,
-        help="largest rank of adapters that are taken by themselves; of others the "
-        "merged weights are sent (default: %(default)s)",
+        help="largest LoRA rank that is served as adapters; for larger ranks the run "
+        "sends merged weights (default: %(default)s)",
     )
 
 

@@ -211,8 +211,8 @@ def _reach(
 
 def _restless(server: RolloutClient) -> ValueError:
     return ValueError(
-        f"The rollout server at {server.url} forgot this run {_MAX_JOINS} times in one "
-        "question. Look at what it said when it ended, and resume the run."
+        f"The rollout server at {server.url} lost this run {_MAX_JOINS} times during "
+        "one request. Check the server's log, and resume the run."
     )
 
 

@@ -35,7 +35,7 @@ def is_private(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ValueError(f"{host} has no address: {error.strerror}.") from None
+        raise ValueError(f"Cannot resolve {host}: {error.strerror}.") from None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     return all(
         each.is_private and not each.is_link_local and not each.is_unspecified
@@ -103,9 +103,9 @@ def read_or_make_token(path: Path) -> str:
 
 def _complaint(path: Path) -> str:
     return (
-        f"The token file {path} must hold one word of at least {_SHORTEST} plain "
-        "letters, digits or signs. Delete it and start the server, which "
-        "makes a new one."
+        f"The token file {path} must contain one word of at least {_SHORTEST} plain "
+        "letters, digits or signs. Delete it and start the server, which creates a "
+        "new one."
     )
 
 
@@ -247,10 +247,10 @@ class Connection:
         if response.length:  # more was promised than came, or than was read
             if len(reply) > call.limit:
                 raise ValueError(
-                    f"The answer of {self.url} is larger than {call.limit} bytes. "
+                    f"The response of {self.url} is larger than {call.limit} bytes. "
                     f"Correct {self.kind.part}.url."
                 )
-            raise Away("it went away in the middle of an answer")
+            raise Away("it closed the connection in the middle of a response")
         self._check(response.status, reply)
         return reply
 
@@ -289,8 +289,8 @@ class Connection:
                 waited = time.monotonic() - started
                 if waited + pause > self._patience_seconds:
                     raise ValueError(
-                        f"The {self.kind.name} at {self.url} has been away for "
-                        f"{waited:.0f} s ({reason}). Start it again with `python -m "
+                        f"The {self.kind.name} at {self.url} has been unreachable for "
+                        f"{waited:.0f} s ({reason}). Restart it with `python -m "
                         f"trainer {self.kind.command}`, and resume the run."
                     ) from None
                 if pause == _FIRST_PAUSE_SECONDS:
@@ -323,12 +323,12 @@ class Connection:
         if status == HTTPStatus.UNAUTHORIZED:
             raise Refused(
                 status,
-                f"The {self.kind.name} at {self.url} does not accept the token. Give "
-                f"{self.kind.part}.token_file the file that it was started with.",
+                f"The {self.kind.name} at {self.url} rejected the token. Set "
+                f"{self.kind.part}.token_file to the token file of the server.",
             )
         raise Refused(
             status,
-            f"The {self.kind.name} at {self.url} refused with {status}: {sentence}",
+            f"The {self.kind.name} at {self.url} returned {status}: {sentence}",
         )
 
 
@@ -350,9 +350,9 @@ def _parts(url: str, kind: Kind) -> tuple[bool, str, int]:
     assert parts.hostname is not None
     if not is_private(parts.hostname):
         raise ValueError(
-            f"{kind.part}.url {url} leads out of the private network, where sampled "
-            "texts and the token must not go. Put the server on this machine or a "
-            "private network, or open a tunnel to it."
+            f"{kind.part}.url {url} is outside the private network, where sampled "
+            "texts and the token must not be sent. Run the server on this machine or "
+            "a private network, or open a tunnel to it."
         )
     return is_tls, parts.hostname, port or (443 if is_tls else 80)
 
@@ -365,7 +365,7 @@ def _sentence(reply: bytes) -> str:
     try:
         said = str(json.loads(reply)["error"])[:500]
     except (ValueError, RecursionError, LookupError, TypeError):
-        return "it gave no reason"
+        return "no reason given"
     return said.encode("utf-8", "replace").decode("utf-8")  # no half characters
 
 

@@ -95,7 +95,7 @@ class Door(BaseHTTPRequestHandler):
     server: ModelServer
     sys_version = ""
     timeout = 30.0  # seconds without a byte; a slow sender cannot hold a thread
-    remedy = "Start it with a larger --max-request-mib."
+    remedy = "Start the server with a larger --max-request-mib."
 
     def answer_get(self) -> None:
         self.refuse_page()
@@ -121,15 +121,15 @@ class Door(BaseHTTPRequestHandler):
         given = self.headers.get("Content-Length", "")
         if not (given.isascii() and given.isdigit() and len(given) <= 15):
             return self.refuse(
-                HTTPStatus.LENGTH_REQUIRED, "A question needs a Content-Length."
+                HTTPStatus.LENGTH_REQUIRED, "The request has no Content-Length header."
             )
         length, limit = int(given), self.server.max_request_bytes
         if length > limit:
             self._discard(length)
             return self.refuse(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A question of {length} bytes is larger than this server takes "
-                f"({limit} bytes). {self.remedy}",
+                f"A request of {length} bytes exceeds this server's limit of {limit} "
+                f"bytes. {self.remedy}",
             )
         if (objection := self.objection()) is not None:
             self._discard(length)
@@ -137,7 +137,7 @@ class Door(BaseHTTPRequestHandler):
         return self.answer_post(self.rfile.read(length))
 
     def refuse_page(self) -> None:
-        self.refuse(HTTPStatus.NOT_FOUND, f"There is no page {self.path}.")
+        self.refuse(HTTPStatus.NOT_FOUND, f"Page {self.path} not found.")
 
     def refuse(self, status: HTTPStatus, sentence: str) -> None:
         self.reply(status, {"error": sentence})
@@ -176,7 +176,7 @@ class Door(BaseHTTPRequestHandler):
             self.server.forget_stranger(self.connection)
 
     def _refuse_token(self) -> None:
-        self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not this server's.")
+        self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not valid for this server.")
 
 
 EXIT_BAD_ARGUMENTS = 2
@@ -186,34 +186,41 @@ def add_server_arguments(
     parser: argparse.ArgumentParser, *, port: int, max_request_mib: int
 ) -> None:
     """What every server is told; the numbers are its own defaults."""
-    parser.add_argument("--model", required=True, help="model folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub id")
+    parser.add_argument(
+        "--model", required=True, help=("model folder or Hugging Face model ID")
+    )
+    parser.add_argument(
+        "--revision", help=("branch, tag or commit of a Hugging Face model")
+    )
     parser.add_argument(
         "--token-file",
         type=Path,
         required=True,
-        help="file with the token that trainers must know; made when there is none",
+        help="file with the token that trainers send; created if missing",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on, of this machine or a private network "
-        "(default: %(default)s)",
+        help="address to listen on, of this machine or a private network (default: "
+        "%(default)s)",
     )
     parser.add_argument(
-        "--port", type=int, default=port, help="port; 0: any free one (%(default)s)"
+        "--port",
+        type=int,
+        default=port,
+        help=("port; 0: any free port (default: %(default)s)"),
     )
     parser.add_argument(
         "--dtype",
         default="auto",
         choices=["auto", "float32", "bfloat16"],
-        help="number format of the weights",
+        help="data type of the weights",
     )
     parser.add_argument(
         "--max-request-mib",
         type=int,
         default=max_request_mib,
-        help="largest question, in MiB (default: %(default)s)",
+        help="largest request, in MiB (default: %(default)s)",
     )
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
 
@@ -241,7 +248,7 @@ def serve(
     # With port 0 this line is how anyone knows where it is.
     host, port = args.host, server.server_port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sys.stdout.write(f"serving {args.model} on http://{where}\n")
+    sys.stdout.write(f"serving {args.model} at http://{where}\\n")
     sys.stdout.flush()
     try:
         server.serve_forever()
@@ -267,8 +274,8 @@ def _server(
     if not is_private(args.host):
         raise ValueError(
             f"{args.host} is not an address of this machine or of a private network. "
-            "What is sent is not encrypted: give --host such an address, and reach it "
-            "from elsewhere through a tunnel."
+            "Traffic is not encrypted: set --host to such an address, and use a "
+            "tunnel for other machines."
         )
     token = read_or_make_token(args.token_file)
     if args.threads is not None:
@@ -279,7 +286,7 @@ def _server(
         return make(args, token)
     except OSError as error:
         raise ValueError(
-            f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Give another "
+            f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Use another "
             "--port or --host."
         ) from None
 

@@ -30,7 +30,7 @@ _MAX_PATIENCE_SECONDS = 300.0
 # So many questions lost one after another, and each is asked but once until one is
 # answered: a step must not wait for an endpoint that is away, try after try.
 _LOST_IN_A_ROW = 8
-_ENDED = "The run has ended, and no judge is asked any more."
+_ENDED = "The run has ended, so the judge is not called."
 
 
 class NotAsked(Exception):
@@ -157,9 +157,9 @@ class Judge:
                 max_tokens=endpoint.budget_tokens,
             ):
                 raise NotAsked(
-                    f"The budget of the judge {endpoint.model} is spent: "
+                    f"The budget of the judge {endpoint.model} is used up: "
                     f"{endpoint.budget_calls:,} calls and {endpoint.budget_tokens:,} "
-                    "tokens in a run. Raise budget_calls or budget_tokens."
+                    "tokens per run. Raise budget_calls or budget_tokens."
                 )
             tick()
             reply = None
@@ -216,9 +216,9 @@ class Judge:
         if not is_last and has_time and not self._sleep(self._closed, wait):
             return
         self._peace.note(is_lost=True)
-        tries = f", asked {num_tried} times" if num_tried > 1 else ""
+        tries = f" after {num_tried} requests" if num_tried > 1 else ""
         raise NotAsked(
-            f"The judge {self._endpoint.model} gave no score{tries}: {error}."
+            f"The judge {self._endpoint.model} returned no score{tries}: {error}."
         )
 
     def _wait_for_peace(self, deadline: float) -> None:
@@ -226,7 +226,7 @@ class Judge:
         wait = max(0.0, self._peace.until - now)
         if now + wait >= deadline:
             raise NotAsked(
-                "No time was left to ask the judge. Try fewer completions at once."
+                "No time was left to call the judge. Score fewer completions at once."
             )
         if self._sleep(self._closed, wait):
             raise NotAsked(_ENDED)

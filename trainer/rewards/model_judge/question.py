@@ -83,8 +83,8 @@ def refuse_bad_template(template: str) -> str:
     """A pydantic validator: the template as it is, when it shows the completion."""
     if "completion" not in _NAME.findall(template):
         raise ValueError(
-            "the template does not hold {completion}, so the judge would not see what "
-            "it judges. Write {completion} where it belongs."
+            "the template does not contain {completion}, so the judge would not see "
+            "the completion. Add {completion}."
         )
     return template
 
@@ -109,8 +109,8 @@ def _text(known: dict[str, Any], name: str) -> str:
     if value is None:
         has = ", ".join(sorted(key for key in known if known[key] is not None))
         raise NotApplicable(
-            f"The judge's template names {{{name}}}, which this row has not. It has "
-            f"{has}. Map the column, or name another."
+            f"The judge's template uses {{{name}}}, which this row does not have. It "
+            f"has {has}. Map the column, or use another."
         )
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return replace_surrogates(text)
@@ -169,24 +169,24 @@ def _read_field(reply: str, field: str) -> float:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
-        raise Unreadable(f"it is no JSON object: {_quote(reply)}") from None
+        raise Unreadable(f"it is not a JSON object: {_quote(reply)}") from None
     if not isinstance(found, dict) or field not in found:
         raise Unreadable(f'it has no field "{field}": {_quote(reply)}')
     score = found[field]
     # True is 1 to Python, and JSON as Python reads it has NaN and infinities
     is_number = type(score) in (int, float) and math.isfinite(_float(score))
     if not is_number:
-        raise Unreadable(f'its field "{field}" is no number: {_quote(reply)}')
+        raise Unreadable(f'its field "{field}" is not a number: {_quote(reply)}')
     return _float(score)
 
 
 def _read_last_number(reply: str, *, high: float) -> float:
     found = _LAST_LINE.fullmatch(last_line(reply) or "")
     if found is None:
-        raise Unreadable(f"its last line is no number alone: {_quote_end(reply)}")
+        raise Unreadable(f"its last line is not a number: {_quote_end(reply)}")
     number, most = found.groups()
     if most is not None and float(most) != high:
-        raise Unreadable(f"its last line is not of {high:g}: {_quote_end(reply)}")
+        raise Unreadable(f"its last line is not out of {high:g}: {_quote_end(reply)}")
     return float(number)
 
 
@@ -201,7 +201,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of a field that is there twice, nobody can tell which one is meant."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("duplicate field")
     return found
 
 

@@ -119,7 +119,7 @@ def make_group() -> Group:
                 (folder / name).write_text(str(value), encoding="ascii")
     except OSError as error:
         _removed(folder)
-        raise NoGroup(f"{parent} takes no limits: {error.strerror}") from error
+        raise NoGroup(f"{parent} does not accept limits: {error.strerror}") from error
     return Group(folder)
 
 
@@ -151,16 +151,18 @@ def _places(mountinfo: str, cgroup: str) -> tuple[Path, Path]:
             root, mount = fields.split()[3:5]
             beneath = paths[0].removeprefix(root.rstrip("/")).strip("/")
             return Path(mount), Path(mount) / beneath
-    raise NoGroup("there is no cgroup v2 here")
+    raise NoGroup("cgroup v2 is not mounted")
 
 
 def _unfit(folder: Path, *, is_mount: bool) -> str | None:
     known = _read(folder / "cgroup.controllers").split()
     missing = [name for name in _CONTROLLERS if name not in known]
     if missing:
-        return f"has no controller for {' and '.join(missing)}"
+        return f"lacks the controllers {' and '.join(missing)}"
     if not _is_ours(folder, is_mount=is_mount):
-        return "was not handed to us (systemd: Delegate=yes, DelegateSubgroup=main)"
+        return (
+            "is not delegated to Cohort (systemd: Delegate=yes, DelegateSubgroup=main)"
+        )
     handed_on = _read(folder / "cgroup.subtree_control").split()
     wanted = [f"+{name}" for name in _CONTROLLERS if name not in handed_on]
     try:
@@ -168,8 +170,8 @@ def _unfit(folder: Path, *, is_mount: bool) -> str | None:
             control = folder / "cgroup.subtree_control"
             control.write_text(" ".join(wanted), encoding="ascii")
     except OSError as error:
-        return f"hands no limits on: {error.strerror}"
-    return None if os.access(folder, os.W_OK) else "may not be written"
+        return f"cannot delegate controllers: {error.strerror}"
+    return None if os.access(folder, os.W_OK) else "is not writable"
 
 
 def _is_ours(folder: Path, *, is_mount: bool) -> bool:

@@ -110,7 +110,8 @@ class _Pool:
             except SlotLost as lost:
                 loss = str(lost)
         raise SandboxFailed(
-            f"The sandbox for reward code was lost twice: {loss}. Is there memory left?"
+            f"The sandbox for reward code ended twice: {loss}. Check the machine's "
+            "free memory."
         )
 
     def _take(self, owner: str) -> _Place:
@@ -124,7 +125,8 @@ class _Pool:
                     if left <= 0 or not self._changed.wait(left):
                         raise SandboxFailed(
                             "The sandbox for reward code is busy with other "
-                            "completions. Try again in a moment, or fewer at once."
+                            "completions. Try again in a moment, or with fewer "
+                            "completions."
                         )
             finally:
                 # Also when interrupted: nobody else would be let past it.
@@ -201,7 +203,7 @@ def _require_time() -> float:
     left = seconds_left()
     if left < _LEAST_SECONDS:
         raise SandboxFailed(
-            "No time was left to run reward code. Try fewer completions at once."
+            "No time was left to run reward code. Score fewer completions at once."
         )
     return left
 

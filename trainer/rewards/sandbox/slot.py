@@ -170,13 +170,13 @@ class Slot:
                 self._receive(deadline, MAX_BYTES),
                 self._receive(deadline, MAX_BYTES),
             )
-            raise SlotLost(f"it could not shut itself in: {_last_line(errors[1])}")
+            raise SlotLost(f"it could not isolate itself: {_last_line(errors[1])}")
         num_replies = outcome.pop("num_replies")
         stdout, stderr = (self._receive(deadline, MAX_BYTES) for _ in range(2))
         replies = [self._receive(deadline, MAX_BYTES) for _ in range(num_replies)]
         answer = Answer(replies=tuple(replies), stdout=stdout, stderr=stderr, **outcome)
         if _was_killed_by_the_system(answer, limits):
-            raise SlotLost("the system ended the call, for want of memory mostly")
+            raise SlotLost("the kernel killed the call, probably out of memory")
         return answer
 
     def _send(self, messages: Sequence[bytes], deadline: float) -> None:
@@ -185,7 +185,7 @@ class Slot:
         poll.register(self._to.fileno(), select.POLLOUT)
         while data:
             if not poll.poll(_milliseconds(deadline)):
-                raise SlotLost("it takes nothing in")
+                raise SlotLost("it does not read its input")
             try:
                 data = data[os.write(self._to.fileno(), data) :]
             except BlockingIOError:
@@ -205,7 +205,7 @@ class Slot:
         poll.register(self._from.fileno(), select.POLLIN)
         while len(data) < length:
             if not poll.poll(_milliseconds(deadline)):
-                raise SlotLost("it did not answer in time")
+                raise SlotLost("it timed out")
             part = os.read(self._from.fileno(), min(length - len(data), 1 << 20))
             if not part:
                 raise SlotLost(self._how_it_ended())
@@ -219,9 +219,9 @@ class Slot:
         except subprocess.TimeoutExpired:
             return "it closed its pipe"
         if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
+            return f"it was killed by {signal.Signals(-code).name}"
         self._errors.seek(0)
-        return f"it ended with exit code {code}: {_last_line(self._errors.read())}"
+        return f"it exited with code {code}: {_last_line(self._errors.read())}"
 
 
 def _group() -> Group | None:
@@ -250,7 +250,7 @@ def _milliseconds(deadline: float) -> float:
 
 def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 class Unreadable:
@@ -271,14 +271,17 @@ def parsed(reply: bytes) -> Any:
 def how_it_ended(answer: Answer, limits: Limits) -> str | None:
     """A predicate for a call that was ended, or ended itself with an error."""
     if answer.end == "time":
-        return f"took longer than {limits.wall_seconds:g} s"
+        return f"timed out after {limits.wall_seconds:g} s"
     if answer.end == "flood":
-        return "gave back more than is taken in"
+        return "returned too much output"
     if answer.code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"computed for longer than {limits.wall_seconds:g} s"
+        return f"used more than {limits.wall_seconds:g} s of CPU time"
     if answer.code < 0:
-        return f"was ended by {_name(-answer.code)}, as by too much memory or recursion"
-    return f"ended its process with exit code {answer.code}" if answer.code else None
+        return (
+            f"was killed by {_name(-answer.code)}, probably by too much memory or "
+            "recursion"
+        )
+    return f"exited its process with code {answer.code}" if answer.code else None
 
 
 def _name(number: int) -> str:
@@ -311,8 +314,8 @@ class Found:
             return f"Reward code runs in a sandbox of level {self.level} ({name})."
         reasons = "; ".join(f"{level}: {why}" for level, why in self.reasons.items())
         return (
-            f"Reward code cannot run on this machine, since no sandbox can ({reasons})."
-            " Install bubblewrap or use Linux 5.13 or newer, then run `manage.py "
+            f"No sandbox can run reward code on this machine ({reasons}). Install "
+            "bubblewrap or use Linux 5.13 or newer, then run `manage.py "
             "check_sandbox`; or use rules without code."
         )
 
@@ -353,10 +356,12 @@ def try_level(level: Level, timeout_seconds: float = START_SECONDS) -> Trial:
     slot.end()
     if answer.end != "ended" or answer.code != 0 or len(answer.replies) != 1:
         said = answer.stderr[-200:]
-        return Trial(fault=f"its check ended with {answer.code} ({said!r})")
+        return Trial(fault=f"its check exited with {answer.code} ({said!r})")
     happened = json.loads(answer.replies[0])
     if happened:
-        return Trial(fault=f"it does not keep code from: {', '.join(happened)}")
+        return Trial(
+            fault=(f"it does not stop code that tries to: {', '.join(happened)}")
+        )
     return Trial(fault=None, has_group=has_group)
 
 

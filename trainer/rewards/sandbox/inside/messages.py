@@ -213,7 +213,7 @@ def describe(error: BaseException, name: str) -> str:
     try:
         text = f"{type(error).__name__}: {error}".rstrip(": ")
     except BaseException:  # noqa: BLE001 - see above
-        text = "an error without a text"
+        text = "an error without a message"
     line = _line_of(error, name)
     where = f" (line {line})" if line else ""
     return " ".join(text[:_MAX_TEXT].split()) + where

@@ -133,7 +133,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     version = kernel.landlock_version()
     if not version and options["needs_landlock"]:
-        raise OSError("this kernel has no Landlock")
+        raise OSError("this kernel does not support Landlock")
     rules = make_rules(options["readable"], version=version) if version else None
     if options["uid"] is not None:
         os.setgroups([])
