@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
         description="GRPO training of language models.",
-        epilog=f"commands:\\n{lines}\\n\\nRun COMMAND --help for its options.",
+        epilog=f"commands:\n{lines}\n\nRun COMMAND --help for its options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")

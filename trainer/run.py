@@ -218,7 +218,7 @@ def _pause(
         for fault in missing.faults
     )
     say_error(
-        f"{missing}{message}\\nFix the failures and run the same command with "
+        f"{missing}{message}\nFix the failures and run the same command with "
         "--resume to sample and score the step again, or raise reward.max_error_share."
     )
     return EXIT_PAUSED

@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
                 answered = answer(tokenizer, json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"{line[:80]!r} is not a row to preview ({what}).\\n")
+            sys.stderr.write(f"{line[:80]!r} is not a row to preview ({what}).\n")
             return 2
         _write(answered)
     return 0

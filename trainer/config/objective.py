@@ -51,7 +51,7 @@ MEANS = {
 
 
 class AdvantageConfig(Part):
-    """How rewards of a group become advantages."""
+    """Advantages from the rewards of a group."""
 
     baseline: Literal["mean", "leave_one_out", "none"] = Field(
         "mean",
@@ -181,7 +181,7 @@ class AdvantageConfig(Part):
 
 
 class LossConfig(Part):
-    """The objective of one update."""
+    """Loss of one update."""
 
     surrogate: Literal["clip", "reinforce", "gspo", "cispo"] = Field(
         "clip",
@@ -403,7 +403,7 @@ class LossConfig(Part):
 
 
 class ReferenceConfig(Part):
-    """The model the KL is measured against."""
+    """Reference model of the KL divergence."""
 
     kind: Literal["auto", "none", "frozen", "base", "server"] = Field(
         "auto",
@@ -425,7 +425,7 @@ class ReferenceConfig(Part):
     )
     url: str | None = Field(
         None,
-        title="Server",
+        title="Reference server",
         description="URL of the reference server, such as http://127.0.0.1:8600.",
         json_schema_extra=about(no_effect=NO_SERVER),
     )
@@ -456,7 +456,7 @@ class ReferenceConfig(Part):
         0.6,
         gt=0,
         le=1,
-        title="Mixing share",
+        title="Mix weight",
         description="Weight of the policy in each mix.",
         json_schema_extra=about(
             no_effect=NO_REFERENCE

@@ -30,7 +30,7 @@ _ADAPTERS = "the checkpoint's adapters have this shape"
 
 
 class ModelConfig(Part):
-    """The language model the policy starts from."""
+    """Starting model of the policy."""
 
     path: str = Field(
         min_length=1,
@@ -129,7 +129,7 @@ class ModelConfig(Part):
 
 
 class DataConfig(Part):
-    """The prompts, and which of them are held out for evaluation."""
+    """Prompts, and the rows held out for evaluation."""
 
     rows: str = Field(
         min_length=1,
@@ -189,7 +189,7 @@ class DataConfig(Part):
 
 
 class RolloutConfig(Part):
-    """How completions are sampled."""
+    """Sampling of the completions."""
 
     prompts_per_step: int = Field(
         16,
@@ -222,7 +222,7 @@ class RolloutConfig(Part):
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
-        title="Completions from",
+        title="Completion source",
         description="Source of the completions: the policy, the starting model (RFT) "
         "or the dataset (SFT).",
         json_schema_extra=about(
@@ -313,7 +313,7 @@ class RolloutConfig(Part):
     )
     cache_gib: Auto[Annotated[float, Field(gt=0, le=10_000)]] = Field(
         "auto",
-        title="vLLM's cache",
+        title="vLLM KV cache",
         description="GPU memory for vLLM's KV cache, per GPU, in addition to the "
         "weights. auto: enough for the completions sampled at the same "
         "time, at most half of the free memory.",
@@ -330,7 +330,7 @@ class RolloutConfig(Part):
     )
     sleep: Auto[bool] = Field(
         "auto",
-        title="vLLM sleeps",
+        title="vLLM sleep mode",
         description="Free the GPU memory of vLLM's weights and KV cache during "
         "updates. No effect without a GPU. auto: if they use more than a "
         "quarter of the GPU's memory.",
@@ -398,7 +398,7 @@ class RolloutConfig(Part):
 
 
 class RewardConfig(Part):
-    """The recipe that scores a completion."""
+    """Reward of the completions."""
 
     recipe: Recipe = Field(
         description=("Rules of the reward, and how their scores are combined.")

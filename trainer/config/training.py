@@ -14,7 +14,7 @@ NOT_EVALUATED: NoEffect = {"evaluation is off": {"evaluation.every_steps": [0]}}
 
 
 class OptimConfig(Part):
-    """Optimizer, schedule and how a batch is cut."""
+    """Optimizer, learning rate schedule and batch sizes."""
 
     num_steps: int = Field(
         100,
@@ -59,7 +59,7 @@ class OptimConfig(Part):
         json_schema_extra=about(
             section="Learning rate",
             choices={
-                "constant": "stays",
+                "constant": "no decay",
                 "linear": "linear decay",
                 "cosine": "cosine decay",
             },
@@ -97,7 +97,7 @@ class OptimConfig(Part):
         le=4_096,
         description="Minibatches per batch, split by prompts. Each gives one update "
         "per pass.",
-        json_schema_extra=about(unit="parts"),
+        json_schema_extra=about(unit="minibatches"),
     )
     micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
         "auto",
@@ -172,7 +172,7 @@ class EvaluationConfig(Part):
 
 
 class CheckpointConfig(Part):
-    """When the run is saved."""
+    """Checkpoints of the run."""
 
     every_steps: int = Field(
         20,
@@ -192,7 +192,7 @@ class CheckpointConfig(Part):
 
 
 class LoggingConfig(Part):
-    """What the event log carries."""
+    """Contents of the event log."""
 
     groups_every_steps: int = Field(
         1,
@@ -248,7 +248,7 @@ class DistributedConfig(Part):
         1_800,
         ge=10,
         le=86_400,
-        title="Patience",
+        title="Timeout",
         description="Time that a process waits for another before the run fails.",
         json_schema_extra=about(
             unit="seconds",

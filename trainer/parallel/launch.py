@@ -211,7 +211,7 @@ class Family:
                 why = "it was killed because another process had ended"
             else:
                 why = _why_killed(signal.Signals(-code))
-            sys.stderr.write(f"Process {rank} of {len(codes)} ended: {why}.\\n")
+            sys.stderr.write(f"Process {rank} of {len(codes)} ended: {why}.\n")
 
 
 def _end_by(number: signal.Signals) -> int:

@@ -55,7 +55,7 @@ _PREFILL_TOKENS = 16_384
 # What the engine goes on with, as the run's warning says it.
 _WAYS: dict[Way, str] = {
     "graph": "CUDA graphs",
-    "lean": "the own decoder without CUDA graphs",
+    "lean": "Cohort's decoder without CUDA graphs",
     "plain": "the forward pass of transformers",
 }
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn

@@ -44,7 +44,7 @@ from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler, free_
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
 
-OWN_DECODER = "the trainer's own decoder"
+OWN_DECODER = "Cohort's decoder"
 # vLLM takes about a minute to start, to compile and to record its graphs. The own
 # decoder samples several steps of a smaller model meanwhile.
 _LEAST_PARAMETERS = 100_000_000

@@ -248,7 +248,7 @@ def serve(
     # With port 0 this line is how anyone knows where it is.
     host, port = args.host, server.server_port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sys.stdout.write(f"serving {args.model} at http://{where}\\n")
+    sys.stdout.write(f"serving {args.model} at http://{where}\n")
     sys.stdout.flush()
     try:
         server.serve_forever()

@@ -202,7 +202,7 @@ class PythonFunctionParams(Params):
         5.0,
         ge=0.1,
         le=MAX_WALL_SECONDS,
-        title="Time limit in seconds",
+        title="Time limit",
         description="A completion that takes longer gets no score.",
         json_schema_extra={"unit": "seconds"},
     )

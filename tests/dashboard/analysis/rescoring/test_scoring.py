@@ -162,7 +162,7 @@ def test_a_penalty_and_a_mean_to_divide_by_say_so(team: Team) -> None:
     rescoring = see_through(start(run, [RIGHT, penalty]))
 
     assert rescoring.state == "done"
-    assert "0 or more" in rescoring.result["problem"]
+    assert "at least 0" in rescoring.result["problem"]
 
 
 def test_scores_that_fail_are_counted_and_told_of(team: Team) -> None:
