@@ -166,7 +166,7 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
-    assert "gone or stuck" in failed["error"]
+    assert "does not respond" in failed["error"]
 
 
 def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(

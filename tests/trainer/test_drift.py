@@ -156,7 +156,7 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["--steps", 0], "at least 1"), ([], "There is no model folder")],
+    [(["--steps", 0], "at least 1"), ([], "Model folder")],
 )
 def test_what_cannot_be_compared_is_refused(
     arguments: list[object], sentence: str, rows_path: Path, tmp_path: Path

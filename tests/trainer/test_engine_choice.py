@@ -139,7 +139,7 @@ def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
         ({}, {"device": torch.device("cpu")}, "no GPU"),
         ({}, {"dtype": torch.float32}, "float32"),
         ({"model": {"quantization": "4bit", "lora_rank": 4}}, {}, "4-bit"),
-        ({"rollout": {"source": "start"}}, {}, "not the policy's"),
+        ({"rollout": {"source": "start"}}, {}, "the policy"),
         ({"rollout": {"top_p": 0.9}}, {}, "top_p"),
         ({"rollout": {"temperature": 0.005}}, {}, "0.005"),
         ({}, {"num_parameters": 99_000_000}, "99,000,000"),
@@ -315,7 +315,7 @@ def test_a_vllm_that_disagrees_is_left(
     ]
     assert sorted(places) == [*range(len(requests))]
     (slowed,) = vllm.told
-    assert (slowed.failed, slowed.way) == ("vLLM", "the trainer's own decoder")
+    assert (slowed.failed, slowed.way) == ("vLLM", select.OWN_DECODER)
     assert f"{off:.2g} nats" in slowed.reason
     assert vllm.sampler.is_closed
     assert uses_own_decoder(vllm.engine)

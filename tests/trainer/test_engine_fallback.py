@@ -101,8 +101,8 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
             way=way,
         )
         for way in (
-            "its own decoder without CUDA graphs",
-            "transformers' own forward pass",
+            "Cohort's decoder without CUDA graphs",
+            "the forward pass of transformers",
         )
     ]
 

@@ -194,7 +194,7 @@ def test_an_occupied_folder_is_refused_once(
     output, _ = child.communicate(timeout=120)
 
     assert child.returncode == 2
-    assert output.count("already holds") == 1
+    assert output.count("already contains") == 1
 
 
 @pytest.mark.parametrize(("local_rank", "count"), [(0, 1), (1, 0)])

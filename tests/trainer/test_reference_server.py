@@ -161,9 +161,9 @@ def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> No
     ("body", "headers", "status", "words"),
     [
         (b"{}", {}, 409, "another model"),
-        (b"{}", {"X_Model": "right"}, 400, "not safetensors"),
-        (b"", {"X_Model": "right"}, 400, "not safetensors"),
-        (b"x" * 2**25, {"X_Model": "right"}, 413, "larger than this server"),
+        (b"{}", {"X_Model": "right"}, 400, "safetensors file"),
+        (b"", {"X_Model": "right"}, 400, "safetensors file"),
+        (b"x" * 2**25, {"X_Model": "right"}, 413, "exceeds this server"),
         (b"x", {"X_Model": "right", "Content_Length": "ten"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "-1"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "9" * 40}, 411, "Content-Length"),

@@ -188,7 +188,7 @@ def test_a_named_checkpoint_that_is_damaged_is_refused(
     )
 
     assert done.returncode == 2
-    assert "is no checkpoint" in done.stderr
+    assert "not a checkpoint" in done.stderr
 
 
 @pytest.mark.slow

@@ -174,4 +174,4 @@ def test_the_table_tells_of_models_elsewhere_and_of_unknown_ones(folder: Path) -
     lines = table(run, estimate(run, LLAMA, on_gpu=True))
 
     assert "rewards, other device" in lines
-    assert "not here: the reward model org/judge" in lines
+    assert "reward model org/judge" in lines

@@ -44,16 +44,16 @@ def test_a_question_arrives_as_it_was_sent() -> None:
     ("changes", "words"),
     [
         ({"prompts": [SeededPrompt(token_ids=(2, 99), seed=0)]}, "tokens must be"),
-        ({"eos_ids": (99,)}, "eos_ids must be at least 0 and below 37"),
-        ({"prompts": []}, "lengths must be"),
-        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must be"),
+        ({"eos_ids": (99,)}, "eos_ids must .* below 37"),
+        ({"prompts": []}, "lengths must"),
+        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must"),
         (
             {"params": SamplingParams(max_new_tokens=0, temperature=1.0)},
             "max_new_tokens at least 1",
         ),
         (
             {"params": SamplingParams(max_new_tokens=1, temperature=float("nan"))},
-            "temperature must be at least 0",
+            "temperature must be",
         ),
     ],
 )

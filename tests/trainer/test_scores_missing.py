@@ -237,7 +237,7 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2]
     (paused,) = only(events, "run_paused")
     assert paused["checkpoint"] == "step-000002-attempt-1"
-    assert output.count("Fix what failed") == 1
+    assert output.count("--resume") == 1
     assert sum(fault["count"] for fault in paused["faults"]) == 8
 
 

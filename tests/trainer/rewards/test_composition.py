@@ -279,13 +279,13 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
 @pytest.mark.parametrize(
     ("rules", "others", "said"),
     [
-        ([A, B | only_if("c", 1)], {}, 'counts only if "c" does well'),
-        ([A | only_if("a", 1)], {}, "no other rule of the recipe"),
+        ([A, B | only_if("c", 1)], {}, 'depends on "c"'),
+        ([A | only_if("a", 1)], {}, "not another rule"),
         ([A, B | only_if("a", 1.5)], {}, "highest score is 1"),
-        ([A | {"clip": {"low": 1, "high": 0}}], {}, "got 1 to 0"),
-        ([A | {"clip": {}}], {}, "Give low or high"),
-        ([A], {"clip": {"low": 1, "high": 1}}, "got 1 to 1"),
-        ([A], {"combine": "normalize_then_sum", "clip": {"low": 0}}, "nothing that is"),
+        ([A | {"clip": {"low": 1, "high": 0}}], {}, "got 1 and 0"),
+        ([A | {"clip": {}}], {}, "low or a high"),
+        ([A], {"clip": {"low": 1, "high": 1}}, "got 1 and 1"),
+        ([A], {"combine": "normalize_then_sum", "clip": {"low": 0}}, "no effect"),
         ([A], {"combine": "mean"}, "'product' or 'minimum'"),
         (
             [A | {"schedule": {"points": [{"step": 1, "weight": 1}]}}],
@@ -295,14 +295,14 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
         (
             [A | {"schedule": {"points": [{"step": s, "weight": 1} for s in (9, 9)]}}],
             {},
-            "got 9 behind 9",
+            "got 9 after 9",
         ),
         (
             [
                 A | {"weight": 0, "schedule": {"points": [{"step": 2, "weight": 0}]}},
             ],
             {},
-            "other than 0",
+            "weight 0",
         ),
     ],
 )

@@ -242,7 +242,7 @@ def test_workers_that_are_lost_again_and_again_end_the_run(
 
     def lose(self: object, rules: object, *args: object, **options: object) -> None:
         if len(rules) == 2:
-            raise module.NoReply("it was ended by SIGKILL")
+            raise module.NoReply("it was killed by SIGKILL")
         ask(self, rules, *args, **options)
 
     monkeypatch.setattr(module._Worker, "_ask", lose)

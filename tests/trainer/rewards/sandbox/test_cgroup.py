@@ -48,7 +48,7 @@ def test_a_process_finds_its_own_group(root: str, path: str, own: str) -> None:
 
 @pytest.mark.parametrize("mountinfo", ["", MOUNTINFO.split("\n")[0]])
 def test_without_cgroup_v2_there_is_none(mountinfo: str) -> None:
-    with pytest.raises(NoGroup, match="no cgroup v2"):
+    with pytest.raises(NoGroup, match="not mounted"):
         _places(mountinfo, "0::/\n")
 
 
@@ -94,7 +94,7 @@ def test_a_group_that_only_can_be_written_is_not_ours(
     """Root can write them all; the machine's own manager keeps them."""
     delegate(monkeypatch)
 
-    with pytest.raises(NoGroup, match="not handed"):
+    with pytest.raises(NoGroup, match="not delegated"):
         limits.parent_here()
 
 
@@ -213,7 +213,7 @@ def test_a_sandbox_has_no_more_memory_than_its_group(
         pytest.skip(f"no group that limits memory can be made here: {reason}")
     asker = Asker(level)
     try:
-        with pytest.raises(slot.SlotLost, match="want of memory"):
+        with pytest.raises(slot.SlotLost, match="out of memory"):
             asker.call("x = bytearray(2**28)\nx[::4096] = b'1' * 2**16", memory_mb=512)
     finally:
         asker.slot.end()

@@ -86,9 +86,9 @@ def test_too_little_time_says_nothing_of_the_machine(
     ("name", "value", "level", "words"),
     [
         ("bubblewrap", lambda: None, "A", "bwrap"),
-        ("sys.platform", "darwin", "B", "needs Linux"),
+        ("sys.platform", "darwin", "B", "requires Linux"),
         ("kernel.landlock_version", lambda: 0, "B", "no Landlock"),
-        ("confinement.is_known_machine", lambda: False, "A", "x86_64 and aarch64"),
+        ("confinement.is_known_machine", lambda: False, "A", "aarch64"),
     ],
 )
 def test_what_a_level_lacks_is_named(
@@ -147,7 +147,7 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     monkeypatch.setattr("trainer.run.found_here", lambda: nothing)
 
     _require_sandbox(config_with("length"))
-    with pytest.raises(ValueError, match="no sandbox can"):
+    with pytest.raises(ValueError, match="no Landlock"):
         _require_sandbox(config_with("python_function"))
 
 
