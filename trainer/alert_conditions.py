@@ -131,7 +131,7 @@ class Track:
 
     condition: Condition
     streak: int = 0
-    calm: int = 0
+    num_clear: int = 0
     bound: float | None = None
     held: float | None = None  # the bound of the open alert
     _first: list[float] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Track:
         """Another phase has usual values of its own."""
         self.remember_first(())
         self._recent.clear()
-        self.streak = self.calm = 0
+        self.streak = self.num_clear = 0
 
     def hold(self, bound: float | None) -> None:
         """What overfits goes by the best evaluation, which is looked for at each."""
@@ -168,7 +168,7 @@ class Track:
             return
         passes = self._passes(value, reward)
         self.streak = self.streak + 1 if passes else 0
-        self.calm = 0 if passes else self.calm + 1
+        self.num_clear = 0 if passes else self.num_clear + 1
         self._recent.append(value)
         if reward is not None and overfits:
             self._rewards.append(reward)
@@ -182,7 +182,7 @@ class Track:
     @property
     def has_calmed(self) -> bool:
         """As many readings are needed to take an alert back as to raise it."""
-        return self.calm >= self.condition.for_steps
+        return self.num_clear >= self.condition.for_steps
 
     def _passes(self, value: float | None, reward: float | None) -> bool:
         condition, also = self.condition, self.condition.also_above
@@ -249,14 +249,14 @@ class Track:
     def state_dict(self) -> dict[str, Any]:
         return {
             "streak": self.streak,
-            "calm": self.calm,
+            "calm": self.num_clear,
             "first": self._first,
             "recent": list(self._recent),
             "rewards": list(self._rewards),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.streak, self.calm = state["streak"], state["calm"]
+        self.streak, self.num_clear = state["streak"], state["calm"]
         self.remember_first(state["first"])
         self._recent.extend(state["recent"])
         self._rewards.extend(state["rewards"])

@@ -153,7 +153,7 @@ class DataOrder:
         first = place * self.prompts_per_step
         return order[first : first + self.prompts_per_step]
 
-    def places_of_round(self, step: int, turn: int) -> list[int]:
+    def round_indices(self, step: int, turn: int) -> list[int]:
         """The rows of a step's round of sampling: its own in round 0, then others.
 
         No row occurs in two rounds of a step; when all have occurred there are none.

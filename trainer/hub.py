@@ -19,7 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from transformers.utils.hub import cached_file
 
 from trainer.config import HUB_ID
-from trainer.console import say_error
+from trainer.console import print_error
 from trainer.internet import why_unreachable
 
 CONFIG = "config.json"
@@ -68,7 +68,7 @@ def check_source(
             "network and HF_ENDPOINT, name a model folder, or set HF_HUB_OFFLINE=1 if "
             "the model is in this machine's cache."
         )
-    say_error(
+    print_error(
         f"Cannot reach the hub {host} ({lack}); using the model {source} from this "
         "machine's cache. Set HF_HUB_OFFLINE=1 to skip the request."
     )

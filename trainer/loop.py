@@ -23,7 +23,7 @@ from trainer.output.checkpoint import (
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.phases import PhaseState
-from trainer.rollback import go_back
+from trainer.rollback import roll_back
 from trainer.state import (
     Run,
     RunState,
@@ -152,7 +152,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
     is_last = step == phase.phase.last_step
     del phase  # else a rollback would hold two phases' models at once
     if has_diverged:
-        go_back(run, state, outcome)
+        roll_back(run, state, outcome)
     if is_last or _is_due(step, config.evaluation.every_steps):
         run_evaluation(run, state, step=step)
     # asked once, so that whoever asks for a stop after this gets one more step
@@ -198,11 +198,11 @@ def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
 
 def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
     """Save the run as it is after a step, and drop what is older than asked for."""
-    phase, place = state.phase, run.place
+    phase, paths = state.phase, run.paths
     saved = save_checkpoint(
-        place.checkpoints,
+        paths.checkpoints,
         step=step,
-        attempt=place.attempt,
+        attempt=paths.attempt,
         policy=run.policy,
         optimizer=phase.optimizer,
         reference=phase.reference,
@@ -220,14 +220,14 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
         num_bytes=saved.num_bytes,
     )
     run.log.flush()
-    state.newest_checkpoint = place.checkpoints / saved.name
+    state.newest_checkpoint = paths.checkpoints / saved.name
     if run.world.is_main:
         prune_checkpoints(
-            place.checkpoints,
+            paths.checkpoints,
             keep_last=state.config.checkpoint.keep_last,
             step=step,
-            attempt=place.attempt,
-            lives=place.lives,
+            attempt=paths.attempt,
+            lives=paths.lives,
         )
     say(f"saved {saved.name}")
 

@@ -61,7 +61,7 @@ class PhaseState:
 
     def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
         """The prompts of a round of sampling; 0 is the step's own."""
-        places = self.order.places_of_round(self.place(step), round)
+        places = self.order.round_indices(self.place(step), round)
         return [prompts[place] for place in places]
 
     def samples_ahead(self, step: int) -> bool:

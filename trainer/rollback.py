@@ -26,7 +26,7 @@ from trainer.types import Group
 FAILED_BATCH = "failed-batch"
 
 
-def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
+def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     """Take weights and phase from the last checkpoint; steps and data go on.
 
     The learning rate is half of what it would have been from there on.
@@ -76,7 +76,7 @@ def _copy_weights(source: Policy, target: Policy) -> None:
 
 
 def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
-    folder = run.place.out / FAILED_BATCH
+    folder = run.paths.out / FAILED_BATCH
     save_failed_batch(
         folder,
         step=run.journal.step,
@@ -109,8 +109,8 @@ def save_failed_batch(
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"{place}.{part}.{name}": value.detach().cpu().contiguous().clone()
-        for place, minibatch in enumerate(minibatches)
+        f"{index}.{part}.{name}": value.detach().cpu().contiguous().clone()
+        for index, minibatch in enumerate(minibatches)
         for part, micro in enumerate(minibatch.micro_batches)
         for name, value in vars(micro).items()
         if isinstance(value, torch.Tensor)

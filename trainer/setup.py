@@ -35,7 +35,7 @@ from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
-from trainer.rewards.sandbox.slot import found_here
+from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
@@ -46,7 +46,7 @@ from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.state import (
-    Place,
+    RunPaths,
     Prompts,
     Run,
     RunState,
@@ -130,7 +130,7 @@ def _weight_bytes(policy: Policy) -> Iterable[bytes]:
 
 def prepare(
     config: RunConfig,
-    place: Place,
+    paths: RunPaths,
     log: EventLog,
     *,
     world: World = ALONE,
@@ -147,10 +147,10 @@ def prepare(
             raise ValueError(complaint)
     check_consistent_setup(world, config)
     require_packages(config)
-    if place.resume_from is None:
+    if paths.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
     set_up_torch(config)
-    rows = read_rows(place.config.parent / config.data.rows)
+    rows = read_rows(paths.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(
         rows, num_eval_rows=config.data.num_eval_rows, seed=config.seed
     )
@@ -158,7 +158,7 @@ def prepare(
         data_order(phase, num_rows=len(train_rows))
         for recipe in phase.config.reward.recipes:
             check_rules(recipe)
-    policy = restore_policy(config.model, place.resume_from)
+    policy = restore_policy(config.model, paths.resume_from)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
@@ -167,7 +167,7 @@ def prepare(
     prompts = Prompts(
         train=[renderer.render(row) for row in train_rows],
         held_out=[renderer.render(row) for row in eval_rows],
-        eval_files=_eval_files(config, renderer, folder=place.config.parent),
+        eval_files=_eval_files(config, renderer, folder=paths.config.parent),
     )
     check_consistent_content(world, policy=policy.whole, prompts=prompts)
     _check_phases(config, policy, prompts)
@@ -179,7 +179,7 @@ def prepare(
         scorer=scorer,
         prefetch=prefetch,
         prompts=prompts,
-        place=place,
+        paths=paths,
         log=log,
         journal=journal,
         slowed=slowed,
@@ -193,8 +193,8 @@ def prepare(
     state = RunState(
         config=config,
         budget=budget,
-        done_steps=place.done_steps,
-        newest_checkpoint=place.resume_from,
+        done_steps=paths.done_steps,
+        newest_checkpoint=paths.resume_from,
     )
     return run, state
 
@@ -276,18 +276,18 @@ def announce(run: Run, state: RunState) -> None:
             **_sandbox(state.config),
         },
     }
-    log, place, step = run.log, run.place, state.done_steps
-    if place.resume_from is None:
+    log, paths, step = run.log, run.paths, state.done_steps
+    if paths.resume_from is None:
         log.add(RunStarted, step=0, **facts)
     else:
-        log.add(RunResumed, step=step, checkpoint=place.resume_from.name, **facts)
+        log.add(RunResumed, step=step, checkpoint=paths.resume_from.name, **facts)
     say(
         f"{facts['num_parameters']:,} parameters on {facts['device']}, "
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
-    if place.passed_over:
-        where = place.resume_from.name if place.resume_from else "the start"
-        reasons = "; ".join(reason.rstrip(".") for reason in place.passed_over)
+    if paths.passed_over:
+        where = paths.resume_from.name if paths.resume_from else "the start"
+        reasons = "; ".join(reason.rstrip(".") for reason in paths.passed_over)
         message = (
             f"Skipped damaged checkpoints: {reasons}. The run resumes from {where}."
         )
@@ -300,7 +300,7 @@ def announce(run: Run, state: RunState) -> None:
 
 def _sandbox(config: RunConfig) -> dict[str, str]:
     """The level that reward code runs at, where a rule runs code."""
-    return {"sandbox": f"level {found_here().level}"} if config.runs_code else {}
+    return {"sandbox": f"level {find_sandbox().level}"} if config.runs_code else {}
 
 
 def _device_name(device: torch.device, world: World) -> str:

@@ -43,7 +43,7 @@ ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RunPaths:
     """Where a run reads and writes."""
 
     config: Path
@@ -103,7 +103,7 @@ class Run:
     scorer: Scorer
     prefetch: Prefetch
     prompts: Prompts
-    place: Place
+    paths: RunPaths
     log: EventLog
     journal: Journal
     slowed: list[Slowed] = field(default_factory=list)  # not yet warned of
@@ -371,7 +371,7 @@ def apply_changes(run: Run, state: RunState) -> None:
     A change that an earlier attempt applied takes effect at the same step again, so a
     resumed run repeats it exactly. It is logged again if no checkpoint holds it.
     """
-    path, step = run.place.out / CHANGES, state.done_steps
+    path, step = run.paths.out / CHANGES, state.done_steps
     try:
         found = run.world.from_main(lambda: read_changes(path))
     except ValueError as error:

@@ -117,7 +117,7 @@ def take_turns(
     return taken
 
 
-def call_apart(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def call_in_subprocess(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """What a module's function returns when it is called in a new process."""
     with Apart(_once, function, args, options) as process:
         return process._receive()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.apart import call_apart
+from tests.bench.apart import call_in_subprocess
 from tests.bench.comparison import least_seconds, rates_for, rates_line
 from tests.bench.machine import heading, say, spread, table, tell
 from tests.bench.rates import MachineRates
@@ -51,7 +51,7 @@ def compare_generation(
     work: Work, *, num_rounds: int, deadline: float | None = None
 ) -> Sampled:
     """Rounds of both in turn; by the deadline as in `comparison.compare`."""
-    ours, theirs = call_apart(
+    ours, theirs = call_in_subprocess(
         sample_in_turn, work, num_rounds=num_rounds, deadline=deadline
     )
     machine = rates_for(work, ours[0].lengths)

@@ -70,7 +70,7 @@ from trainer.model.packing import (
 from trainer.model.policy import Policy
 from trainer.outcome import LossTerms, Pass
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.decoder import Way
+from trainer.rollout.decoder import DecodingMethod
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
@@ -255,7 +255,7 @@ def sampling(setup: Setup) -> None:
     told: list[Slowed] = []
     params = SamplingParams(max_new_tokens=new, temperature=1.0)
 
-    def engine(rows: int, ways: list[Way]) -> TransformersEngine:
+    def engine(rows: int, ways: list[DecodingMethod]) -> TransformersEngine:
         found = TransformersEngine(policy, max_batch_rows=rows)
         found.on_slowed = told.append
         # those that this model has on this device

@@ -324,7 +324,7 @@ def test_a_vllm_that_disagrees_is_left(
 def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
     policy: Policy, vllm: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(select, "bearable_gap", lambda _policy: -1.0)
+    monkeypatch.setattr(select, "max_logprob_gap", lambda _policy: -1.0)
 
     vllm.engine.sample(requests_of(policy, 2), WARM)
 

@@ -7,17 +7,17 @@ import socket
 import pytest
 import torch
 
-from trainer.rollout.lease import Hold, Incomplete, NotHeld
+from trainer.rollout.lease import Lease, Incomplete, NotLeased
 
 ONE = {"w": torch.ones(3)}
 
 
 @pytest.fixture
-def hold() -> Hold:
-    return Hold(max_bytes=100)
+def hold() -> Lease:
+    return Lease(max_bytes=100)
 
 
-def test_one_run_holds_it_at_a_time(hold: Hold) -> None:
+def test_one_run_holds_it_at_a_time(hold: Lease) -> None:
     word = hold.take(None, word=None)
 
     assert hold.take(None, word=None) is None
@@ -29,7 +29,7 @@ def test_one_run_holds_it_at_a_time(hold: Hold) -> None:
     assert hold.take(None, word=None) not in (None, word)
 
 
-def test_a_run_that_comes_again_takes_it_over_and_begins_anew(hold: Hold) -> None:
+def test_a_run_that_comes_again_takes_it_over_and_begins_anew(hold: Lease) -> None:
     old = hold.take(None, word=None)
     hold.add_weights(old, ONE)
 
@@ -37,14 +37,14 @@ def test_a_run_that_comes_again_takes_it_over_and_begins_anew(hold: Hold) -> Non
 
     hold.release(old)  # the older connection's end is noticed only now
     hold.check(new)
-    with pytest.raises(NotHeld):
+    with pytest.raises(NotLeased):
         hold.check(old)
     with pytest.raises(Incomplete, match=r"1 weights .* 0 came"):
         hold.collect_weights(new, ["w"])
 
 
 @pytest.mark.parametrize("late", [None, "", "the last run's", "ü"])
-def test_a_run_that_lost_it_changes_nothing(hold: Hold, late: str | None) -> None:
+def test_a_run_that_lost_it_changes_nothing(hold: Lease, late: str | None) -> None:
     word = hold.take(None, word=None)
     hold.add_weights(word, ONE)
 
@@ -54,14 +54,14 @@ def test_a_run_that_lost_it_changes_nothing(hold: Hold, late: str | None) -> Non
         lambda: hold.collect_weights(late, ["w"]),
         lambda: hold.next_version(late),
     ):
-        with pytest.raises(NotHeld):
+        with pytest.raises(NotLeased):
             act()
 
     assert torch.equal(hold.collect_weights(word, ["w"])["w"], ONE["w"])
 
 
 def test_weights_have_no_version_from_being_collected_until_they_are_loaded(
-    hold: Hold,
+    hold: Lease,
 ) -> None:
     word = hold.take(None, word=None)
     versions = []
@@ -78,7 +78,7 @@ def test_weights_have_no_version_from_being_collected_until_they_are_loaded(
     assert hold.version is None
 
 
-def test_what_came_is_dropped_when_it_is_not_what_was_announced(hold: Hold) -> None:
+def test_what_came_is_dropped_when_it_is_not_what_was_announced(hold: Lease) -> None:
     word = hold.take(None, word=None)
     hold.add_weights(word, ONE)
 
@@ -89,7 +89,7 @@ def test_what_came_is_dropped_when_it_is_not_what_was_announced(hold: Hold) -> N
         hold.collect_weights(word, ["w"])
 
 
-def test_no_more_is_kept_than_a_model_has(hold: Hold) -> None:
+def test_no_more_is_kept_than_a_model_has(hold: Lease) -> None:
     word = hold.take(None, word=None)
     hold.add_weights(word, {"v": torch.zeros(20)})
 
@@ -98,7 +98,7 @@ def test_no_more_is_kept_than_a_model_has(hold: Hold) -> None:
     hold.add_weights(word, {"v": torch.zeros(25)})  # in place of the other
 
 
-def test_it_is_closed_whether_its_run_is_there_or_not(hold: Hold) -> None:
+def test_it_is_closed_whether_its_run_is_there_or_not(hold: Lease) -> None:
     here, there = socket.socketpair()
     hold.take(here, word=None)
 

@@ -126,13 +126,13 @@ class Llm:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.missing: list[str] = []
-        self._num_asked = 0
+        self._num_sent = 0
         self._waiting: list[Any] = []
 
     def enqueue(self, prompts: list[Any], *_: Any, **options: Any) -> list[str]:
         self.asked.append("generate")
-        first, self._num_asked = self._num_asked, self._num_asked + len(prompts)
-        numbers = range(first, self._num_asked)
+        first, self._num_sent = self._num_sent, self._num_sent + len(prompts)
+        numbers = range(first, self._num_sent)
         self._waiting = [
             SimpleNamespace(
                 request_id=str(number),

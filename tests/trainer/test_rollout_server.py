@@ -27,7 +27,7 @@ from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout.lease import NotHeld
+from trainer.rollout.lease import NotLeased
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
@@ -326,7 +326,7 @@ def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
         second = server.holding.take(None, word=None)
         busy.set()
 
-        with pytest.raises(NotHeld):
+        with pytest.raises(NotLeased):
             late.result()
 
     assert served.sampler.loaded == []

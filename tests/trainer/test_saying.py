@@ -13,8 +13,8 @@ from trainer.console import (
     facts_of,
     note_step,
     open_json_log,
+    print_traceback,
     say,
-    say_fault,
 )
 
 KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_ATTEMPT": "2"}
@@ -50,7 +50,7 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
     try:
         raise RuntimeError("CUDA out of memory")
     except RuntimeError as error:
-        say_fault(error)
+        print_traceback(error)
     logging.getLogger("a.library").warning("a library's word")
 
     told, fault, warned = read_lines(pipe[0])

@@ -13,7 +13,7 @@ from trainer.config import RunConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.decoder import Decoder, Way, make_decoder
+from trainer.rollout.decoder import Decoder, DecodingMethod, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import DatasetSource, EngineSource, make_source
@@ -110,7 +110,7 @@ def test_how_it_decodes_is_as_the_run_asks(
     asked: list[str] = []
     make = make_decoder
 
-    def noted(*args: Any, way: Way, **options: Any) -> Decoder:
+    def noted(*args: Any, way: DecodingMethod, **options: Any) -> Decoder:
         asked.append(way)
         return make(*args, way=way, **options)
 

@@ -41,7 +41,7 @@ def stopped(body: str) -> tuple[int, str]:
         "from trainer import stopping",
         "stopping.GRACE_SECONDS = 0.2",
         "switch = stopping.StopSwitch(exit_code=3)",
-        "switch.last_words = lambda: print('bye', flush=True)",
+        "switch.on_exit = lambda: print('bye', flush=True)",
         "asks = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))",
         "with switch.at_once():",
         "    asks.start()",

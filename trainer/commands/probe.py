@@ -60,7 +60,7 @@ from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
 from trainer.seeding import derive
 from trainer.setup import prepare, set_up_torch
-from trainer.state import Place, Run, RunState, enter_phase
+from trainer.state import RunPaths, Run, RunState, enter_phase
 from trainer.stopping import watch_parent
 from trainer.types import Group, Rollout
 
@@ -110,14 +110,14 @@ def load_probing(
     loaded = loaded.model_copy(
         update={"optim": config.optim.model_copy(update={"minibatches": 1})}
     )
-    place = Place(
+    paths = RunPaths(
         config=folder / "probe.json",
         out=folder,
         checkpoints=folder,
         resume_from=None,
         attempt=1,
     )
-    run, state = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
+    run, state = prepare(loaded, paths, UnwrittenLog(), scorer=scorer)
     return Probing(
         config=config,
         run=run,

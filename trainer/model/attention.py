@@ -533,7 +533,7 @@ def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
         use_cache=False,
         layout=layout,
     )[0][0]
-    return layout.scored.of(layout.only_asked(hidden))
+    return layout.scored.of(layout.only_predicting(hidden))
 
 
 def use_attention(model: PreTrainedModel, name: str = _NAME) -> str:

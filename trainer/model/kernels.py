@@ -213,7 +213,7 @@ def flat_layer(
     a prompt's other tokens nobody reads.
     """
     hidden = _attention(layer, hidden, cos, sin, layout)
-    return _flat_mlp(layer, layout.only_asked(hidden) if is_last else hidden)
+    return _flat_mlp(layer, layout.only_predicting(hidden) if is_last else hidden)
 
 
 def _attention(

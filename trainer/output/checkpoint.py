@@ -20,10 +20,10 @@ from trainer.config import ModelConfig
 from trainer.disk import (
     DiskFull,
     bytes_needed,
-    check_room,
+    check_disk_space,
     folder_bytes,
     is_disk_full,
-    telling_of_a_full_disk,
+    raise_disk_full,
 )
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
@@ -95,7 +95,9 @@ def save_checkpoint(
     needs = bytes_needed(folder_bytes(before) if before else guess)
     writing = partial(_writing, unfinished, needs)
     world.from_main(
-        lambda: check_room(folder, needs, purpose=f"the checkpoint of step {step:,}")
+        lambda: check_disk_space(
+            folder, needs, purpose=f"the checkpoint of step {step:,}"
+        )
     )
     lack: DiskFull | None = None
     if world.is_main:
@@ -138,7 +140,7 @@ def save_checkpoint(
 def _writing(unfinished: Path, needs: int) -> Iterator[None]:
     """Where the disk is full, what was written so far goes."""
     folder = unfinished.parent
-    with telling_of_a_full_disk(folder, needs, purpose="the checkpoint being saved"):
+    with raise_disk_full(folder, needs, purpose="the checkpoint being saved"):
         try:
             yield
         except Exception as error:
@@ -302,7 +304,7 @@ def prune_checkpoints(
     delete what its successor began with: where `lives`, the folder of the lives'
     folders, has a newer one, all is. The unfinished folders of killed saves go as well.
     """
-    if lives is not None and _newest_life(lives) > attempt:
+    if lives is not None and _newest_attempt(lives) > attempt:
         return
     own = [
         path
@@ -316,7 +318,7 @@ def prune_checkpoints(
             _remove(path)
 
 
-def _newest_life(lives: Path) -> int:
+def _newest_attempt(lives: Path) -> int:
     """Made as its supervisor claims the run, before it looks for a checkpoint."""
     named = (path.name for path in lives.glob("*"))  # a folder that is not there: none
     return max((int(name) for name in named if name.isdecimal()), default=0)

@@ -125,7 +125,7 @@ class Family:
 
     def __init__(self, command: list[str], *, count: int) -> None:
         self._killed: set[int] = set()  # ranks that we ended ourselves
-        self._is_asked = False  # to stop
+        self._is_stop_requested = False  # to stop
         read_end, self._write_end = os.pipe()
         environment = _environment(count, pipe=read_end)
         self._members = [
@@ -138,8 +138,8 @@ class Family:
         ]
         os.close(read_end)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask_to_stop)
-        signal.signal(signal.SIGUSR1, self._ask_where_they_are)
+            signal.signal(number, self._request_stop)
+        signal.signal(signal.SIGUSR1, self._dump_stacks)
 
     def __enter__(self) -> Self:
         return self
@@ -150,14 +150,14 @@ class Family:
             member.wait()
         os.close(self._write_end)
 
-    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
-        self._is_asked = True
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self._is_stop_requested = True
         # A terminal's Ctrl-C has reached them too; that and this are one request.
         for member in self._members:
             member.terminate()
         signal.signal(number, signal.SIG_DFL)  # a second one ends us, and them with us
 
-    def _ask_where_they_are(self, number: int, frame: FrameType | None) -> None:
+    def _dump_stacks(self, number: int, frame: FrameType | None) -> None:
         for member in self._members:
             member.send_signal(number)
 
@@ -179,7 +179,7 @@ class Family:
         ends = [member.returncode for member in self._members]
         # one that had only begun knew no other end than the signal's
         stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
-        if self._is_asked and {*ends} <= stopped:
+        if self._is_stop_requested and {*ends} <= stopped:
             return EXIT_STOPPED
         self._tell(ends)
         fault = fault or self._fault_in(ends)

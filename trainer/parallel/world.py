@@ -87,7 +87,7 @@ class Watchdog:
         try:
             self._store.compare_set(_CAUSE, "", word)  # the first one's stands
             if self._rank == 0:
-                self._wait_till_heard()
+                self._wait_until_sent()
         except dist.DistError:
             return  # the store went with the first process
 
@@ -97,7 +97,7 @@ class Watchdog:
         self._is_found.wait(_PATIENCE_SECONDS)
         return self._found
 
-    def _wait_till_heard(self) -> None:
+    def _wait_until_sent(self) -> None:
         """The store goes with the first process."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:

@@ -244,7 +244,7 @@ def _fields(sample: Sample) -> dict[str, object]:
     }
 
 
-def asks_others(rule: RuleSpec) -> bool:
+def calls_models(rule: RuleSpec) -> bool:
     """Whether a rule waits for others, and so is asked for many completions at once."""
     return RULES[rule.kind].batching is not None
 
@@ -370,14 +370,14 @@ class GroupScorer:
 
         What others are asked for is asked by threads of this process at once.
         """
-        own = [rule for rule in recipe.rules if not asks_others(rule)]
+        own = [rule for rule in recipe.rules if not calls_models(rule)]
         asked = [
             self._batches.submit(rule, samples).result
             for rule in recipe.rules
-            if asks_others(rule)
+            if calls_models(rule)
         ]
         if self._workers is None or (self._only_slow and not is_slow(recipe)):
-            judged: Callable[[], Scored] = partial(_judge_here, own, samples)
+            judged: Callable[[], Scored] = partial(_score_in_process, own, samples)
         else:
             judged = self._workers.submit(own, samples, name=name).result
 
@@ -397,7 +397,7 @@ class GroupScorer:
             self._workers.close()
 
 
-def _judge_here(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
+def _score_in_process(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
     begin = time.perf_counter()
     scores = judge(rules, samples)
     return Scored(scores=scores, seconds=time.perf_counter() - begin)

@@ -98,7 +98,7 @@ class RolloutClient:
             self._held.close()
             self._held = None
 
-    def look_for_places(self, layers: Iterable[str], *, rank: int) -> None:
+    def check_adapters(self, layers: Iterable[str], *, rank: int) -> None:
         """Ask whether it takes such adapters by themselves."""
         adapted = Adapted(layers=tuple(sorted(layers)), rank=rank)
         self.swaps = bool(self._told(self._ask(PLACES, adapted.pack()), "can_take"))

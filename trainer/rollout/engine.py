@@ -76,7 +76,7 @@ def largest_gap(policy: Policy) -> float:
     return 5e-3 if policy.device.type == "cuda" else 1e-4
 
 
-def bearable_gap(policy: Policy) -> float:
+def max_logprob_gap(policy: Policy) -> float:
     """Of few tokens: twice, since their mean may be far from that of many."""
     return 2 * largest_gap(policy)
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
-from trainer.console import say, say_fault
+from trainer.console import print_traceback, say
 from trainer.footprint import most_completions
 from trainer.memory import EngineSizes, engine_sizes
 from trainer.model.budget import memory_of
@@ -30,9 +30,9 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     a_few,
-    bearable_gap,
     ignore,
     logprob_gap,
+    max_logprob_gap,
 )
 from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.server_engine import (
@@ -243,7 +243,7 @@ class FallbackEngine:
             is_listeners = listener is not None and error is listener.error
             if self._make_own is None or is_listeners:
                 raise
-            say_fault(error)
+            print_traceback(error)
             reason = _reason(error)
         # out of the handler, so that the error does not hold what is to be freed
         self._take_over(reason)
@@ -252,7 +252,7 @@ class FallbackEngine:
         """Leave vLLM if its log-probs are not those of the policy's pass."""
         gaps: list[float] = []
         self._attempt(lambda vllm: gaps.append(self._gap(vllm)))
-        if not gaps or gaps[0] <= bearable_gap(self._policy):
+        if not gaps or gaps[0] <= max_logprob_gap(self._policy):
             return
         plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
         if gaps[0] <= FURTHER_OFF * self._gap(plain):
@@ -297,7 +297,7 @@ class FallbackEngine:
         try:
             vllm.close()
         except Exception as error:  # noqa: BLE001 - it is left anyway
-            say_fault(error)
+            print_traceback(error)
         self._own = self._make_own()
         self._on_slowed(_left(reason))
 

@@ -27,7 +27,7 @@ from trainer.model.loading import (
 )
 from trainer.rollout import wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
-from trainer.rollout.lease import Hold, Incomplete, NotHeld
+from trainer.rollout.lease import Lease, Incomplete, NotLeased
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,
@@ -44,8 +44,8 @@ from trainer.rollout.wire import (
 )
 from trainer.serving.client import BINARY, notice_silence
 from trainer.serving.server import (
-    Door,
     ModelServer,
+    RequestHandler,
     add_server_arguments,
     serve,
 )
@@ -97,7 +97,7 @@ class RolloutServer(ModelServer):
     ) -> None:
         self.vocabulary = vocabulary
         self.fingerprint = fingerprint
-        self.holding = Hold(max_bytes=max_weights_bytes)
+        self.holding = Lease(max_bytes=max_weights_bytes)
         self._sampler = sampler
         self._turns = ThreadPoolExecutor(1, thread_name_prefix="sampler")
         self._fault: str | None = None
@@ -117,7 +117,7 @@ class RolloutServer(ModelServer):
         """Sample with the weights that came; the version that they have from now on.
 
         Raises:
-            NotHeld: the word is not the holder's.
+            NotLeased: the word is not the holder's.
             Incomplete: they are not all there.
             Broken: the engine failed.
         """
@@ -184,7 +184,7 @@ class RolloutServer(ModelServer):
                 raise Broken(self._fault)
             try:
                 return act()
-            except NotHeld:
+            except NotLeased:
                 raise  # nothing was done to the engine
             except Exception as error:
                 self._fault = explain(error)
@@ -193,7 +193,7 @@ class RolloutServer(ModelServer):
         return self._turns.submit(turn).result()
 
 
-class _Door(Door):
+class _Door(RequestHandler):
     server: RolloutServer
     server_version = "rollout"
 
@@ -207,14 +207,14 @@ class _Door(Door):
         if self.path in (WEIGHTS, LOAD, PLACES, SAMPLE):
             try:
                 self.server.holding.check(self.headers.get(HOLD_HEADER))
-            except NotHeld:
+            except NotLeased:
                 return _LOCKED
         return None
 
     def answer_post(self, body: bytes) -> None:
         try:
             self._answer(body)
-        except NotHeld:
+        except NotLeased:
             self.refuse(*_LOCKED)
         except Incomplete as error:
             self.refuse(HTTPStatus.CONFLICT, str(error))
@@ -230,7 +230,7 @@ class _Door(Door):
         server, word = self.server, self.headers.get(HOLD_HEADER)
         match self.path:
             case wire.HOLD:
-                self._hold(word)
+                self._lease(word)
             case wire.WEIGHTS:
                 server.holding.add_weights(word, read_tensors(body))
                 self.reply(HTTPStatus.OK, {})
@@ -252,7 +252,7 @@ class _Door(Door):
             case _:
                 self.refuse_page()
 
-    def _hold(self, old_word: str | None) -> None:
+    def _lease(self, old_word: str | None) -> None:
         word = self.server.holding.take(self.connection, word=old_word)
         if word is None:
             return self.refuse(HTTPStatus.LOCKED, "Another run uses this server.")

@@ -139,7 +139,7 @@ class VllmServerEngine:
         lost: list[RolloutClient] = []
         if adapters is not None:
             layers, rank = adapters.layers, adapters.rank
-            lost += _reach(servers, lambda s: s.look_for_places(layers, rank=rank))
+            lost += _reach(servers, lambda s: s.check_adapters(layers, rank=rank))
             lost += self._send(
                 [s for s in servers if s.swaps and s not in lost],
                 self._policy.base_weights(),

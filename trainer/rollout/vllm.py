@@ -259,7 +259,7 @@ class VllmSampler:
         """Whether adapters of layers with these names have a place in the model."""
         if self.lora_rank == 0:
             return False
-        places = self._call("adapter_places")[0]  # all workers have the same layers
+        places = self._call("adapter_layers")[0]  # all workers have the same layers
         return all(_packed(name, places) for name in names)
 
     def load_adapters(self, adapters: AdapterWeights) -> None:

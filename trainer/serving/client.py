@@ -130,7 +130,7 @@ _FAREWELL_SECONDS = 5.0
 SLACK_BYTES = 65_536
 
 
-class Away(Exception):
+class Unreachable(Exception):
     """The server is not there, or not ready; it may be soon."""
 
 
@@ -241,7 +241,7 @@ class Connection:
                 response = self._request(connection, call)
                 reply = response.read(call.limit + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         finally:
             connection.close()
         if response.length:  # more was promised than came, or than was read
@@ -250,7 +250,7 @@ class Connection:
                     f"The response of {self.url} is larger than {call.limit} bytes. "
                     f"Correct {self.kind.part}.url."
                 )
-            raise Away("it closed the connection in the middle of a response")
+            raise Unreachable("it closed the connection in the middle of a response")
         self._check(response.status, reply)
         return reply
 
@@ -262,7 +262,7 @@ class Connection:
             line = response.readline(call.limit)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         if response.status != HTTPStatus.OK:
             response.close()  # which has the socket, as it ends with the answer
         self._check(response.status, line)
@@ -285,7 +285,7 @@ class Connection:
                 if pause > _FIRST_PAUSE_SECONDS and on_return is not None:
                     on_return()
                 return act()
-            except Away as reason:
+            except Unreachable as reason:
                 waited = time.monotonic() - started
                 if waited + pause > self._patience_seconds:
                     raise ValueError(
@@ -306,7 +306,7 @@ class Connection:
         try:
             connection.connect()
         except OSError as error:
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         notice_silence(connection.sock)
         return connection
 
@@ -319,7 +319,7 @@ class Connection:
             HTTPStatus.BAD_GATEWAY,
             HTTPStatus.GATEWAY_TIMEOUT,
         ):
-            raise Away(sentence)
+            raise Unreachable(sentence)
         if status == HTTPStatus.UNAUTHORIZED:
             raise Refused(
                 status,

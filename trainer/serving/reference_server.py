@@ -28,8 +28,8 @@ from trainer.serving.reference_client import (
     unpack_question,
 )
 from trainer.serving.server import (
-    Door,
     ModelServer,
+    RequestHandler,
     add_server_arguments,
     serve,
 )
@@ -188,7 +188,7 @@ class ReferenceServer(ModelServer):
         self.answerer.end()
 
 
-class _Door(Door):
+class _Door(RequestHandler):
     server: ReferenceServer
     server_version = "reference"
     remedy = (

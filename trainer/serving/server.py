@@ -29,67 +29,67 @@ _MAX_DISCARDED = 2**30
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Listens on one address, for those who know the token.
+    """Listens on one address, for clients that send the token.
 
-    Strangers have at most `max_strangers` connections, and so threads, at a time, each
-    for `stranger_seconds`.
+    At most `max_unauthenticated` connections, each with a thread, wait at a time for
+    their token, each for at most `handshake_seconds`.
     """
 
-    daemon_threads = False  # closing waits until those who asked have their answers
+    daemon_threads = False  # closing waits until all requests are answered
     request_queue_size = 128
-    max_strangers = 64
-    stranger_seconds = 30.0
+    max_unauthenticated = 64
+    handshake_seconds = 30.0
 
     def __init__(
         self,
         address: tuple[str, int],
-        door: type[Door],
+        handler: type[RequestHandler],
         *,
         token: str,
         max_request_bytes: int,
     ) -> None:
         self.authorization = f"Bearer {token}".encode()
         self.max_request_bytes = max_request_bytes
-        self._strangers: dict[socket.socket, float] = {}  # and when they came
-        self._strangers_lock = threading.Lock()
+        self._unauthenticated: dict[socket.socket, float] = {}  # and when they came
+        self._unauthenticated_lock = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, door)  # closes this again when it cannot listen
+        super().__init__(address, handler)  # closes this again when it cannot listen
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self._strangers_lock:
-            if len(self._strangers) >= self.max_strangers:
+        with self._unauthenticated_lock:
+            if len(self._unauthenticated) >= self.max_unauthenticated:
                 return False
-            self._strangers[request] = time.monotonic()
+            self._unauthenticated[request] = time.monotonic()
             return True
 
-    def forget_stranger(self, connection: socket.socket) -> None:
-        """It showed the token, or is through."""
-        with self._strangers_lock:
-            self._strangers.pop(connection, None)
+    def mark_authenticated(self, connection: socket.socket) -> None:
+        """It sent the token, or has ended."""
+        with self._unauthenticated_lock:
+            self._unauthenticated.pop(connection, None)
 
     def service_actions(self) -> None:
         """Called twice a second while the server runs."""
-        self._end_strangers(self.stranger_seconds)
+        self._end_unauthenticated(self.handshake_seconds)
 
     def server_close(self) -> None:
-        self._end_strangers(0.0)
+        self._end_unauthenticated(0.0)
         super().server_close()
 
-    def _end_strangers(self, age: float) -> None:
-        with self._strangers_lock:
-            for connection, came in self._strangers.items():
+    def _end_unauthenticated(self, age: float) -> None:
+        with self._unauthenticated_lock:
+            for connection, came in self._unauthenticated.items():
                 if time.monotonic() - came >= age:
                     with suppress(OSError):  # it is gone already
                         connection.shutdown(socket.SHUT_RDWR)
 
 
-class Door(BaseHTTPRequestHandler):
-    """One request a connection. Nothing of a body is read before the token is right.
+class RequestHandler(BaseHTTPRequestHandler):
+    """One request per connection. No body is read before the token is verified.
 
-    GET /healthz is for anyone. What else there is, subclasses say in `answer_get` and
-    `answer_post`, in `objection` whose questions are not answered, and in `remedy` what
-    to do about a body that is too large.
+    GET /healthz needs no token. Subclasses define other paths in `answer_get` and
+    `answer_post`, refusals in `objection`, and in `remedy` what to do about a body that
+    is too large.
     """
 
     server: ModelServer
@@ -166,14 +166,14 @@ class Door(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self.server.authorization):
             return False
-        self.server.forget_stranger(self.connection)
+        self.server.mark_authenticated(self.connection)
         return True
 
     def finish(self) -> None:
         try:
             super().finish()
         finally:
-            self.server.forget_stranger(self.connection)
+            self.server.mark_authenticated(self.connection)
 
     def _refuse_token(self) -> None:
         self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not valid for this server.")

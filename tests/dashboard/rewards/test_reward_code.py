@@ -68,7 +68,7 @@ def test_the_editor_reports_a_missing_sandbox(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr(trial, "found_here", lambda **_: nothing)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: nothing)
     added = fields(action="add", add_kind="code_tests")
 
     page = alice_client.post("/alpha/rewards/new", added).content.decode()

@@ -189,10 +189,10 @@ def test_the_servers_own_sandbox_is_told(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped = Found(level="A", reasons={}, has_group=True)
-    monkeypatch.setattr(trial, "found_here", lambda **_: grouped)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: grouped)
     assert "control group" in page(alice_client)
 
-    monkeypatch.setattr(trial, "found_here", lambda **_: NONE)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)
 
 

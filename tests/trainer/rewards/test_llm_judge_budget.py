@@ -82,8 +82,8 @@ def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
 ) -> None:
     judging.finish_reason = "length"
     found = []
-    for life in ("1", "2"):
-        with open_session(tmp_path / life, lives=tmp_path):
+    for attempt in ("1", "2"):
+        with open_session(tmp_path / attempt, lives=tmp_path):
             found += ask(judging, "a", **ONE)
 
     assert all("cut at" in each for each in found)
@@ -92,8 +92,8 @@ def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
 
 def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
     """Whatever the numbers of lives and processes are written as."""
-    for life, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
-        ledger = Ledger(tmp_path / str(life), rank=rank)
+    for attempt, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
+        ledger = Ledger(tmp_path / str(attempt), rank=rank)
         assert ledger.take_call("x", max_calls=9, max_tokens=100)
         ledger.add("x", question(1), Reply(told, 1, is_cut=False))
         ledger.close()

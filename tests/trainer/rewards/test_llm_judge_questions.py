@@ -14,9 +14,9 @@ from tests.trainer.rewards.judge_server import Judging
 from tests.trainer.rewards.scores import scored
 from trainer.rewards.model_judge.question import (
     Unreadable,
-    asked_form,
     make_question,
     read_score,
+    reply_format,
 )
 from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
@@ -234,9 +234,9 @@ def test_the_range_is_scaled_and_nothing_goes_beyond(
 
 
 def test_the_judge_is_told_the_form() -> None:
-    assert "from 1 to 10" in asked_form("last_number", field="f", low=1, high=10)
-    assert '"a \\"b"' in asked_form("json_field", field='a "b', low=0, high=0.5)
-    assert "yes or no" in asked_form("yes_no", field="f", low=0, high=1)
+    assert "from 1 to 10" in reply_format("last_number", field="f", low=1, high=10)
+    assert '"a \\"b"' in reply_format("json_field", field='a "b', low=0, high=0.5)
+    assert "yes or no" in reply_format("yes_no", field="f", low=0, high=1)
 
 
 def one_that_knows(asked: dict[str, Any]) -> str:

@@ -165,8 +165,8 @@ def _files(folder: Path, lives: Path | None) -> list[Path]:
 
 def _place(path: Path) -> tuple[int, int, str]:
     """By the number of the life, then that of the process."""
-    life, rank = path.parent.parent.name, path.stem.removeprefix("answers-")
-    numbers = [int(name) if name.isdecimal() else 0 for name in (life, rank)]
+    attempt, rank = path.parent.parent.name, path.stem.removeprefix("answers-")
+    numbers = [int(name) if name.isdecimal() else 0 for name in (attempt, rank)]
     return numbers[0], numbers[1], str(path)
 
 

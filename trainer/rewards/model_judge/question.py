@@ -147,7 +147,7 @@ def read_score(
     return (min(max(score, low), high) - low) / (high - low)
 
 
-def asked_form(read_as: ReadAs, *, field: str, low: float, high: float) -> str:
+def reply_format(read_as: ReadAs, *, field: str, low: float, high: float) -> str:
     """The part of the question that fixes the reply's format."""
     if read_as == "yes_no":
         return "The last line of your reply is one word alone: yes or no."

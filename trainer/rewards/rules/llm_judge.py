@@ -12,7 +12,7 @@ from trainer.rewards.judge import time_limit
 from trainer.rewards.model_judge.asking import (
     Endpoint,
     Judge,
-    NotAsked,
+    JudgeUnavailable,
     open_client,
     replies,
 )
@@ -22,10 +22,10 @@ from trainer.rewards.model_judge.question import (
     Question,
     ReadAs,
     Unreadable,
-    asked_form,
     make_question,
     read_score,
     refuse_bad_template,
+    reply_format,
 )
 from trainer.rewards.rule import (
     Batching,
@@ -208,7 +208,7 @@ def make_judges_question(sample: Sample, params: LlmJudgeParams) -> Question:
     Raises:
         NotApplicable: the row has not what the template names.
     """
-    form = asked_form(
+    form = reply_format(
         params.read_as, field=params.field, low=params.low, high=params.high
     )
     return make_question(f"{params.system}\n\n{form}", params.template, sample)
@@ -223,7 +223,7 @@ def _question_or_none(sample: Sample, params: LlmJudgeParams) -> Question | Unsc
 
 def _ask(
     questions: Sequence[Question], params: LlmJudgeParams, session: Session
-) -> list[Reply | NotAsked]:
+) -> list[Reply | JudgeUnavailable]:
     if not questions:
         return []
     ledger = session.keep(
@@ -246,12 +246,12 @@ def _ask(
         finally:
             judge.close()
     except Refused as error:
-        return [NotAsked(str(error))] * len(questions)
+        return [JudgeUnavailable(str(error))] * len(questions)
 
 
 def _replies(
     judge: Judge, questions: Sequence[Question], params: LlmJudgeParams
-) -> list[Reply | NotAsked]:
+) -> list[Reply | JudgeUnavailable]:
     def is_readable(reply: Reply) -> bool:
         try:
             _read(reply, params)
@@ -263,9 +263,9 @@ def _replies(
 
 
 def _score(
-    reply: Reply | NotAsked, params: LlmJudgeParams, session: Session
+    reply: Reply | JudgeUnavailable, params: LlmJudgeParams, session: Session
 ) -> Outcome:
-    if isinstance(reply, NotAsked):
+    if isinstance(reply, JudgeUnavailable):
         session.warn(str(reply))
         return Unscorable(str(reply))
     try:

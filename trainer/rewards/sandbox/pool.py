@@ -24,7 +24,7 @@ from trainer.rewards.sandbox.slot import (
     Answer,
     Slot,
     SlotLost,
-    found_here,
+    find_sandbox,
 )
 
 MAX_SLOTS = 8
@@ -181,19 +181,19 @@ def _running(place: _Place) -> Slot:
         slot.end()
         slot = None
     if slot is None:
-        level = level_here()
+        level = sandbox_level()
         slot = Slot(level, timeout_seconds=min(START_SECONDS, _require_time()))
     place.slot = slot
     return slot
 
 
-def level_here() -> Level:
+def sandbox_level() -> Level:
     """The level that calls run at.
 
     Raises:
         SandboxFailed: this machine has none, or there is no time to find out.
     """
-    found = found_here(timeout_seconds=min(4 * START_SECONDS, _require_time()))
+    found = find_sandbox(timeout_seconds=min(4 * START_SECONDS, _require_time()))
     if found.level is None:
         raise SandboxFailed(found.sentence)
     return found.level

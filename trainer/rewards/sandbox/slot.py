@@ -370,7 +370,7 @@ _found: Found | None = None
 _found_at = 0.0
 
 
-def found_here(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
+def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
     """As `try_levels`; a level once found is remembered by this process."""
     global _found, _found_at
     with _lock:

@@ -20,7 +20,7 @@ from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
 from trainer.rewards.sandbox.limits import Limits
-from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, level_here
+from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, sandbox_level
 from trainer.rewards.sandbox.slot import Found, Slot, SlotLost
 
 WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    return 1"
@@ -28,7 +28,7 @@ WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    re
 
 @pytest.fixture
 def pool() -> Iterator[_Pool]:
-    level_here()  # found before a test lets sandboxes fail
+    sandbox_level()  # found before a test lets sandboxes fail
     pool = _Pool()
     yield pool
     pool.end_all()
@@ -151,7 +151,9 @@ def test_one_that_is_killed_in_a_call_is_asked_anew(
     # At level A the process is bubblewrap, whose end alone is not the sandbox's.
     if (reason := obstacle("B")) is not None:
         pytest.skip(reason)
-    monkeypatch.setattr(module, "found_here", lambda **_: Found(level="B", reasons={}))
+    monkeypatch.setattr(
+        module, "find_sandbox", lambda **_: Found(level="B", reasons={})
+    )
     ask(pool, "a")
     slot = slot_of(pool, "a")
     threading.Timer(0.2, os.kill, (slot.pid, signal.SIGKILL)).start()

@@ -17,7 +17,7 @@ from trainer.rewards.sandbox.slot import (
     Found,
     Slot,
     SlotLost,
-    found_here,
+    find_sandbox,
     try_level,
     try_levels,
 )
@@ -53,7 +53,7 @@ def test_a_level_that_lets_something_through_is_not_taken(
 
     monkeypatch.setattr(Slot, "ask", leak)
 
-    found = found_here()
+    found = find_sandbox()
 
     assert found.level is None
     assert "read a file" in found.sentence
@@ -64,22 +64,22 @@ def test_only_a_level_that_was_found_is_remembered_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probe, "obstacle", lambda level: "not now")
-    assert found_here().level is None
+    assert find_sandbox().level is None
     monkeypatch.setattr(probe, "obstacle", levels.obstacle)
     monkeypatch.setattr(probe, "_FORGET_SECONDS", 0.0)
 
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
     monkeypatch.setattr(probe, "obstacle", lambda level: "never")
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_too_little_time_says_nothing_of_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert found_here(timeout_seconds=0.0).level is None
+    assert find_sandbox(timeout_seconds=0.0).level is None
 
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr("trainer.run.found_here", lambda: nothing)
+    monkeypatch.setattr("trainer.run.find_sandbox", lambda: nothing)
 
     _require_sandbox(config_with("length"))
     with pytest.raises(ValueError, match="no Landlock"):
