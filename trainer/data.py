@@ -64,7 +64,7 @@ def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
         lines.pop()
     if not lines:
         raise ValueError(f"{path} has no rows. Write one JSON object per line.")
-    return [_read_row(line, place, path) for place, line in enumerate(lines)]
+    return [_read_row(line, index, path) for index, line in enumerate(lines)]
 
 
 def _read_row(line: str, index: int, path: Path) -> Row:
@@ -116,8 +116,8 @@ def split_rows(
         )
     order = permutation(derive(seed, "held-out"), len(rows))
     held_out = set(order[:num_eval_rows])
-    train = [row for place, row in enumerate(rows) if place not in held_out]
-    return train, [rows[place] for place in sorted(held_out)]
+    train = [row for index, row in enumerate(rows) if index not in held_out]
+    return train, [rows[index] for index in sorted(held_out)]
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class DataOrder:
     def places(self, step: int) -> list[int]:
         """The rows of a step, steps counted from 1."""
         assert step >= 1
-        epoch, place = divmod(step - 1, self.steps_per_pass)
+        epoch, index = divmod(step - 1, self.steps_per_pass)
         order = permutation(derive(self.seed, "order", epoch), self.num_rows)
-        first = place * self.prompts_per_step
+        first = index * self.prompts_per_step
         return order[first : first + self.prompts_per_step]
 
     def round_indices(self, step: int, turn: int) -> list[int]:
@@ -163,7 +163,7 @@ class DataOrder:
             return own
         order = permutation(derive(self.seed, "refill", step), self.num_rows)
         taken = set(own)
-        others = [place for place in order if place not in taken]
+        others = [index for index in order if index not in taken]
         return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
 
 

@@ -79,16 +79,16 @@ def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> 
     array([0.66666667])
     """
     chances = np.zeros(len(rewards))
-    for place, values in enumerate(rewards):
+    for index, values in enumerate(rewards):
         n = len(values)
         if min(n, group_size) < 2:
             continue
         counts = Counter(values).values()
         if group_size <= n:
             alike = sum(math.comb(c, group_size) for c in counts)
-            chances[place] = 1 - alike / math.comb(n, group_size)
+            chances[index] = 1 - alike / math.comb(n, group_size)
         else:
-            chances[place] = 1 - sum((c / n) ** group_size for c in counts)
+            chances[index] = 1 - sum((c / n) ** group_size for c in counts)
     return chances
 
 
@@ -104,9 +104,9 @@ def majority_places(answers: Sequence[str | None]) -> list[int | None]:
     count: dict[str, int] = {}
     leader: str | None = None
     places: list[int | None] = []
-    for place, answer in enumerate(answers):
+    for index, answer in enumerate(answers):
         if answer is not None:
-            first.setdefault(answer, place)
+            first.setdefault(answer, index)
             count[answer] = count.get(answer, 0) + 1
             # only the answer just counted can have caught up
             if leader is None or (count[answer], -first[answer]) > (
@@ -253,10 +253,10 @@ def evaluation_metrics(
     metrics["frac_truncated"] = _mean([c.end_reason == "length" for c in completions])
     values = np.stack(list(shares.values()), axis=1).astype(np.float64)
     low, high = mean_interval(values, num_samples=num_samples)
-    for place, name in enumerate(shares):
-        metrics[name] = float(values[:, place].mean())
-        metrics[f"{name}/low"] = float(low[place])
-        metrics[f"{name}/high"] = float(high[place])
+    for index, name in enumerate(shares):
+        metrics[name] = float(values[:, index].mean())
+        metrics[f"{name}/low"] = float(low[index])
+        metrics[f"{name}/high"] = float(high[index])
     return metrics
 
 
@@ -268,8 +268,8 @@ def majority_is_right(
     for row, group in enumerate(groups):
         texts = [completion.text for completion in group.completions]
         votes = votes_of(texts, right[row].tolist(), read_answer)
-        for k, place in enumerate(majority_places(votes)):
-            found[row, k] = place is not None and right[row, place]
+        for k, index in enumerate(majority_places(votes)):
+            found[row, k] = index is not None and right[row, index]
     return found
 
 

@@ -151,7 +151,7 @@ def train_on(
         is_on_policy=is_policys and age == 0,
         is_one_off=is_policys and age > 0,
         tokens={
-            group: [tokens[place] for place in own]
+            group: [tokens[index] for index in own]
             for group, own in zip(detailed, places, strict=True)
         },
     )

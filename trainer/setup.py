@@ -46,9 +46,9 @@ from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.state import (
-    RunPaths,
     Prompts,
     Run,
+    RunPaths,
     RunState,
     warn_of_memory,
     warn_of_sampling,

@@ -21,7 +21,7 @@ GRACE_SECONDS = 3.0
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT; a BaseException, so that `except Exception` does not catch it."""
+    """SIGTERM or SIGINT; a BaseException, which `except Exception` does not catch."""
 
 
 class StopSwitch:

@@ -109,10 +109,10 @@ def _our_sampler(policy: Policy, work: Work) -> Sample:
             Request(
                 token_ids=prompt.token_ids,
                 seeds=tuple(
-                    number * 10**6 + place * 10**3 + k for k in range(work.group_size)
+                    number * 10**6 + index * 10**3 + k for k in range(work.group_size)
                 ),
             )
-            for place, prompt in enumerate(prompts)
+            for index, prompt in enumerate(prompts)
         ]
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=1.0)
         groups = engine.sample(requests, params)

@@ -275,7 +275,7 @@ def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) ->
     requests = requests_of(policy, 4)
     places: list[int] = []
 
-    vllm.engine.sample(requests, WARM, on_group=lambda place, _: places.append(place))
+    vllm.engine.sample(requests, WARM, on_group=lambda index, _: places.append(index))
     vllm.engine.rest()
     assert vllm.sampler.is_asleep
     stir(policy)
@@ -306,7 +306,7 @@ def test_a_vllm_that_disagrees_is_left(
     places: list[int] = []
 
     found = vllm.engine.sample(
-        requests, WARM, on_group=lambda place, _: places.append(place)
+        requests, WARM, on_group=lambda index, _: places.append(index)
     )
 
     own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
@@ -358,7 +358,7 @@ def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
     found = vllm.engine.sample(
         requests,
         WARM,
-        on_group=lambda place, own: groups.append((place, [c.token_ids for c in own])),
+        on_group=lambda index, own: groups.append((index, [c.token_ids for c in own])),
     )
 
     own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)

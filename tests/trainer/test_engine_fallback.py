@@ -84,7 +84,7 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
     told: list[Slowed] = []
     engine.on_slowed = told.append
     groups: list[int] = []
-    on_group: OnGroup = lambda place, _completions: groups.append(place)  # noqa: E731
+    on_group: OnGroup = lambda index, _completions: groups.append(index)  # noqa: E731
 
     found = engine.sample(requests, PARAMS, on_group=on_group)
     engine.sample(requests, PARAMS)
@@ -129,7 +129,7 @@ def test_a_decoder_that_computes_something_else_is_left(
     groups: list[int] = []
 
     found = engine.sample(
-        requests, PARAMS, on_group=lambda place, _: groups.append(place)
+        requests, PARAMS, on_group=lambda index, _: groups.append(index)
     )
 
     plain = TransformersEngine(policy, max_batch_rows=64, decoding="plain")
@@ -193,15 +193,15 @@ def test_groups_are_told_of_while_no_row_leaves(
 ) -> None:
     requests = requests_of(policy, 2)[:3]
     stops = [60, 60, 2, 2, 20, 20]  # tokens of each row; the shortest prompt's first
-    place = 0
+    index = 0
 
     def drawn(
         logits: torch.Tensor, uniform: torch.Tensor, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal place
-        place += 1
+        nonlocal index
+        index += 1
         assert len(logits) == len(stops)
-        ids = [policy.eos_ids[0] if stop == place else 5 for stop in stops]
+        ids = [policy.eos_ids[0] if stop == index else 5 for stop in stops]
         return torch.tensor(ids), torch.zeros(len(ids))
 
     monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
@@ -212,7 +212,7 @@ def test_groups_are_told_of_while_no_row_leaves(
     found = engine.sample(
         requests,
         SamplingParams(max_new_tokens=70, temperature=1.0),
-        on_group=lambda n, _: told.append((TEXTS[n], place)),
+        on_group=lambda n, _: told.append((TEXTS[n], index)),
     )
 
     assert told == [(TEXTS[0], 16), (TEXTS[2], 32), (TEXTS[1], 64)]

@@ -152,7 +152,7 @@ def test_no_group_is_lost_or_counted_twice(
     rounds: list[list[tuple[int, int]]], mode: str
 ) -> None:
     numbered = [
-        {4 * turn + place: each for place, each in enumerate(row)}
+        {4 * turn + index: each for index, each in enumerate(row)}
         for turn, row in enumerate(rounds)
     ]
 
@@ -210,7 +210,7 @@ def test_rounds_of_a_step_have_no_row_in_common_and_reach_them_all() -> None:
         rounds = [order.round_indices(step, turn) for turn in range(6)]
 
         assert rounds[0] == order.places(step)
-        assert sorted(place for each in rounds for place in each) == list(range(11))
+        assert sorted(index for each in rounds for index in each) == list(range(11))
         assert [len(each) for each in rounds] == [3, 3, 3, 2, 0, 0]
     assert order.round_indices(1, 1) != order.round_indices(4, 1)
     assert order.round_indices(4, 1) == order.round_indices(4, 1)

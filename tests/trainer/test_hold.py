@@ -7,7 +7,7 @@ import socket
 import pytest
 import torch
 
-from trainer.rollout.lease import Lease, Incomplete, NotLeased
+from trainer.rollout.lease import Incomplete, Lease, NotLeased
 
 ONE = {"w": torch.ones(3)}
 

@@ -36,9 +36,9 @@ def read(minibatch: Minibatch, name: str) -> dict[int, list[float]]:
     """Each completion's values, without padding."""
     found = {}
     for micro in minibatch.micro_batches:
-        for place, member in enumerate(micro.members):
-            inside = micro.completion_mask[place] > 0
-            found[member] = getattr(micro, name)[place][inside].tolist()
+        for index, member in enumerate(micro.members):
+            inside = micro.completion_mask[index] > 0
+            found[member] = getattr(micro, name)[index][inside].tolist()
     return found
 
 

@@ -198,7 +198,7 @@ def test_each_pass_is_a_permutation_without_its_remainder() -> None:
     order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
 
     passes = [
-        [place for step in range(first, first + 3) for place in order.places(step)]
+        [index for step in range(first, first + 3) for index in order.places(step)]
         for first in (1, 4, 7)
     ]
 

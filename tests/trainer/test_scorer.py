@@ -60,9 +60,9 @@ class Letters:
             tuple(self._write(LETTERS[(prompt.index + k) % 6]) for k in range(3))
             for prompt in prompts
         ]
-        for place in self._order(len(groups)):
-            on_group(place, groups[place])
-            self.told.append(place)
+        for index in self._order(len(groups)):
+            on_group(index, groups[index])
+            self.told.append(index)
         return groups
 
     def sync_weights(self) -> None:
@@ -154,7 +154,7 @@ class Waiting(Letters):
     def sample(
         self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
     ) -> list[tuple[Rollout, ...]]:
-        prompts = [make_prompt(place) for place in range(len(requests))]
+        prompts = [make_prompt(index) for index in range(len(requests))]
         return self.complete(prompts, 0, on_group=on_group)
 
     def rest(self) -> None:

@@ -165,7 +165,7 @@ def test_of_a_very_long_group_the_beginnings_are_told(policy: Policy) -> None:
 
 def sentence_pieces(*tokens: str) -> PreTrainedTokenizerBase:
     """As Llama 2's, whose decoder takes the first space off."""
-    vocabulary = {token: place for place, token in enumerate(tokens)}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
     tokenizer.decoder = decoders.Sequence(
         [

@@ -212,16 +212,16 @@ def test_the_coefficient_is_the_slope_of_the_loss(
     for row, member in enumerate(micro.members):
         length = micro.mask[row].sum().item()
         divisor = DIVISORS[aggregation](totals, length)
-        for place in range(len(found[member].coefficient)):
-            slope = _slope(lambda at: loss_at(at)[0].item(), start, row, place)
-            told = found[member].coefficient[place].item()
+        for index in range(len(found[member].coefficient)):
+            slope = _slope(lambda at: loss_at(at)[0].item(), start, row, index)
+            told = found[member].coefficient[index].item()
             assert told == pytest.approx(-slope * divisor, rel=1e-4, abs=1e-6)
 
 
-def _slope(loss: Any, start: torch.Tensor, row: int, place: int) -> float:
+def _slope(loss: Any, start: torch.Tensor, row: int, index: int) -> float:
     up, down = start.clone(), start.clone()
-    up[row, place] += 1e-6
-    down[row, place] -= 1e-6
+    up[row, index] += 1e-6
+    down[row, index] -= 1e-6
     slope: float = (loss(up) - loss(down)) / 2e-6
     return slope
 

@@ -104,7 +104,7 @@ def test_a_rows_tokens_do_not_depend_on_the_rows_beside_it() -> None:
 
 def test_kept_tokens_are_drawn_in_proportion_and_others_never() -> None:
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0])
-    seeds = [derive(0, place) for place in range(4000)]
+    seeds = [derive(0, index) for index in range(4000)]
     drawn = uniforms(seeds, first=5, count=1)[:, 0]
 
     chosen, logprobs = draw_tokens(

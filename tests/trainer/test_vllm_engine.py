@@ -137,13 +137,13 @@ def test_groups_are_told_of_as_they_end(policy: Policy, engine: VllmEngine) -> N
     told: dict[int, tuple[Rollout, ...]] = {}
     num_ended: list[int] = []  # completions, each time
 
-    def on_group(place: int, completions: tuple[Rollout, ...]) -> None:
-        told[place] = completions
+    def on_group(index: int, completions: tuple[Rollout, ...]) -> None:
+        told[index] = completions
         num_ended.append(len(outputs))
 
     found = engine.sample(requests, WARM, on_group=on_group)
 
-    assert [told[place] for place in range(len(requests))] == found
+    assert [told[index] for index in range(len(requests))] == found
     assert num_ended[0] < 3 * len(requests) == num_ended[-1]
 
 

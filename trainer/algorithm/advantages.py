@@ -184,8 +184,8 @@ def rule_advantages(
             "weights; the shape must be [prompts, completions, rules]."
         )
     total = np.zeros(rule_rewards.shape[:2])
-    for place, weight in enumerate(weights):
-        total += weight * group_advantages(rule_rewards[:, :, place], config)
+    for index, weight in enumerate(weights):
+        total += weight * group_advantages(rule_rewards[:, :, index], config)
     return total
 
 
@@ -258,13 +258,13 @@ def _check_steps(
             f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
             f"ends and {len(num_tokens)} lengths; the counts must be equal."
         )
-    for place, (rewards, ends, length) in enumerate(
+    for index, (rewards, ends, length) in enumerate(
         zip(step_rewards, step_ends, num_tokens, strict=True)
     ):
         rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
         if len(rewards) != len(ends) or not rises:
             raise ValueError(
-                f"Completion {place} has {len(rewards)} step rewards and step ends "
+                f"Completion {index} has {len(rewards)} step rewards and step ends "
                 f"{ends!r} in {length} tokens. Give each step one reward and one end; "
                 f"ends increase up to {length}."
             )

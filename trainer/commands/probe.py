@@ -60,7 +60,7 @@ from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
 from trainer.seeding import derive
 from trainer.setup import prepare, set_up_torch
-from trainer.state import RunPaths, Run, RunState, enter_phase
+from trainer.state import Run, RunPaths, RunState, enter_phase
 from trainer.stopping import watch_parent
 from trainer.types import Group, Rollout
 
@@ -161,9 +161,9 @@ class Probing:
         config = self.config
         scoring = self.run.scorer.begin(prompts, config.reward)
 
-        def add(place: int, completions: tuple[Rollout, ...]) -> None:
-            scoring.add(place, completions)
-            on_prompt(place)
+        def add(index: int, completions: tuple[Rollout, ...]) -> None:
+            scoring.add(index, completions)
+            on_prompt(index)
 
         begin = time.perf_counter()
         completions = self.run.engine.sample(
@@ -471,7 +471,7 @@ def _sample(probing: Probing, lines: _Lines) -> None:
     lines.add("phase", name="sampling")
     total, done = len(probing.prompts), 0
 
-    def tell(place: int) -> None:
+    def tell(index: int) -> None:
         nonlocal done
         done += 1
         lines.add("progress", done=done, total=total)
@@ -522,7 +522,7 @@ def _sample_both(
     rows = read_rows(args.config.parent / config.data.rows)[: args.prompts]
     total, done = 2 * len(rows), 0
 
-    def tell(place: int) -> None:
+    def tell(index: int) -> None:
         nonlocal done
         done += 1
         lines.add("progress", done=done, total=total)
@@ -578,7 +578,7 @@ def _sample_side(
     completions = engine.sample(
         _requests(prompts, seed=config.seed, num_samples=num_samples),
         _sampling(config),
-        on_group=lambda place, _: on_prompt(place),
+        on_group=lambda index, _: on_prompt(index),
     )
     if scorer is not None:
         scoring = scorer.begin(prompts, config.reward, step=AT_THE_END)

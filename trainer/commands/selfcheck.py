@@ -115,7 +115,7 @@ def measure(
     )
     gaps = []
     for step in range(1, num_steps + 1):
-        chosen = [prompts[place] for place in order.places(step)]
+        chosen = [prompts[index] for index in order.places(step)]
         batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
         engine.rest()
         minibatch = budget.cut(batch, policy)

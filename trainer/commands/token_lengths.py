@@ -33,23 +33,23 @@ def main(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     renderer = PromptRenderer(tokenizer, DataConfig(rows="stdin"))
-    for place, line in enumerate(sys.stdin):
+    for index, line in enumerate(sys.stdin):
         try:
             with bounded_seconds():
-                num_tokens = renderer.count_tokens(_row(place, line))
+                num_tokens = renderer.count_tokens(_row(index, line))
         except ValueError as error:
-            sys.stderr.write(f"Line {place + 1}: {error}\n")
+            sys.stderr.write(f"Line {index + 1}: {error}\n")
             return 2
         sys.stdout.write(f"{num_tokens}\n")
     return 0
 
 
-def _row(place: int, line: str) -> Row:
+def _row(index: int, line: str) -> Row:
     try:
         fields = json.loads(line)
         prompt = fields["prompt"]
         return Row(
-            index=place,
+            index=index,
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             answer=fields["answer"],
             columns=fields["columns"],

@@ -210,7 +210,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
 def _label(model: PreTrainedModel, settings: Settings) -> int:
     """The place of the label that is the score."""
     labels = model.config.id2label or {}
-    names = {str(name): int(place) for place, name in labels.items()}
+    names = {str(name): int(index) for index, name in labels.items()}
     if settings.label in names:
         return names[settings.label]
     if settings.label.isdecimal() and int(settings.label) < len(names):
@@ -229,8 +229,8 @@ def _own_device(device: torch.device) -> torch.device:
     """Of a machine's GPUs the one that the trainer beside which this runs has."""
     if device.type != "cuda":
         return device
-    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
-    return torch.device("cuda", place)
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    return torch.device("cuda", index)
 
 
 def main() -> int:

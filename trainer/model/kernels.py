@@ -185,14 +185,14 @@ def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch
     cos, sin = body.rotary_emb(hidden, layout.positions[None])
     cos, sin = cos[0, :, None], signed(sin)[0, :, None]
     last = len(body.layers) - 1
-    for place, layer in enumerate(body.layers):
+    for index, layer in enumerate(body.layers):
         # a layer whose weights are elsewhere gathers them around this
         through = getattr(layer, FLAT_LAYER, None) or partial(flat_layer, layer)
         if recomputes:
             through = partial(
                 checkpoint, through, use_reentrant=False, preserve_rng_state=False
             )
-        hidden = through(hidden, cos, sin, layout, is_last=place == last)
+        hidden = through(hidden, cos, sin, layout, is_last=index == last)
     # not index_select, whose backward pass goes row by row
     hidden = functional.embedding(layout.places, hidden)
     return _normed(body.norm, hidden)

@@ -349,7 +349,7 @@ class KLSample:
         often than they are sampled.
         """
         covered = batch.covered_places
-        samples = [batch.samples[place] for place in covered]
+        samples = [batch.samples[index] for index in covered]
         if not samples:
             return []
         prompts = {sample.prompt_ids for sample in samples}
@@ -363,7 +363,7 @@ class KLSample:
             return []
         count = int(every * tokens / (_ONE_IN * mean))
         order = permutation(derive(self._seed, "kl", step), len(samples))
-        return sorted(covered[place] for place in order[:count])
+        return sorted(covered[index] for index in order[:count])
 
     def add_logprobs(
         self,
@@ -384,9 +384,9 @@ class KLSample:
         if not chosen:
             return ""
         micros = [m for minibatch in minibatches for m in minibatch.micro_batches]
-        here = {place for micro in micros for place in micro.members}
-        own = [place for place in chosen if place in here]  # of this process
-        batch = replace(whole, samples=tuple(samples[place] for place in own))
+        here = {index for micro in micros for index in micro.members}
+        own = [index for index in chosen if index in here]  # of this process
+        batch = replace(whole, samples=tuple(samples[index] for index in own))
         found: list[torch.Tensor] = []
         while own and not found:
             try:
@@ -406,9 +406,9 @@ class KLSample:
         rows = dict(zip(own, found, strict=True))
         for micro in micros:
             logprobs = torch.full_like(micro.mask, math.nan)
-            for row, place in enumerate(micro.members):
-                if place in rows:
-                    values = rows[place][: logprobs.shape[1]]
+            for row, index in enumerate(micro.members):
+                if index in rows:
+                    values = rows[index][: logprobs.shape[1]]
                     logprobs[row, : len(values)] = values
             micro.reference_logprobs = logprobs
         return ""
@@ -429,11 +429,11 @@ class KLSample:
         ]
         self.reference.add_logprobs(micros, temperature=temperature)
         found = {
-            place: values
+            index: values
             for micro in micros
             if micro.reference_logprobs is not None
-            for place, values in zip(
+            for index, values in zip(
                 micro.members, micro.reference_logprobs, strict=True
             )
         }
-        return [found[place] for place in range(len(batch.samples))]
+        return [found[index] for index in range(len(batch.samples))]

@@ -50,7 +50,7 @@ def choose_groups(
     if not config.logging.keeps_tokens(step):
         return []
     teaching = [
-        place for place, group in enumerate(groups) if differs(group, config, step=step)
+        index for index, group in enumerate(groups) if differs(group, config, step=step)
     ]
     others = sorted(set(range(len(groups))) - set(teaching))
     count = config.logging.token_groups
@@ -71,7 +71,7 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
     """Places in the step's batch of the completions of each of some groups."""
     ends = list(accumulate((len(group.completions) for group in groups), initial=0))
-    return [range(ends[place], ends[place + 1]) for place in chosen]
+    return [range(ends[index], ends[index + 1]) for index in chosen]
 
 
 def describe_tokens(
@@ -231,8 +231,8 @@ class Journal:
             self._record_group(group, nothing, config, num_groups, is_trained=False)
 
     def _record_tokens(self, outcome: StepOutcome) -> None:
-        for place, values in outcome.tokens.items():
-            group = outcome.gathered.groups[place]
+        for index, values in outcome.tokens.items():
+            group = outcome.gathered.groups[index]
             self._log.add(
                 TokensMeasured,
                 step=self.step,

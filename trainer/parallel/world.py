@@ -200,8 +200,8 @@ class World:
         """The list that `share` was given, of what became of each process's part."""
         shares = self.gather(list(own))
         return [
-            shares[place % self.size][place // self.size]
-            for place in range(sum(len(share) for share in shares))
+            shares[index % self.size][index // self.size]
+            for index in range(sum(len(share) for share in shares))
         ]
 
     def sum(self, value: float) -> float:

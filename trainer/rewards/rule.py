@@ -165,13 +165,13 @@ def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
     left = [MAX_COMPLETION_CHARS] * len(said)
     kept = [Notes({}, {}) for _ in said]
     for part in ("errors", "logs"):
-        for place, notes in enumerate(said):
+        for index, notes in enumerate(said):
             for name, text in getattr(notes, part).items():
-                room = min(left[place], of_group)
+                room = min(left[index], of_group)
                 if room == 0:
                     continue
-                getattr(kept[place], part)[name] = _cut(text, room)
-                left[place] -= min(room, len(text))
+                getattr(kept[index], part)[name] = _cut(text, room)
+                left[index] -= min(room, len(text))
                 of_group -= min(room, len(text))
     return kept
 

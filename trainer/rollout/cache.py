@@ -119,9 +119,9 @@ def is_growing(cache: DynamicCache) -> bool:
 def join_caches(caches: list[DynamicCache]) -> DynamicCache:
     """The rows of several caches of equal length as one cache."""
     first, *rest = caches
-    for place, layer in enumerate(first.layers) if rest else ():
+    for index, layer in enumerate(first.layers) if rest else ():
         assert isinstance(layer, DynamicLayer)
-        same: list[Any] = [layer, *(cache.layers[place] for cache in rest)]
+        same: list[Any] = [layer, *(cache.layers[index] for cache in rest)]
         keys = torch.cat([other.keys for other in same])
         values = torch.cat([other.values for other in same])
         if isinstance(layer, GrowingLayer):

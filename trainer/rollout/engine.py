@@ -125,7 +125,7 @@ def logprob_gap(
     return torch.cat(gaps).mean().item()
 
 
-def ignore(place: int, completions: tuple[Rollout, ...]) -> None:
+def ignore(index: int, completions: tuple[Rollout, ...]) -> None:
     """For whoever wants all groups at the end."""
 
 
@@ -246,11 +246,11 @@ class Collected:
 
     def add(self, owner: tuple[int, int], completion: Rollout) -> None:
         """Take in one; with the last of its request, tell of the group."""
-        place, _ = owner
+        index, _ = owner
         self.found[owner] = completion
-        self._missing[place] -= 1
-        if self._missing[place] == 0:
-            self._on_group(place, self._group(place))
+        self._missing[index] -= 1
+        if self._missing[index] == 0:
+            self._on_group(index, self._group(index))
 
     def add_all(self, ended: Sequence[tuple[tuple[int, int], Rollout]]) -> None:
         for owner, completion in ended:
@@ -258,7 +258,7 @@ class Collected:
 
     def groups(self) -> list[tuple[Rollout, ...]]:
         """All of them, in the order of the requests."""
-        return [self._group(place) for place in range(len(self._sizes))]
+        return [self._group(index) for index in range(len(self._sizes))]
 
-    def _group(self, place: int) -> tuple[Rollout, ...]:
-        return tuple(self.found[place, k] for k in range(self._sizes[place]))
+    def _group(self, index: int) -> tuple[Rollout, ...]:
+        return tuple(self.found[index, k] for k in range(self._sizes[index]))

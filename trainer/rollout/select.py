@@ -309,9 +309,9 @@ class _Listener:
         self._on_group = on_group
         self.error: BaseException | None = None
 
-    def __call__(self, place: int, completions: tuple[Rollout, ...]) -> None:
+    def __call__(self, index: int, completions: tuple[Rollout, ...]) -> None:
         try:
-            self._on_group(place, completions)
+            self._on_group(index, completions)
         except BaseException as error:
             self.error = error
             raise

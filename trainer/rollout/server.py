@@ -27,7 +27,7 @@ from trainer.model.loading import (
 )
 from trainer.rollout import wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
-from trainer.rollout.lease import Lease, Incomplete, NotLeased
+from trainer.rollout.lease import Incomplete, Lease, NotLeased
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,

@@ -128,8 +128,8 @@ def test_groups_that_wait_are_asked_for_together(others: Others):
         scoring = scorer.begin([make_prompt(n) for n in range(4)], reward)
         scoring.add(0, groups[0])
         wait_until(lambda: bool(others.asked))
-        for place in (1, 2, 3):
-            scoring.add(place, groups[place])
+        for index in (1, 2, 3):
+            scoring.add(index, groups[index])
         others.may_answer.set()
 
         found = scoring.finish(groups)

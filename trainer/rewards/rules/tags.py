@@ -238,8 +238,8 @@ def _wanted(params: TagCountParams) -> list[str]:
         return tags
     last = len(tags) - 1
     return [
-        ("\n" if place > 0 else "") + tag + ("\n" if place < last else "")
-        for place, tag in enumerate(tags)
+        ("\n" if index > 0 else "") + tag + ("\n" if index < last else "")
+        for index, tag in enumerate(tags)
     ]
 
 
