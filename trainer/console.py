@@ -97,7 +97,7 @@ logger = logging.getLogger("trainer")
 _step: list[int] = [0]
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Write a line to stdout and to the log."""
     with ignore_full_disk():
         sys.stdout.write(text + "\n")

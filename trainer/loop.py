@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config.run import PhaseConfig
-from trainer.console import note_step, say
+from trainer.console import note_step, print_line
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
@@ -116,7 +116,7 @@ def begin_phase(run: Run, state: RunState, stage: PhaseConfig) -> None:
             last_step=stage.last_step,
         )
         run.log.flush()
-        say(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
+        print_line(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
     if stage.first_step == 1:
         run_evaluation(run, state, step=0)
 
@@ -143,7 +143,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         sync_weights(run, phase)
     metrics = run.journal.record_step(outcome, config, watch)
     state.done_steps = step
-    say(
+    print_line(
         f"step {step}/{state.config.optim.num_steps}  "
         f"reward {_shown(metrics['reward/mean'])}  "
         f"length {_shown(metrics['completion/mean_length'])}  "
@@ -190,7 +190,7 @@ def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
         )
         run.journal.judge_evaluation(metrics)
         reward = _shown(metrics[f"eval/{name}/mean"])
-        say(f"{name} after step {step}: reward {reward}")
+        print_line(f"{name} after step {step}: reward {reward}")
     warn_of_sampling(run)
     warn_of_judges(run, state.config)
     run.log.flush()
@@ -227,9 +227,9 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
             keep_last=state.config.checkpoint.keep_last,
             step=step,
             attempt=paths.attempt,
-            lives=paths.lives,
+            attempts=paths.attempts,
         )
-    say(f"saved {saved.name}")
+    print_line(f"saved {saved.name}")
 
 
 def keep(run: Run, state: RunState) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.config import RunConfig
-from trainer.console import print_error, print_traceback, say
+from trainer.console import print_error, print_line, print_traceback
 from trainer.disk import DiskFull, is_disk_full
 from trainer.errors import Failure, ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
@@ -64,7 +64,10 @@ def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
         _output(paths, world) as log,
         world.watched(partial(_end, log)),
         open_session(
-            paths.out, lives=paths.lives, rank=world.rank, num_processes=world.size
+            paths.out,
+            attempts=paths.attempts,
+            rank=world.rank,
+            num_processes=world.size,
         ),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
@@ -131,7 +134,7 @@ def _place(args: argparse.Namespace) -> RunPaths:
         resume_from=resume_from,
         passed_over=passed_over,
         attempt=attempt,
-        lives=args.lives,
+        attempts=args.attempts,
     )
 
 
@@ -185,7 +188,7 @@ def _run(
         stop.run_on_exit()
         return EXIT_STOPPED
     log.add(RunFinished, step=step)
-    say("finished")
+    print_line("finished")
     return EXIT_FINISHED
 
 
@@ -199,7 +202,7 @@ def _log_stop(log: EventLog, reached: RunPaths | RunState) -> None:
     step = reached.done_steps
     log.add(RunStopped, step=step, checkpoint=_checkpoint_name(reached))
     log.is_written()
-    say(f"stopped after step {step}")
+    print_line(f"stopped after step {step}")
 
 
 def _pause(
@@ -214,7 +217,7 @@ def _pause(
         faults=missing.faults,
         checkpoint=_checkpoint_name(state),
     )
-    say(f"paused after step {state.done_steps}")
+    print_line(f"paused after step {state.done_steps}")
     if not is_main:
         return EXIT_PAUSED
     message = "".join(

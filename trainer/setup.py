@@ -22,7 +22,7 @@ import transformers
 
 from trainer.config import RunConfig, require_packages, without_model_paths
 from trainer.config.agreement import complaints_of_many
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import check_source
@@ -281,7 +281,7 @@ def announce(run: Run, state: RunState) -> None:
         log.add(RunStarted, step=0, **facts)
     else:
         log.add(RunResumed, step=step, checkpoint=paths.resume_from.name, **facts)
-    say(
+    print_line(
         f"{facts['num_parameters']:,} parameters on {facts['device']}, "
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
@@ -292,7 +292,7 @@ def announce(run: Run, state: RunState) -> None:
             f"Skipped damaged checkpoints: {reasons}. The run resumes from {where}."
         )
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
-        say(message)
+        print_line(message)
     run.journal.step = step
     warn_of_sampling(run)  # of an engine that did not start
     log.flush()

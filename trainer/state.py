@@ -16,7 +16,7 @@ import torch
 
 from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import PhaseConfig
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
 from trainer.footprint import longest_sequence
@@ -51,8 +51,8 @@ class RunPaths:
     checkpoints: Path
     resume_from: Path | None
     attempt: int
-    passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
-    lives: Path | None = None  # folder of all lives' folders, `out` among them
+    passed_over: Sequence[str] = ()  # reasons for skipping newer checkpoints
+    attempts: Path | None = None  # folder of all attempts, `out` among them
 
     @property
     def newest_checkpoint(self) -> Path | None:
@@ -271,7 +271,7 @@ def choose_sizes(
     )
     if sizes is not None:
         kind = "with" if sizes.checkpointing else "without"
-        say(
+        print_line(
             f"the free GPU memory fits micro-batches of {sizes.tokens:,} tokens "
             f"{kind} gradient checkpointing"
         )

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.apart import call_in_subprocess
 from tests.bench.comparison import least_seconds, rates_for, rates_line
 from tests.bench.machine import heading, say, spread, table, tell
 from tests.bench.rates import MachineRates
+from tests.bench.subprocesses import call_in_subprocess
 from tests.bench.work import Lengths, Step, Work, rates, write_rows
 from trainer.data import Prompt
 from trainer.model.policy import Policy

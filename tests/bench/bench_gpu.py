@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(refusal)
         return 2
     # behind the check, since they need what it asks for
-    from tests.bench.apart import call_in_subprocess
+    from tests.bench.subprocesses import call_in_subprocess
     from tests.bench.theirs import what_is_missing
 
     without = what_is_missing() if "step" in args.part else ""
@@ -115,8 +115,8 @@ def _parts(args: argparse.Namespace, *, has_trl: bool) -> Iterator[dict[str, Any
 
 
 def _work(args: argparse.Namespace, name: str) -> Any:
-    from tests.bench.apart import call_in_subprocess
     from tests.bench.random_models import make_model
+    from tests.bench.subprocesses import call_in_subprocess
     from tests.bench.work import Work
 
     tell(f"{name}: making the model, unless it is there")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench.apart import READY, Give, peak_bytes
+from tests.bench.subprocesses import READY, Give, peak_bytes
 from tests.bench.work import RATE, Lengths, Step, Work
 
 

@@ -114,7 +114,7 @@ def test_a_stop_is_asked_of_all(tmp_path: Path) -> None:
     waiting.join()
 
 
-def test_leaving_ends_whoever_is_left() -> None:
+def test_leaving_ends_all_remaining_processes() -> None:
     with family(FOR_EVER) as members:
         pids = [member.pid for member in members._members]
 
@@ -123,13 +123,13 @@ def test_leaving_ends_whoever_is_left() -> None:
             os.kill(pid, 0)
 
 
-def test_they_are_told_what_the_command_was_told() -> None:
+def test_processes_get_the_arguments_of_the_command() -> None:
     args = argparse.Namespace(
         config=Path("a.toml"),
         out=Path("out"),
         attempt=3,
         checkpoints=None,
-        lives=Path("lives"),
+        attempts=Path("attempts"),
         resume=False,
         resume_from=Path("step-1"),
         passed_over=["damaged"],
@@ -137,7 +137,7 @@ def test_they_are_told_what_the_command_was_told() -> None:
 
     assert command_of(args)[1:] == [
         *("-m", "trainer", "run", "a.toml"),
-        *("--out", "out", "--attempt", "3", "--lives", "lives"),
+        *("--out", "out", "--attempt", "3", "--attempts", "attempts"),
         *("--resume-from", "step-1"),
         *("--passed-over", "damaged"),
     ]

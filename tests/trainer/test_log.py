@@ -50,7 +50,7 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
         EventLog(path, attempt=1)
 
 
-def test_lives_are_archived_under_their_number(tmp_path: Path) -> None:
+def test_attempts_are_archived_under_their_number(tmp_path: Path) -> None:
     for attempt in (1, 4):
         assert newest_attempt(tmp_path) == (0 if attempt == 1 else 1)
         with EventLog(tmp_path / "events.jsonl", attempt=attempt) as log:

@@ -152,7 +152,7 @@ def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
     assert memory.seen == [max(memory.seen)]
 
 
-def test_what_memory_bears_is_known_to_later_phases_and_lives() -> None:
+def test_what_memory_bears_is_known_to_later_phases_and_attempts() -> None:
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)

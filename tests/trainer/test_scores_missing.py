@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trainer.grpo
-from tests.trainer import mishaps
+from tests.trainer import faults
 from tests.trainer.scored import make_group
 from tests.trainer.several import run_several
 from tests.trainer.test_resume import story
@@ -229,7 +229,7 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
         2,
         *("run", written, "--out", tmp_path / "out"),
         output=tmp_path / "log",
-        before=mishaps.scores_fail_from_step_three,
+        before=faults.scores_fail_from_step_three,
     )
 
     assert codes == [4, 4], output

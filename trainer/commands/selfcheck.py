@@ -18,7 +18,7 @@ import torch
 
 from trainer.algorithm.token_stats import percentile
 from trainer.config import LossConfig, RunConfig, read_config, require_packages
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
 from trainer.grpo import add_gradients, apply_gradients
@@ -88,12 +88,14 @@ def main(args: argparse.Namespace) -> int:
     if limit is None:
         limit = largest_gap(policy)
     complaint = verdict(gaps, limit=limit)
-    say(complaint or f"ok: the mean stays within {limit:g} nats and does not grow")
+    print_line(
+        complaint or f"ok: the mean stays within {limit:g} nats and does not grow"
+    )
     return EXIT_AGREES if complaint is None else EXIT_DRIFTS
 
 
 def _tell(slowed: Slowed) -> None:
-    say(f"{slowed.failed} failed ({slowed.reason}); {slowed.way} samples")
+    print_line(f"{slowed.failed} failed ({slowed.reason}); {slowed.way} samples")
 
 
 def measure(
@@ -111,7 +113,9 @@ def measure(
     source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,
-        on_halved=lambda tokens, _: say(f"memory ran out: {tokens} tokens at once"),
+        on_halved=lambda tokens, _: print_line(
+            f"memory ran out: {tokens} tokens at once"
+        ),
     )
     gaps = []
     for step in range(1, num_steps + 1):
@@ -131,7 +135,7 @@ def measure(
         source.sync_weights()
         assert result.statistics.mismatch is not None
         gaps.append(Gaps.of(result.statistics.mismatch))
-        say(_line(step, gaps[-1]))
+        print_line(_line(step, gaps[-1]))
     return gaps
 
 

@@ -294,17 +294,22 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
 
 
 def prune_checkpoints(
-    folder: Path, *, keep_last: int, step: int, attempt: int, lives: Path | None = None
+    folder: Path,
+    *,
+    keep_last: int,
+    step: int,
+    attempt: int,
+    attempts: Path | None = None,
 ) -> None:
     """Delete all but the last `keep_last` checkpoints up to this step and attempt.
 
-    A life that was given up for lost may still be saving here. It must not delete
-    what its successor saves, nor what it saves itself count as the successor's last:
-    whatever is of a newer attempt, or further than `step`, is left alone. Nor may it
-    delete what its successor began with: where `lives`, the folder of the lives'
-    folders, has a newer one, all is. The unfinished folders of killed saves go as well.
+    An attempt that was given up as lost may still save here. It must not delete the
+    checkpoints of its successor, so newer attempts and later steps are kept; nor the
+    checkpoint that its successor resumed from, so nothing is deleted once `attempts`,
+    the folder of all attempts, has a newer one. Unfinished folders of killed saves are
+    deleted as well.
     """
-    if lives is not None and _newest_attempt(lives) > attempt:
+    if attempts is not None and _newest_attempt(attempts) > attempt:
         return
     own = [
         path
@@ -318,9 +323,11 @@ def prune_checkpoints(
             _remove(path)
 
 
-def _newest_attempt(lives: Path) -> int:
+def _newest_attempt(attempts: Path) -> int:
     """Made as its supervisor claims the run, before it looks for a checkpoint."""
-    named = (path.name for path in lives.glob("*"))  # a folder that is not there: none
+    named = (
+        path.name for path in attempts.glob("*")
+    )  # a folder that is not there: none
     return max((int(name) for name in named if name.isdecimal()), default=0)
 
 

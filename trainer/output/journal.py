@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
 from trainer.alert_rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
-from trainer.console import say
+from trainer.console import print_line
 from trainer.events import (
     GroupScored,
     MeasuredCompletion,
@@ -175,7 +175,7 @@ class Journal:
         threshold: float | None = None,
     ) -> None:
         """Add a warning of the step at hand, and print it."""
-        say(f"warning at step {self.step}: {message}")
+        print_line(f"warning at step {self.step}: {message}")
         self._log.add(
             Warned,
             step=self.step,

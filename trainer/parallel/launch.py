@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Self
 
 from trainer.config import RunConfig, read_config
-from trainer.console import log_descriptors, open_json_log, say
+from trainer.console import log_descriptors, open_json_log, print_line
 from trainer.host import load_module, num_cores
 from trainer.stopping import PIPE, Stopped, StopSwitch, watch_parent
 
@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
     )
     parser.add_argument(
-        "--lives",
+        "--attempts",
+        "--lives",  # from a worker of an older version
         type=Path,
         help="folder with the --out of every attempt, each named after its --attempt. "
         "Attempts share the replies of judges, and an attempt that was replaced "
@@ -95,7 +96,7 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
             run = load_module("trainer.run")
         code: int = run.main(args, config, stop)
     except Stopped:
-        say("stopped while loading")
+        print_line("stopped while loading")
         return EXIT_STOPPED
     return code
 
@@ -107,7 +108,7 @@ def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
 
 def command_of(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "trainer", "run", str(args.config)]
-    for name in ("out", "attempt", "checkpoints", "lives", "resume_from"):
+    for name in ("out", "attempt", "checkpoints", "attempts", "resume_from"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]

@@ -1,8 +1,8 @@
-"""A process of our own that is asked in lines of JSON, and never outlives the asker.
+"""A child process that answers lines of JSON and never outlives its parent.
 
-It gets neither our environment nor our files' handles, and a session of its own: a
-signal to the trainer's process group is for the trainer, which ends its children.
-`Child` is the asker's end of the pipes; the functions below it are the other end.
+It inherits neither environment nor file descriptors, and has its own session: a signal
+to the trainer's process group is for the trainer, which ends its children. `Child` is
+the parent's end of the pipes; the functions below it are the other end.
 """
 
 from __future__ import annotations

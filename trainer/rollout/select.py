@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
-from trainer.console import print_traceback, say
+from trainer.console import print_line, print_traceback
 from trainer.footprint import most_completions
 from trainer.memory import EngineSizes, engine_sizes
 from trainer.model.budget import memory_of
@@ -87,7 +87,7 @@ def make_engine(
             own = partial(_own_decoder, config, policy, on_slowed)
             if reason := why_not_vllm(config, policy):
                 if policy.device.type == "cuda":
-                    say(f"sampling with {OWN_DECODER}: {reason}")
+                    print_line(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
             try:
                 vllm = start_vllm(config, policy)

@@ -45,10 +45,10 @@ def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
     judging: Judging, tmp_path: Path
 ) -> None:
     limits = {"budget_calls": 3, **ONE}
-    with open_session(tmp_path / "9", lives=tmp_path):
+    with open_session(tmp_path / "9", attempts=tmp_path):
         before = ask(judging, "a", "b", **limits)
     zombie = Ledger(tmp_path / "9")
-    with open_session(tmp_path / "10", lives=tmp_path):
+    with open_session(tmp_path / "10", attempts=tmp_path):
         after = ask(judging, "a", "b", "c", "d", **limits)
     zombie.close()
 
@@ -63,11 +63,11 @@ def test_a_life_asks_again_what_was_answered_in_vain_before_it(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.faults = [text("I am not what you take me for.")]
-    with open_session(tmp_path / "1", lives=tmp_path):
+    with open_session(tmp_path / "1", attempts=tmp_path):
         first = [ask(judging, "a", **ONE) for _ in range(2)]
-    with open_session(tmp_path / "2", lives=tmp_path):
+    with open_session(tmp_path / "2", attempts=tmp_path):
         second = ask(judging, "a", **ONE)
-    with open_session(tmp_path / "10", lives=tmp_path):
+    with open_session(tmp_path / "10", attempts=tmp_path):
         third = ask(judging, "a", "b", budget_calls=2, **ONE)
 
     assert all("cannot be read" in found for (found,) in first)
@@ -83,7 +83,7 @@ def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
     judging.finish_reason = "length"
     found = []
     for attempt in ("1", "2"):
-        with open_session(tmp_path / attempt, lives=tmp_path):
+        with open_session(tmp_path / attempt, attempts=tmp_path):
             found += ask(judging, "a", **ONE)
 
     assert all("cut at" in each for each in found)
@@ -91,14 +91,14 @@ def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
 
 
 def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
-    """Whatever the numbers of lives and processes are written as."""
+    """Whatever the numbers of attempts and processes are written as."""
     for attempt, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
         ledger = Ledger(tmp_path / str(attempt), rank=rank)
         assert ledger.take_call("x", max_calls=9, max_tokens=100)
         ledger.add("x", question(1), Reply(told, 1, is_cut=False))
         ledger.close()
 
-    newest = Ledger(tmp_path / "11", lives=tmp_path)
+    newest = Ledger(tmp_path / "11", attempts=tmp_path)
 
     assert find(newest, question(1)) == Reply("tenth", 1, is_cut=False)
     newest.close()

@@ -149,16 +149,16 @@ def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> N
     judging.faults = [status(429, Retry_After="0.4")]
     begin = time.monotonic()
     late: list[Any] = []
-    asker = threading.Thread(target=lambda: late.extend(ask(judging, "b")))
+    caller = threading.Thread(target=lambda: late.extend(ask(judging, "b")))
 
     first = threading.Thread(target=lambda: ask(judging, "a"))
     first.start()
     while not judging.asked:
         time.sleep(0.005)
     time.sleep(0.05)
-    asker.start()
+    caller.start()
     first.join()
-    asker.join()
+    caller.join()
 
     assert late == [SCORE]
     assert min(times) - begin >= 0.4
@@ -267,17 +267,17 @@ def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -
     judging.faults = [slow(60), status(503, Retry_After="60")]
     found: list[Any] = []
     with open_session(tmp_path):
-        asker = threading.Thread(
+        caller = threading.Thread(
             target=lambda: found.extend(
                 ask(judging, *"abcd", max_concurrency=2, timeout_seconds=60)
             )
         )
-        asker.start()
+        caller.start()
         while len(judging.asked) < 2:
             time.sleep(0.005)
         begin = time.monotonic()
 
-    asker.join()
+    caller.join()
     assert time.monotonic() - begin < 30
     assert len(found) == 4
     assert all(isinstance(each, str) for each in found)

@@ -96,14 +96,14 @@ def test_the_end_of_a_run_ends_what_is_asked_over_tls(
     judging.faults = [slow(60)]
     found: list[Any] = []
     with session.open_session(tmp_path):
-        asker = threading.Thread(
+        caller = threading.Thread(
             target=lambda: found.extend(ask(judging, timeout_seconds=60))
         )
-        asker.start()
+        caller.start()
         while not judging.asked:
             time.sleep(0.005)
         begin = time.monotonic()
 
-    asker.join()
+    caller.join()
     assert time.monotonic() - begin < 30
     assert isinstance(found[0], str)

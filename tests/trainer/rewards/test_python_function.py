@@ -7,7 +7,7 @@ import pytest
 from tests.trainer.rewards.scores import recipe_of, scored
 from trainer.rewards.rules import RULES, code
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.slot import Found
+from trainer.rewards.sandbox.slot import SandboxStatus
 
 
 def found(source: str, **params):
@@ -97,7 +97,7 @@ def test_parameters_that_cannot_be_are_refused(params):
 
 @pytest.mark.parametrize("kind", ["python_function", "code_tests"])
 def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
-    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     monkeypatch.setattr(pool, "find_sandbox", lambda **_: nothing)
     monkeypatch.setattr(pool, "_pool", pool._Pool())
     sample = RULES[kind].example_pass.sample

@@ -230,7 +230,7 @@ def _ask(
         Ledger,
         lambda: Ledger(
             session.folder,
-            lives=session.lives,
+            attempts=session.attempts,
             rank=session.rank,
             num_processes=session.num_processes,
         ),

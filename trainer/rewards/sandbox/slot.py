@@ -297,7 +297,7 @@ _FORGET_SECONDS = 60.0  # after which a machine without a sandbox is tried once 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SandboxStatus:
     """The strongest level, and why the others cannot be had, as predicates.
 
     has_group: whether a control group holds its memory and processes together.
@@ -320,7 +320,7 @@ class Found:
         )
 
 
-def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
+def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus:
     """Try each level, the strongest first, until one holds."""
     deadline = time.monotonic() + timeout_seconds
     reasons: dict[Level, str] = {}
@@ -329,10 +329,12 @@ def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
         if reason is None:
             trial = try_level(level, deadline - time.monotonic())
             if trial.fault is None:
-                return Found(level=level, reasons=reasons, has_group=trial.has_group)
+                return SandboxStatus(
+                    level=level, reasons=reasons, has_group=trial.has_group
+                )
             reason = trial.fault
         reasons[level] = reason
-    return Found(level=None, reasons=reasons)
+    return SandboxStatus(level=None, reasons=reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,11 +368,11 @@ def try_level(level: Level, timeout_seconds: float = START_SECONDS) -> Trial:
 
 
 _lock = threading.Lock()
-_found: Found | None = None
+_found: SandboxStatus | None = None
 _found_at = 0.0
 
 
-def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
+def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus:
     """As `try_levels`; a level once found is remembered by this process."""
     global _found, _found_at
     with _lock:

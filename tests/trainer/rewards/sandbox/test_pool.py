@@ -21,7 +21,7 @@ from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
 from trainer.rewards.sandbox.limits import Limits
 from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, sandbox_level
-from trainer.rewards.sandbox.slot import Found, Slot, SlotLost
+from trainer.rewards.sandbox.slot import SandboxStatus, Slot, SlotLost
 
 WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    return 1"
 
@@ -152,7 +152,7 @@ def test_one_that_is_killed_in_a_call_is_asked_anew(
     if (reason := obstacle("B")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(
-        module, "find_sandbox", lambda **_: Found(level="B", reasons={})
+        module, "find_sandbox", lambda **_: SandboxStatus(level="B", reasons={})
     )
     ask(pool, "a")
     slot = slot_of(pool, "a")
@@ -177,7 +177,7 @@ def test_one_that_is_lost_twice_is_told(
 def test_whoever_is_interrupted_leaves_no_answer_behind(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be the next asker's, who may be of another team."""
+    """It would be the next caller's, who may be of another team."""
     ask(pool, "a")
     receive = Slot._receive
 
@@ -263,10 +263,10 @@ def test_sandboxes_end_with_the_process_that_asked() -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-    ) as asker:
-        assert asker.stdout is not None
-        pid = int(asker.stdout.readline())
+    ) as caller:
+        assert caller.stdout is not None
+        pid = int(caller.stdout.readline())
         assert Path(f"/proc/{pid}").exists()
-        asker.kill()
+        caller.kill()
 
     assert wait_until_gone(pid)

@@ -14,7 +14,7 @@ from trainer.config import RunConfig
 from trainer.rewards.sandbox import levels
 from trainer.rewards.sandbox import slot as probe
 from trainer.rewards.sandbox.slot import (
-    Found,
+    SandboxStatus,
     Slot,
     SlotLost,
     find_sandbox,
@@ -143,7 +143,7 @@ def config_with(kind: str, **parts: object) -> RunConfig:
 def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     monkeypatch.setattr("trainer.run.find_sandbox", lambda: nothing)
 
     _require_sandbox(config_with("length"))

@@ -13,8 +13,8 @@ from trainer.console import (
     facts_of,
     note_step,
     open_json_log,
+    print_line,
     print_traceback,
-    say,
 )
 
 KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_ATTEMPT": "2"}
@@ -46,7 +46,7 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
 ) -> None:
     open_json_log({**KNOWN, "COHORT_LOG_FORMAT": "json", "COHORT_LOG_FD": str(pipe[1])})
     note_step(40)
-    say("step 40/100")
+    print_line("step 40/100")
     try:
         raise RuntimeError("CUDA out of memory")
     except RuntimeError as error:
@@ -68,7 +68,7 @@ def test_without_the_setting_there_is_text_alone(
     pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_json_log({"COHORT_LOG_FD": str(pipe[1])})
-    say("step 1/2")
+    print_line("step 1/2")
 
     os.set_blocking(pipe[0], False)
     with pytest.raises(BlockingIOError):
