@@ -1,4 +1,4 @@
-"""`python -m trainer COMMAND`. What a command needs is loaded with that command."""
+"""`python -m trainer COMMAND`. Each command imports only what it needs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What an alert rule asks of a metric's readings, step by step.
+"""Conditions of alert rules on a metric, evaluated step by step.
 
-A reading is a number or None: no value, or one that is not finite. What is usual goes
-by the readings before a step, so whether a step passes is told by the history up to it
-and by nothing else: a restarted process comes to the same answer.
+A reading is a number or None: missing or not finite. Baselines such as the running
+median come from the readings before a step, so a restarted process gets the same
+result from the same history.
 """
 
 from __future__ import annotations

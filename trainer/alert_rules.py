@@ -1,4 +1,4 @@
-"""The built-in alert rules: each a condition, a sentence on why, and what to try."""
+"""The built-in alert rules: a condition, an explanation and remedies each."""
 
 from __future__ import annotations
 

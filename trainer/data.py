@@ -1,4 +1,4 @@
-"""Rows, the prompts made of them, and the order in which they are trained on."""
+"""Rows, prompts and the order of training on them."""
 
 from __future__ import annotations
 

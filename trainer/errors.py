@@ -1,4 +1,4 @@
-"""Errors that a user reads, and what a failure means."""
+"""Error messages for users, and the explanation of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out evaluation: mean reward, pass@k and maj@k, each with its confidence."""
+"""Held-out evaluation: mean reward, pass@k and maj@k, with confidence intervals."""
 
 from __future__ import annotations
 

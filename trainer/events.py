@@ -1,9 +1,8 @@
-"""The event log: what a trainer says, one numbered JSON line each.
+"""The event log: numbered JSON lines that a trainer writes.
 
-`events.jsonl` is the engine's only output beside checkpoints. Line numbers run
-1, 2, 3 … within one attempt of a run (one process of its trainer), so a reader knows at
-once whether it missed or repeats a line. Numbers that are not finite are written as
-null.
+`events.jsonl` is the engine's only output besides checkpoints. Lines are numbered from
+1 within an attempt (one trainer process of a run), so a reader detects missing and
+repeated lines. Non-finite numbers are written as null.
 """
 
 from __future__ import annotations

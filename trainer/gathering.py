@@ -1,4 +1,4 @@
-"""Sampling and scoring the groups of a step, and choosing those that teach."""
+"""Samples and scores the groups of a step, and selects those with a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a trainer's process treats its host: cores, memory, imports, and a heartbeat."""
+"""Cores, memory, imports and the heartbeat of a trainer process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model's source: a folder that is there, or a hub that answers.
+"""Source of a model: a local folder or a reachable hub.
 
-The hub's own library tries a hub that is out of reach again and again, for minutes and
-for each file. So it is asked once before, for one file, in bounded time.
+huggingface_hub retries an unreachable hub for minutes, for each file. So one request
+with a time limit checks the hub first.
 """
 
 from __future__ import annotations

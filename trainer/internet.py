@@ -1,8 +1,8 @@
-"""Where a server may go on a user's word: public addresses, and hosts it allows.
+"""Connections to addresses from users: only public ones and allowed hosts.
 
-`Connection` goes to an address that was looked at first, with a deadline. It is the
-standard library's own client: it follows no redirects and takes no proxy from the
-environment, and its connections can be made to addresses of our choice.
+`Connection` connects to an address that was checked before, with a deadline. It is the
+standard library's client: it follows no redirects, uses no proxy from the environment,
+and can connect to a given address.
 """
 
 from __future__ import annotations

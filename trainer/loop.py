@@ -1,4 +1,4 @@
-"""The training loop: phase after phase, step after step."""
+"""The training loop over phases and steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How much memory a run needs, from its configuration and its model's sizes alone.
+"""Memory estimate of a run from its configuration and its model's sizes.
 
-The web half may ask before there is any model, so no torch is imported here.
+The dashboard uses it without a model, so it imports no torch.
 """
 
 from __future__ import annotations

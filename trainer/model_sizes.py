@@ -1,7 +1,7 @@
 """Sizes of models and reward models, from config.json and file headers.
 
-The web half may ask, so no torch is imported here. Of reward models what their forward
-passes need is left out: `batch_tokens` bounds it, and it is free again after each.
+The dashboard uses it, so it imports no torch. The activations of reward models are left
+out: `batch_tokens` bounds them, and they are freed after each batch.
 """
 
 from __future__ import annotations

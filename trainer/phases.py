@@ -1,4 +1,4 @@
-"""A phase of a run while it trains: what it begins with, and how it goes on."""
+"""The state of a phase during training: reference, optimizer, order, KL weight."""
 
 from __future__ import annotations
 

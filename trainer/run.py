@@ -1,4 +1,4 @@
-"""One run, from its configuration to its end."""
+"""A run from its configuration to its end."""
 
 from __future__ import annotations
 

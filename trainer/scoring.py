@@ -1,4 +1,4 @@
-"""Scoring groups while others are sampled, whole or step by step."""
+"""Scores groups while others are sampled, as a whole or by reasoning step."""
 
 from __future__ import annotations
 

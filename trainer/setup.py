@@ -1,8 +1,7 @@
-"""From a configuration to a run that can train: model, data, engine, resume.
+"""Prepares a run: model, data, engine, resume.
 
-What all processes of a run must find alike is checked on each host: one with an older
-copy of a file would train on other prompts, or bring its part of other weights, and
-nothing would ever say so.
+Each host checks what all processes must have in common: with an older copy of a file, a
+process would train on other prompts or contribute other weights, without an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run's handles and its state, and changes of its settings while it trains."""
+"""Handles and state of a run, and changes of its settings during training."""
 
 from __future__ import annotations
 

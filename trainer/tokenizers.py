@@ -1,4 +1,4 @@
-"""Loading the tokenizer exactly as it was saved."""
+"""Loads tokenizers exactly as saved."""
 
 from __future__ import annotations
 

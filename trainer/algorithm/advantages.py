@@ -1,6 +1,6 @@
-"""Advantages: how much better a completion is than the others of its group.
+"""Advantages: rewards relative to the other completions of a group.
 
-Without torch, so that the dashboard compares rewards by the same code.
+Without torch, so that the dashboard can use the same code.
 """
 
 from __future__ import annotations

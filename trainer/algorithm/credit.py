@@ -1,4 +1,4 @@
-"""What each completion, or each of its tokens, is credited with."""
+"""Credit assignment: the advantage of each completion, or of each token."""
 
 from __future__ import annotations
 

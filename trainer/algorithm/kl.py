@@ -1,4 +1,4 @@
-"""KL estimators, and the controller of an adaptive weight."""
+"""KL estimators and the controller of an adaptive KL weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of each token during an update."""
+"""Statistics of tokens during an update."""
 
 from __future__ import annotations
 

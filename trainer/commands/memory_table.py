@@ -1,4 +1,4 @@
-"""`python -m trainer memory`: what a run would hold, before it is started."""
+"""`python -m trainer memory`: memory estimate of a run."""
 
 from __future__ import annotations
 

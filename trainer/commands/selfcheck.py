@@ -1,8 +1,7 @@
-"""`python -m trainer drift`: do rollout engine and trainer agree on log-probs?
+"""`python -m trainer drift`: compares log-probs of the rollout engine and the trainer.
 
-With a learning rate of 0 nothing may change, so whatever they differ by is their own:
-number formats, kernels, a temperature on one side only, or a transfer of weights that
-loses something at each step.
+The learning rate is 0, so differences come from number formats, kernels, a temperature
+on one side only, or an inexact transfer of weights.
 """
 
 from __future__ import annotations

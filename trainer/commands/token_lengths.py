@@ -1,4 +1,4 @@
-"""`python -m trainer tokens`: how many tokens a model's tokenizer makes of prompts."""
+"""`python -m trainer tokens`: counts the tokens of prompts."""
 
 from __future__ import annotations
 

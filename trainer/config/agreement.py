@@ -1,4 +1,4 @@
-"""What the parts of a configuration must not ask of one another."""
+"""Checks across the parts of a configuration."""
 
 from __future__ import annotations
 

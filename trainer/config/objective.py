@@ -1,4 +1,4 @@
-"""How rewards become advantages, and advantages a loss."""
+"""Settings of advantages, loss and reference."""
 
 from __future__ import annotations
 

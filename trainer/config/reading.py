@@ -1,4 +1,4 @@
-"""A configuration out of a file, changes of one, and what it needs of a machine."""
+"""Reads configurations from files, applies changes, lists required packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run, whole."""
+"""Configuration of a run and its phases."""
 
 from __future__ import annotations
 

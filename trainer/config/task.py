@@ -1,4 +1,4 @@
-"""The model, its prompts, how it is sampled and how it is rewarded."""
+"""Settings of model, data, rollouts and reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's course: updates, evaluations, checkpoints, logging, schedules."""
+"""Settings of optimizer, evaluation, checkpoints, logging and processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much goes through the model at once: chosen by a GPU's memory, halved without."""
+"""Micro-batch size and gradient checkpointing: chosen by GPU memory, halved on OOM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores by a classifier, in a process of its own: a reward model, or one of steps."""
+"""Scores of a reward model, in a process of its own."""
 
 from __future__ import annotations
 

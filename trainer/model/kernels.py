@@ -1,7 +1,7 @@
-"""Parts of a decoder layer whose backward pass reads and writes as little as it can.
+"""Parts of a decoder layer with a memory-efficient backward pass.
 
-On small and middle-sized models these operations wait for memory, not for arithmetic;
-each function below keeps only its inputs and goes over them once or twice.
+On small and medium models these operations are bound by memory bandwidth; each function
+keeps only its inputs and reads them once or twice.
 """
 
 from __future__ import annotations

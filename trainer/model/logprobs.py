@@ -1,4 +1,4 @@
-"""Log-probs of given tokens, without ever holding the logits of all of them."""
+"""Log-probs of given tokens, without the logits of all tokens in memory."""
 
 from __future__ import annotations
 

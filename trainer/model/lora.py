@@ -1,8 +1,8 @@
-"""LoRA adapters inside a model, and a base in 4 bits under them.
+"""LoRA adapters in a model, and a 4-bit base model.
 
-An adapter adds (alpha / rank) · B·A to a weight, and only A and B are trained
-(arXiv:2106.09685). peft puts them into the model's own layers, so the model is split,
-sampled and saved as any other.
+An adapter adds (alpha / rank) · B·A to a weight; only A and B are trained
+(arXiv:2106.09685). peft inserts them into the model's layers, so the model is sharded,
+sampled and saved like any other.
 """
 
 from __future__ import annotations

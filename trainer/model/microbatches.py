@@ -1,4 +1,4 @@
-"""A batch cut by tokens and shared among processes."""
+"""Splits a batch into micro-batches, and these among processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizer: AdamW and its float32 masters."""
+"""AdamW with float32 master weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language model being trained, or held fixed beside it."""
+"""The policy: the language model in training, or a frozen copy of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference models: none, the base beneath an adapter, a copy; KL on a sample."""
+"""Reference models: none, the base model of adapters, or a copy; KL on a sample."""
 
 from __future__ import annotations
 

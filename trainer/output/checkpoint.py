@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are either whole and verified, or not there."""
+"""Checkpoints: folders that are complete and verified, or do not exist."""
 
 from __future__ import annotations
 

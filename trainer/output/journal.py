@@ -1,4 +1,4 @@
-"""What a step's events say of its groups, completions and tokens."""
+"""Writes a step's groups, completions and tokens to the event log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers logged of a step."""
+"""Metrics of a step."""
 
 from __future__ import annotations
 

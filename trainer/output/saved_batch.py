@@ -1,4 +1,4 @@
-"""A step's groups before they are trained on, in memory and in a checkpoint."""
+"""A step's groups before the update, in memory and in a checkpoint."""
 
 from __future__ import annotations
 

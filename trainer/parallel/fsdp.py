@@ -1,8 +1,8 @@
-"""A policy whose weights are spread over the processes of a run (FSDP2).
+"""A policy with weights sharded over the processes of a run (FSDP2).
 
-Each process keeps a part of every weight, in float32, with its gradient and moments.
-A layer's weights are gathered when it is reached and let go behind it; its gradients
-are added up over all processes, and each takes the sum for its own part.
+Each process keeps a shard of every weight, in float32, with its gradient and moments. A
+layer's weights are gathered before its pass and freed after it; its gradients are
+summed over all processes and scattered to their shards.
 """
 
 from __future__ import annotations

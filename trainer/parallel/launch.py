@@ -1,6 +1,6 @@
 """`python -m trainer run`: in this process, or in several that train together.
 
-What starts several needs no torch: it would only take memory beside theirs.
+The launcher of several processes does not import torch, to save memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The processes of a run: which one this is, and how they come to agree.
+"""The processes of a run: this process's rank, and communication between them.
 
-One process is one rank and has one GPU, or a share of the CPU's cores. A run of one
-process is a world of one, in which nothing is sent and nothing waits.
+A process has one rank and one GPU, or a share of the CPU cores. With one process,
+nothing is sent and nothing waits.
 
-A process that fails leaves its reason in the store where all of them met, and each
-reads the store once a second, in a thread of its own: over gloo a broken connection
-shows at once that another process is gone, but NCCL's kernel waits, and the main thread
-with it.
+A failing process writes its reason to the rendezvous store, which each process reads
+once a second in a thread: with gloo a broken connection shows that a process ended, but
+an NCCL kernel blocks, and the main thread with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m trainer presets`: the presets there are, also compared point by point."""
+"""`python -m trainer presets`: lists the presets, or compares them in a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Presets: read, made into a run's configuration, and written as TOML.
+"""Presets: loading, conversion to a run configuration, and output as TOML.
 
-A preset is NAME.toml; where it names a published recipe, that is NAME.json. `main` is
-`python -m trainer show PRESET`.
+A preset is NAME.toml; a published recipe is NAME.json. `main` is `python -m trainer
+show PRESET`.
 """
 
 from __future__ import annotations

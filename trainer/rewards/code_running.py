@@ -1,8 +1,8 @@
-"""Running code that a model wrote against a row's tests, in a sandbox.
+"""Runs a completion's code against a row's tests, in a sandbox.
 
-The process that runs the code never knows what is expected of it: it is asked for
-values, which are compared here. Asserts that cannot be split into a question and an
-expectation are the exception, and are counted.
+The process of the code does not know the expected values: it returns values, which are
+compared here. Asserts that cannot be split into a call and an expected value are the
+exception, and are counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finding the answer in a completion, in time linear in its length."""
+"""Extracts the answer from a completion, in time linear in its length."""
 
 from __future__ import annotations
 

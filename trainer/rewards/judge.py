@@ -1,8 +1,8 @@
-"""A library's judgement, asked of a process of its own, within a time limit.
+"""Grading by a library in a child process, with a time limit.
 
-Math and puzzle graders can hang, fill the memory or take down their process on the
-text a model writes, and a thread cannot be stopped. So they run in a child that the
-kernel ends when its time is up; the next question starts a new one.
+Math and puzzle graders can hang, exhaust memory or crash on the text of a model, and a
+thread cannot be stopped. So they run in a child process that the kernel ends at its
+time limit; the next question starts a new one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The child behind `trainer.rewards.judge`: one library, one question at a time.
+"""The child process of `trainer.rewards.judge`: one library, one question at a time.
 
-A grader imports its library when it is made: each takes up to seconds, and a child
+A grader imports its library when it is made: an import takes up to seconds, and a child
 needs one.
 """
 

@@ -1,4 +1,4 @@
-"""Numbers and arithmetic written as text: parsed, computed exactly, never evaluated."""
+"""Parses numbers and arithmetic in text and computes them exactly, without eval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions that match in linear time (RE2), so that no text can hang one."""
+"""Regular expressions with linear-time matching (RE2), so that no text can hang one."""
 
 from __future__ import annotations
 

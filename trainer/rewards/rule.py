@@ -1,4 +1,4 @@
-"""What a rule is, what it is given to score, and what it prints."""
+"""Rules, their inputs and their logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rollout server and its clients send each other."""
+"""Messages between a rollout server and its clients."""
 
 from __future__ import annotations
 

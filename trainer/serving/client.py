@@ -1,4 +1,4 @@
-"""The way to a model server: asking it, and waiting for it while it is away."""
+"""Client of a model server: requests and retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reference that another process holds, and what both ends say to one another.
+"""Reference model in another process: client and message format.
 
 Bodies are safetensors.
 """

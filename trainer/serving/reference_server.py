@@ -1,4 +1,4 @@
-"""A reference model behind HTTP: questions of several runs share its passes."""
+"""HTTP server of a reference model. Requests of several runs share forward passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP server for one model, and its life as a command."""
+"""HTTP server of a model, and its command."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""One request to a judge: with which key it goes where, and what may go wrong.
+"""Requests to a judge: keys, allowed addresses and failures.
 
-COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name; or, with _FILE behind
-it, the path of a file that holds the key. COHORT_JUDGE_URL_<NAME>: the base URL that
-this key is for; it is sent nowhere else, so that no recipe can carry it away.
-COHORT_JUDGE_HOSTS: hosts with their ports, separated by commas, that judges may be
-asked at though they are not public, such as localhost:8000.
+COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name; or, with the suffix
+_FILE, the path of a file with the key. COHORT_JUDGE_URL_<NAME>: the base URL of this
+key; it is sent nowhere else, so that no recipe can steal it. COHORT_JUDGE_HOSTS:
+non-public hosts with their ports that are allowed, separated by commas, such as
+localhost:8000.
 
-It is the environment of the process that asks: the training worker's, which the trainer
-has from it, and the web server's where judges are to be tried on pages.
+They are read from the environment of the process that calls the judge: the training
+worker's, which the trainer inherits, and the web server's for trials on pages.
 """
 
 from __future__ import annotations

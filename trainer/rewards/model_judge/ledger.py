@@ -1,8 +1,7 @@
-"""What judges were asked in a run, what they replied, and what that took.
+"""Record of a run's judge calls: questions, replies and tokens used.
 
-A file of lines of JSON in the run's folder for each of the run's processes. So a run
-that is resumed asks nothing twice but what was answered in vain, and its budget is that
-of its whole life.
+Each process of a run writes a file of JSON lines in the run's folder. So a resumed run
+repeats only questions without a usable reply, and its budget covers all attempts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a judge is asked, and its score read from the reply."""
+"""The prompt of a judge, and the score from its reply."""
 
 from __future__ import annotations
 

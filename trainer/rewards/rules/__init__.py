@@ -1,4 +1,4 @@
-"""The rules a recipe can be made of, in the order in which they are offered."""
+"""The rules of a recipe, in the order of the menu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the answer the row's: as text, as a number, as mathematics?"""
+"""Rules that compare the answer with the row's: as text, number or mathematics."""
 
 from __future__ import annotations
 

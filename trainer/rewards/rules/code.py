@@ -1,4 +1,4 @@
-"""What does code say in a sandbox: the completion's under tests, or the user's own?"""
+"""Rules that run code in a sandbox: a completion's, or a user's function."""
 
 from __future__ import annotations
 

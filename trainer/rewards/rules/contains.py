@@ -1,4 +1,4 @@
-"""Does the completion contain phrases or a pattern, or avoid them?"""
+"""Rules for phrases and patterns in a completion."""
 
 from __future__ import annotations
 

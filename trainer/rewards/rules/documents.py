@@ -1,8 +1,8 @@
-"""Is the completion, or a part of it, JSON of a schema, or well-formed XML?
+"""Rules for JSON with a schema and well-formed XML.
 
-JSON is of unknown origin here, and read so that nothing it holds can be in the way
-later. jsonschema is imported where it is needed: a GPU machine may have pydantic and
-RE2 alone, and every process that knows the rules would wait for it.
+The input is untrusted and parsed defensively. jsonschema is imported on first use: a
+GPU machine may have only pydantic and RE2, and importing it would slow down every
+process that loads the rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Are equations true: the one that is the answer, or all that the completion writes?"""
+"""Rules for equations: the answer, or all equations of a completion."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Checking a document by a JSON Schema, in bounded time and without a network.
+"""Validates a document with a JSON Schema, in bounded time and without network.
 
-jsonschema does the checking; what could take long, or leave this process, is replaced:
-patterns match by RE2, references end inside the schema, and steps are counted. Both
-sides can ask for more than there is time: a schema that refers to itself twice takes
-2^n steps for a document of n levels.
+jsonschema validates; slow or external parts are replaced: patterns use RE2, references
+stay inside the schema, and steps are counted. Both sides can be expensive: a schema
+that refers to itself twice takes 2^n steps for a document of n levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is the completion written in the wanted language or script?"""
+"""Rules for the language or script of a completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the completion as long as it should be: by itself, if right, beside the others?"""
+"""Rules for the length of a completion, alone or with its correctness."""
 
 from __future__ import annotations
 

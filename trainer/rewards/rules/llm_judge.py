@@ -1,4 +1,4 @@
-"""What does a language model think of the completion?"""
+"""The rule of an LLM judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the completion answer as most others of its prompt do?"""
+"""The rule for agreement with the majority of a group."""
 
 from __future__ import annotations
 

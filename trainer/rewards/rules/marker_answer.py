@@ -1,4 +1,4 @@
-"""Is what stands behind a marker the row's answer?"""
+"""The rule for an answer after a marker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the option that was chosen the row's?"""
+"""The rule for multiple choice."""
 
 from __future__ import annotations
 

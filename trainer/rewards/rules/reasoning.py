@@ -1,4 +1,4 @@
-"""Does the completion reason in steps, and is the answer right that follows?"""
+"""Rules for reasoning steps, and for the answer after the reasoning."""
 
 from __future__ import annotations
 

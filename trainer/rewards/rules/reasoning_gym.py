@@ -1,7 +1,7 @@
-"""Does reasoning-gym's own scorer accept the answer?
+"""The rule that uses reasoning-gym's scorers.
 
-Tasks are known by name, without importing the library. A test compares the names with
-the installed version, and looks through its scorers for any that evaluates text.
+Task names are listed here, without importing the library. A test compares them with the
+installed version and searches its scorers for any that evaluates text.
 """
 
 from __future__ import annotations

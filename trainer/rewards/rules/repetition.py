@@ -1,4 +1,4 @@
-"""Does the completion repeat itself?"""
+"""The rule for repetition."""
 
 from __future__ import annotations
 

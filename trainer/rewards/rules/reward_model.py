@@ -1,8 +1,7 @@
-"""What does a reward model give the completion?
+"""The rule of a reward model.
 
-Models are in a process of their own: rules import no torch, but may ask one. It has
-all the models of a run's process, however many score beside it, so each is in memory
-once.
+Models run in a process of their own, because rules import no torch. All scoring
+processes of a run share it, so each model is in memory once.
 """
 
 from __future__ import annotations

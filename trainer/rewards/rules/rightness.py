@@ -1,7 +1,7 @@
-"""Answers, by whichever rule compares them: which are right, and which are the same.
+"""Answers by any answer rule: which are correct, and which are the same.
 
-`are_right` has the row's answer. `reader_of` reads an answer as a text, the same for
-the same answer, so that completions can be compared with one another.
+`are_right` compares with the row's answer. `reader_of` normalises an answer to a text,
+so that completions can be compared with one another.
 """
 
 from __future__ import annotations

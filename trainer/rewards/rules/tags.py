@@ -1,4 +1,4 @@
-"""Does the completion have the wanted tags?"""
+"""Rules for tags in a completion."""
 
 from __future__ import annotations
 

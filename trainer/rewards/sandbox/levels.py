@@ -1,6 +1,6 @@
-"""The two ways to start a sandbox, and what each needs of the machine.
+"""The two ways to start a sandbox, and their requirements.
 
-A: bubblewrap. Files, processes, network and names of its own; inside, what B has.
+A: bubblewrap, with its own files, processes, network and names, and level B inside.
 B: the kernel's filters alone: Landlock for files, seccomp for system calls.
 """
 

@@ -1,14 +1,13 @@
-"""What a sandbox may take: limits of a call, a control group, a user of its own.
+"""Limits of a sandbox: resource limits of a call, a cgroup, a user id.
 
-A control group holds together what limits of single processes cannot: the memory of all
-of a sandbox, the kernel's for it included, and how many processes and threads it has.
-It takes cgroup v2 and a group that was handed to us, as systemd's Delegate= does, or a
-container's own. Nothing is said where there is none: the other limits hold as they are.
+A cgroup limits what single processes cannot: the memory of a whole sandbox, including
+the kernel's, and its number of processes and threads. It needs cgroup v2 and a
+delegated group, from systemd's Delegate= or a container. Without one, the other limits
+apply.
 
-The kernel counts processes by user, and lets those of one user look at one another, so
-no two sandboxes that root starts may share one. A number is taken by a name that the
-kernel gives to one process at a time, and takes back when that process ends, however it
-ends.
+The kernel counts processes per user and lets processes of one user inspect one another,
+so sandboxes started by root must not share a user id. An id is reserved by an abstract
+name that the kernel gives to one process at a time and frees when that process ends.
 """
 
 from __future__ import annotations

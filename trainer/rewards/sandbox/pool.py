@@ -1,6 +1,6 @@
-"""The sandboxes of this process: one for each team that asks, a few in all.
+"""The sandboxes of this process: one per team, and few in total.
 
-A team's calls wait for one another, and not for another team's.
+Calls of a team wait for one another, but not for another team's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One sandbox: a process that answers calls, one at a time, each in a child of its own.
+"""One sandbox: a process that answers calls one at a time, each in a child process.
 
-An answer belongs to the call that it names. Whatever goes wrong between asking and the
-last byte ends the sandbox, so that nothing is left in its pipe for the next asker. What
-a call replied is read with care, for it may have written anything.
+A reply names its call. Any failure between the request and its last byte ends the
+sandbox, so that no bytes are left in its pipe for the next call. Replies are untrusted.
 """
 
 from __future__ import annotations

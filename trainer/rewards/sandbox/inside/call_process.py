@@ -1,4 +1,4 @@
-"""The process of one call: its life from fork to end, and as seen from outside."""
+"""The process of one call, from fork to exit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What a child can be asked to do, by name.
+"""The calls that a child can perform, by name.
 
-"attempts" does what a sandbox must not let happen. By "function" a user's reward
-function judges one completion. "program" and "steps" run code that a model wrote, to
-see what it does; neither knows what is expected of the code: what it printed and what
-its functions gave is compared elsewhere. "plan" is in `plans`.
+"attempts" tries what a sandbox must prevent. "function" runs a user's reward function
+on one completion. "program" and "steps" run code of a model without its expected
+values: output and return values are compared elsewhere. "plan" is in `plans`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the asker, the zygote and a call's child tell one another.
+"""Messages between the caller, the zygote and the child of a call.
 
-On a pipe, a message is four bytes of length, and so many bytes. A call's child hears
-questions and replies in JSON, over two pipes of its own. Python values leave it as JSON
-that holds no object (`encode`).
+On a pipe, a message is four bytes of length and its bytes. The child of a call
+exchanges JSON over two pipes of its own. Python values leave it as JSON without objects
+(`encode`).
 """
 
 from __future__ import annotations
