@@ -17,24 +17,24 @@ from typing import Any
 
 FIRST = 5  # readings that say what is usual at the start of a run or phase
 USUAL = 50  # readings before a step that say what is usual by now
-FEWEST = 10  # fewer say nothing
+FEWEST = 10  # readings for a running median
 MAX_STEPS = 500
 REWARD = "reward/mean"
-EVALUATIONS = 20  # the last of a run, among which the best is looked for
+EVALUATIONS = 20  # the last ones, of which the best counts
 
 
 class Kind(StrEnum):
     ABOVE = "above"
     BELOW = "below"
-    CHANGES = "changes"  # by more than so many per cent against so many steps ago
+    CHANGES = "changes"  # by more than a percentage, against some steps earlier
     MISSING = "missing"
     CONSTANT = "constant"
-    SHARE_OF_FIRST = "share_of_first"  # below a share of what it began with
+    SHARE_OF_FIRST = "share_of_first"  # below a share of its first value
     TIMES_FIRST = "times_first"
     TIMES_USUAL = "times_usual"
     SHARE_OF_USUAL = "share_of_usual"
     OVERFITS = "overfits"  # of evaluations: falls while the training reward rises
-    WARNED = "warned"  # by the trainer, of what no rule of the list watches
+    WARNED = "warned"  # by the trainer, of what no other rule covers
 
 
 def finite(value: float | None) -> float | None:
@@ -42,13 +42,13 @@ def finite(value: float | None) -> float | None:
 
 
 def middle(readings: Iterable[float]) -> float:
-    """Their median; of halves, as the sum of the two largest floats is none."""
+    """The median, computed on halves so that the sum of two floats cannot overflow."""
     return 2 * median([value / 2 for value in readings])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A kind with its bound, how far it looks back, and for how many steps it holds.
+    """A kind with its threshold, its look-back and its duration in steps.
 
     >>> Condition(kind=Kind.ABOVE, threshold=0.5, for_steps=10)
     """
@@ -57,15 +57,15 @@ class Condition:
     threshold: float = 0.0
     for_steps: int = 1
     back: int = 1  # of `changes`
-    also_above: float | None = None  # a second bound of so many times what is usual
+    also_above: float | None = None  # a second, absolute bound of the TIMES kinds
 
     def __post_init__(self) -> None:
         has_times = self.kind in (Kind.TIMES_FIRST, Kind.TIMES_USUAL)
-        assert self.also_above is None or has_times, "a second bound of nothing"
+        assert self.also_above is None or has_times, "also_above needs a TIMES kind"
 
     @property
     def memory(self) -> int:
-        """How many readings before a step its bound goes by."""
+        """Number of readings before a step that its bound depends on."""
         match self.kind:
             case Kind.CHANGES:
                 return self.back
@@ -79,11 +79,11 @@ class Condition:
 
     @property
     def reach(self) -> int:
-        """How many readings tell for sure whether it holds now."""
+        """Number of readings that determine whether it holds now."""
         return self.for_steps + max(self.back, USUAL)
 
     def describe(self, metric: str) -> str:
-        """As a sentence without its full stop."""
+        """A sentence without its full stop."""
         x, n = f"{self.threshold:g}", self.for_steps
         unit = "evaluations" if is_evaluated(metric) else "steps"
         for_steps = f" for {n} {unit}" if n > 1 else ""
@@ -120,13 +120,13 @@ class Condition:
 
 @dataclass
 class Track:
-    """One condition over one metric of one run: two counts and a few readings.
+    """State of one condition on one metric of one run.
 
-    A step without a value counts for a condition on missing values only: some metrics,
-    such as a KL over a sample of tokens, are measured every few steps.
-    `streak` readings in a row passed, the last one included; `calm` did not.
-    `bound` is what the last reading was compared with, if anything. While an alert is
-    open it stays at what it was then, else the new state would soon be the usual one.
+    Missing values count only for conditions on missing values: some metrics, such as a
+    KL on a sample of tokens, are measured every few steps. The last `streak` readings
+    met the condition, or the last `num_clear` did not. `bound` is the value that the
+    last reading was compared with; it is fixed while an alert is open, else the new
+    state would soon be the baseline.
     """
 
     condition: Condition

@@ -122,11 +122,11 @@ def split_rows(
 
 @dataclass(frozen=True)
 class DataOrder:
-    """Which prompts a step trains on: a new permutation for each pass over the rows.
+    """The prompts of a step: a new permutation in each epoch.
 
-    What remains of a pass that no longer fills a step is dropped, so no prompt occurs
-    twice in a step. Position follows from the step alone; a resumed run goes on where
-    it was.
+    The remainder of an epoch that does not fill a step is dropped, so no prompt occurs
+    twice in a step. The order depends only on seed and step, so a resumed run continues
+    it.
     """
 
     num_rows: int
@@ -227,10 +227,11 @@ class PromptRenderer:
         return text
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
-        """Token ids of a text that continues a prompt, without an ending token.
+        """Token ids of a text that continues a prompt, without an EOS token.
 
-        They are those that the whole text has behind the prompt's, where no token
-        crosses the seam: some tokenizers write the beginning of a text otherwise.
+        They are the tokens of prompt and text together after those of the prompt, if no
+        token crosses the boundary: some tokenizers encode the start of a text
+        differently.
         """
         whole, size = self._encode(prompt.text + text), len(prompt.token_ids)
         if whole[:size] == prompt.token_ids:

@@ -39,10 +39,10 @@ def reported_ks(num_samples: int) -> list[int]:
 
 
 def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> Floats:
-    """Chance that one of k completions is right: 1 - C(n-c, k) / C(n, k); [P, K].
+    """Probability that one of k completions is correct, [P, K].
 
-    Unbiased, from n samples of which c are right (arXiv:2107.03374, section 2.1). The
-    quotient is Π_{j<k} (n-c-j) / (n-j), which neither overflows nor cancels.
+    1 - C(n-c, k) / C(n, k): unbiased, from n samples of which c are correct
+    (arXiv:2107.03374, section 2.1). The quotient is Π_{j<k} (n-c-j) / (n-j), which neither overflows nor cancels.
 
     Args:
         num_samples: n, of each prompt.
@@ -67,7 +67,7 @@ def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> 
 
 
 def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> Floats:
-    """Chance that a group of each prompt holds two different rewards; [P].
+    """Probability that a group of each prompt has two different rewards; [P].
 
     1 - Σ_v C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards have,
     unbiased as pass@k is. Where rewards are right or wrong it estimates
@@ -93,9 +93,9 @@ def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> 
 
 
 def majority_places(answers: Sequence[str | None]) -> list[int | None]:
-    """For k = 1, 2 … n where the most frequent of the first k answers stands first.
+    """For k = 1, 2 … n the index of the most frequent of the first k answers.
 
-    Of equally frequent answers the first wins; None while there is no answer at all.
+    The first of equally frequent answers wins; None while there is no answer.
 
     >>> majority_places([None, "a", "b", "b"])
     [None, 1, 1, 2]
@@ -122,19 +122,19 @@ def mean_interval(values: Floats, *, num_samples: int) -> tuple[Floats, Floats]:
     """95 % confidence intervals of means over prompts, [M] and [M].
 
     Wilson's score interval (1927) with the effective number of observations that the
-    spread between prompts tells, m·(1-m)·P / s² (Korn, Graubard 1998), and Student's
-    quantile for its P-1 degrees of freedom. It speaks of prompts like these: both which
-    prompts were drawn and which completions were sampled make it wide.
+    variance between prompts implies, m·(1-m)·P / s² (Korn, Graubard 1998), and
+    Student's quantile for P-1 degrees of freedom. It covers both the draw of the
+    prompts and the sampling of the completions.
 
-    Not a bootstrap, which like any interval built on s alone has no width where all
-    prompts fail or all pass: at 64 prompts of which 2 % pass, its 95 % intervals hold
-    the truth in 75 % of cases, these in 96 %. Nothing is drawn, so a resumed run
+    Not a bootstrap, which has width 0 if all prompts fail or all pass, like any
+    interval from s alone: at 64 prompts of which 2 % pass, its 95 % intervals cover the
+    true value in 75 % of cases, these in 96 %. It is deterministic, so a resumed run
     reports the same.
 
     Args:
         values: [P, M], P prompts, each of M values between 0 and 1.
-        num_samples: completions of each prompt; no more independent observations than
-            there are completions are believed.
+        num_samples: completions of each prompt; their total bounds the effective number
+            of observations.
     """
     num_prompts = len(values)
     mean = values.mean(axis=0)
@@ -174,12 +174,11 @@ def evaluate(
     world: World = ALONE,
     scorer: Scorer = HERE,
 ) -> dict[str, float | None]:
-    """Sample each held-out prompt, each process its share, and measure what comes out.
+    """Sample each held-out prompt, each process its share, and compute the metrics.
 
-    The seeds of sampling are the same at every step, so two evaluations differ by the
-    policy and not by luck alone. Where weights follow a schedule, all are scored with
-    those that it ends with, so that no change of the reward looks like one of the
-    policy.
+    The sampling seeds are the same at every step, so evaluations differ only by the
+    policy. Scheduled rule weights have their final values, so that a change of the
+    reward does not look like one of the policy.
     """
     num_samples = config.evaluation.samples_per_prompt
     own = world.share(prompts)
@@ -218,12 +217,12 @@ def evaluation_metrics(
     bounds: tuple[float, float],
     read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
-    """Mean reward, pass@k and maj@k over prompts, length, share cut short.
+    """Mean reward, pass@k and maj@k over prompts, length, truncated share.
 
     A completion passes when its reward is the highest that the recipe gives. maj@k is
-    the share of prompts where the most frequent of the first k answers passes. Beside
-    each stand the ends of its 95 % confidence interval, /low and /high
-    (`mean_interval`); the reward's is found on the scale of `bounds`.
+    the share of prompts where the most frequent of the first k answers passes. Each has
+    its 95 % confidence interval as /low and /high (`mean_interval`); that of the reward
+    is computed on the scale of `bounds`.
 
     Args:
         groups: P prompts with n completions each.

@@ -39,10 +39,10 @@ _answered: set[str] = set()  # hubs that did, in this process
 def check_source(
     source: str, *, revision: str | None, has_weights: bool = True
 ) -> None:
-    """Refuse a folder without a model, and a hub that is out of reach.
+    """Refuse a folder without a model, and an unreachable hub.
 
-    Where it is, and this machine's cache has what is needed, this process goes on as
-    with HF_HUB_OFFLINE=1.
+    If the hub is unreachable but this machine's cache has the files, this process
+    continues with HF_HUB_OFFLINE=1.
 
     Args:
         has_weights: whether they are needed; else the tokenizer is enough.
@@ -92,10 +92,10 @@ def _check_folder(source: str) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Refuse what a library would read without an end, or wait for.
+    """Refuse files that a library would read or wait for without end.
 
     Raises:
-        ValueError: a pipe or a device is among the files, or a text beyond all models'.
+        ValueError: one is a pipe or a device, or a text file is too large.
     """
     for place in (folder, folder / _TEMPLATES):
         try:

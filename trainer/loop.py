@@ -48,15 +48,15 @@ def train(
 ) -> None:
     """Run the steps after `state.done_steps`, to the end or until asked to stop.
 
-    What a step means is in the log before its checkpoint exists: its groups and
-    metrics, then its evaluation. A resumed run owes nothing to the past.
+    A step's groups, metrics and evaluation are in the log before its checkpoint exists,
+    so a resumed run has nothing to make up for.
 
-    All processes ask `should_stop` at the same places and must get the same answer.
-    What a phase begins with is loaded within `loading`.
+    All processes call `should_stop` at the same points and must get the same answer.
+    The model of a phase is loaded within `loading`.
 
     Raises:
         ScoresMissing: a step cannot be trained on; what was before it is saved.
-        DiskFull: the disk has none for a checkpoint; the last one is as it was.
+        DiskFull: no space for a checkpoint; the last one is unchanged.
     """
     saved = None if resume_from is None else saved_controllers(resume_from)
     if saved is not None:
@@ -88,10 +88,10 @@ def _stage_at(state: RunState) -> PhaseConfig | None:
 def _batch_ahead(
     run: Run, phase: PhaseState, checkpoint: Path, saved: Mapping[str, Any]
 ) -> SampledBatch | None:
-    """What a checkpoint holds for the next step, where the phase samples ahead.
+    """The checkpoint's batch for the next step, if the phase samples ahead.
 
-    A batch that a run would pause at is sampled and scored anew, and so is a fork's
-    where its prompts, its sampling or its rewards are others.
+    A batch at which the run would pause is sampled and scored again, and so is that of
+    a fork with other prompts, sampling or rewards.
     """
     folder, config = saved_ahead(checkpoint), phase.config
     if folder is None or not config.rollout.one_step_off:

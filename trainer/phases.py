@@ -134,7 +134,7 @@ def make_phase(
     saved: Path | None,
     on_slowed: OnSlowed,
 ) -> PhaseState:
-    """Begin a phase with the policy as it is, or go on as a checkpoint left it.
+    """Start a phase with the current policy, or resume it from a checkpoint.
 
     A phase has a schedule, a data order and an optimizer of its own, and its reference
     is made of the weights at its beginning.

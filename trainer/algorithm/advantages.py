@@ -34,7 +34,7 @@ def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
 
 
 def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
-    """Compare each reward with its group.
+    """Advantage of each reward within its group.
 
     A = (r - baseline) / (scale + eps), with baseline = mean of the group, mean of the
     group's other completions, or 0; scale = standard deviation of the group or of the
@@ -166,10 +166,10 @@ def group_std(values: Floats, scored: Bools, *, ddof: int) -> Floats:
 def rule_advantages(
     rule_rewards: Floats, weights: Sequence[float], config: AdvantageConfig
 ) -> Floats:
-    """Σ w·A(r) over several rules, each compared by itself.
+    """Σ w·A(r) over several rules, each normalised separately.
 
-    So a rule of small spread keeps its voice (arXiv:2601.05242, without its last
-    normalisation over the batch, which is `whiten`).
+    So rules with a small standard deviation keep their influence (arXiv:2601.05242,
+    without its last normalisation over the batch, which is `whiten`).
 
     Args:
         rule_rewards: float64 [P, G, R]; NaN where a rule gave no score.

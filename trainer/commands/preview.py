@@ -1,7 +1,7 @@
 """`python -m trainer preview`: rows as the model sees them, one at a time.
 
-Asked and answered in lines of JSON. The first line it writes is `{}` once the tokenizer
-is loaded, or `{"problem": "…"}`. Then, for each line such as
+Requests and replies are lines of JSON. The first line of output is `{}` once the
+tokenizer is loaded, or `{"problem": "…"}`. Then, for each line such as
 
     {"index": 0, "row": {"prompt": "3+4?", "answer": "7", "columns": {}}, "data": {…}}
 
@@ -9,7 +9,7 @@ where `data` are settings of DataConfig, it writes either a problem or
 
     {"pieces": [["<s>", true], ["3+4?", false]], "last_pieces": [], …}
 
-A piece is what consecutive tokens decode to, and whether it is a special token.
+A piece is the text of consecutive tokens, and whether it is a special token.
 """
 
 from __future__ import annotations

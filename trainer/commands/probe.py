@@ -1,7 +1,7 @@
-"""`python -m trainer probe`: what a run would have to learn from, before it is started.
+"""`python -m trainer probe`: samples prompts before a run, to see what it could learn.
 
-With `--checkpoint` it samples a checkpoint of the run beside its base model instead:
-the same prompts, seeds and settings, and no measurements.
+With `--checkpoint` it samples a checkpoint of the run and its base model instead: with
+the same prompts, seeds and settings, and without measurements.
 
 It appends lines of JSON to a file, each with a `type`:
 
@@ -181,10 +181,9 @@ class Probing:
         return groups
 
     def time_update(self) -> None:
-        """Train on as much of a step as was sampled, and throw the policy away.
+        """Train on the sampled part of a step, and discard the policy.
 
-        A failure, such as a lack of memory, is kept for the report: what was sampled
-        is worth as much without.
+        A failure, such as out of memory, goes into the report: the samples stay useful.
         """
         groups, num_completions = self._batch_of_step()
         if not num_completions:
@@ -237,20 +236,18 @@ class Probing:
         return time.perf_counter() - begin
 
     def metrics(self) -> Metrics:
-        """What was found; without what nothing was found of.
+        """The measured metrics: those of `trainer.evaluation`, and
 
-        Those of `trainer.evaluation`, and
-
-            num_prompts num_samples num_unscored   prompts, completions of each, of all
-            signal/share /low /high                of groups of the run's size whose
-                                                   rewards differ: `chance_of_signal`
-            group/seen                             share of the sampled groups that did
-            length/p50 length/max                  completion tokens
-            tokens_per_second                      sampled; from the second batch on
-            step/tokens                            tokens that a step of the run samples
-            step/generate step/score step/update   seconds of a step of the run: of its
-            step/total                             completions at this length and speed
-            peak_bytes                             of GPU memory, or of the process
+        num_prompts num_samples num_unscored   prompts, completions of each, of all
+        signal/share /low /high                of groups of the run's size whose
+                                               rewards differ: `chance_of_signal`
+        group/seen                             share of the sampled groups that did
+        length/p50 length/max                  completion tokens
+        tokens_per_second                      sampled; from the second batch on
+        step/tokens                            tokens that a step of the run samples
+        step/generate step/score step/update   seconds of a step of the run: of its
+        step/total                             completions at this length and speed
+        peak_bytes                             of GPU memory, or of the process
         """
         found: Metrics = {
             "num_prompts": len(self.groups),

@@ -160,8 +160,8 @@ def takes_varlen(model: PreTrainedModel) -> bool:
 class Copies:
     """Rows taken by an index [M] in which each of N rows occurs at least once.
 
-    The gradient adds up a row's copies in float32 and in a fixed order; torch's own
-    would add them one by one, in the number format of the rows and as they come.
+    The gradient sums a row's copies in float32 and in a fixed order; torch's own sums
+    them in the rows' dtype and in no fixed order.
     """
 
     index: torch.Tensor  # [M]

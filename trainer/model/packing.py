@@ -1,9 +1,9 @@
 """Micro-batches: sequences that go through the model together, in a token budget.
 
-None of its tokens is padding, and prompts are shared. All lie in one row: first each
-distinct prompt, once, then the completions, the longest first. What a layer does to
-each token alone it does to this row; a completion's tokens attend to its prompt too
-(`model.attention`). A completion's last token predicts nothing and is left out.
+There is no padding, and prompts are shared. All tokens form one row: first each
+distinct prompt once, then the completions, longest first. Token-wise layers process the
+row as it is; a completion's tokens also attend to its prompt (`model.attention`). A
+completion's last token predicts nothing and is left out.
 """
 
 from __future__ import annotations

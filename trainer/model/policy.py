@@ -228,12 +228,12 @@ class Policy:
             )
 
     def choose_form(self) -> str:
-        """Let packed rows take the fastest way that gives what padded rows give.
+        """Choose the fastest form of packed rows with the results of padded rows.
 
-        On a CPU a model built like Llama keeps its own pass, which is faster there.
+        On a CPU, Llama-like models keep Cohort's forward pass, which is faster there.
 
         Returns:
-            Why a slower way than usual was taken on a GPU; "" where none was.
+            Why a slower form was chosen on a GPU; "" if none was.
         """
         is_cuda = self.device.type == "cuda"
         if self.form == "flat" and not is_cuda:

@@ -54,14 +54,15 @@ class Reference(Protocol):
 def make_reference(
     phase: PhaseConfig, policy: Policy, *, saved: Path | None = None
 ) -> Reference | None:
-    """The reference that a run or phase asks for; None where it asks for none.
+    """The reference of a run or phase; None if it has none.
 
     Args:
-        stage: the phase, or the run where it has none. A frozen reference of a phase
-            that goes on from another one's weights is the policy as it is now, not the
-            starting model.
-        policy: the policy it stands beside.
-        saved: the folder that `save` wrote, when resuming with one that had moved.
+        stage: the phase, or the run without phases. The frozen reference of a phase
+        that
+            continues another one's weights is the current policy, not the starting
+            model.
+        policy: the policy to compare with it.
+        saved: the folder that `save` wrote, when resuming with an updated reference.
 
     Raises:
         ValueError: the model cannot be loaded or the server cannot be used.
@@ -169,7 +170,7 @@ _WEIGHTS = "weights.safetensors"
 
 
 class FrozenReference:
-    """A model of its own, from which the policy's steps do not reach.
+    """A separate model, which updates of the policy do not change.
 
     With `reset_every_steps` = n the policy becomes the reference after each n-th step
     (arXiv:2402.03300, Algorithm 1); with `mix_every_steps` the reference becomes
@@ -343,10 +344,9 @@ class KLSample:
         self._every = every
 
     def places(self, batch: Batch, *, step: int) -> list[int]:
-        """Places of the completions chosen of a step's batch.
+        """Indices of the chosen completions in a step's batch.
 
-        They are chosen without a look at their lengths, or short ones would come more
-        often than they are sampled.
+        The choice ignores lengths, else short completions would be over-represented.
         """
         covered = batch.covered_places
         samples = [batch.samples[index] for index in covered]

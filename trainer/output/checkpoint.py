@@ -68,25 +68,24 @@ def save_checkpoint(
     before: Path | None = None,
     world: World = ALONE,
 ) -> SavedCheckpoint:
-    """Write all that a run goes on from as folder/step-…-attempt-….
+    """Save the state of a run as folder/step-…-attempt-….
 
-    model/ is whole and needs nothing else, with adapters merged into it; beside it are
-    the adapters by themselves, a reference that has moved, the weights that a phase
-    samples from and began with, what was sampled ahead for the next step, the
-    optimizer, what adapts itself during the run (as JSON), and the position.
+    model/ is a complete model, with adapters merged. Next to it are the adapters, an
+    updated reference, the weights that a phase samples from and started with, the batch
+    sampled ahead for the next step, the optimizer, the adaptive controllers (as JSON)
+    and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
-    manifest, and only then renamed: a name never stands for half a checkpoint.
+    manifest, and only then renamed, so a checkpoint is never incomplete.
 
-    Of several processes each brings its part of the optimizer and the first one writes
-    it all, tensor by tensor, as a single process would: any number of them can go on
-    from it.
+    With several processes the first one writes all shards of the optimizer, tensor by
+    tensor, in the format of a single process: any number of processes can resume.
 
     Args:
-        before: the checkpoint before, which tells how much room one takes.
+        before: the previous checkpoint, whose size estimates the space needed.
 
     Raises:
-        DiskFull: the disk is full, or would be; nothing is left of what was written.
+        DiskFull: the disk is full, or would be; nothing is left behind.
     """
     name = f"step-{step:06d}-attempt-{attempt}"
     unfinished = folder / f".{name}.unfinished"

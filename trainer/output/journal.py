@@ -41,11 +41,10 @@ MAX_TOKENS = 65_536
 def choose_groups(
     groups: Sequence[Group], config: RunConfig, *, step: int
 ) -> list[int]:
-    """Places of the groups whose token values a step keeps, in the batch's order.
+    """Indices of the groups whose token values a step stores, in the batch's order.
 
-    Those whose completions differ in what they are compared by come first: the others
-    have advantages of 0. Among equals they are spread evenly over the batch, so that
-    each of several minibatches has its share.
+    Groups with different rewards come first: the others have advantage 0. Within both
+    kinds they are spread evenly over the batch, and so over its minibatches.
     """
     if not config.logging.keeps_tokens(step):
         return []

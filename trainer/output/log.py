@@ -18,10 +18,10 @@ NAME = "events.jsonl"
 
 
 class EventLog:
-    """Appends numbered events to a file; what `flush` has returned is on disk.
+    """Appends numbered events to a file; after `flush` they are on disk.
 
-    Events are held back until then, so a reader sees a step whole or not at all. Any
-    thread may add some: what watches the other processes tells why it ends this one.
+    Events are buffered until then, so a reader sees all of a step or nothing.
+    Thread-safe: the thread that watches the other processes adds why this one ends.
     """
 
     def __init__(

@@ -100,11 +100,11 @@ class ShardedPolicy(Policy):
 
 
 class Pace:
-    """Counts the collectives of a pass, so that a failed one can be ended in step.
+    """Counts the collectives of a pass, so that a failed pass can complete them.
 
-    A process that runs out of memory in the middle of a pass leaves the others waiting
-    for it in the next collective. So it goes through the pass once more, with next to
-    nothing to compute, leaves out as many collectives as it had done and does the rest.
+    A process that runs out of memory during a pass leaves the others waiting in the
+    next collective. So it repeats the pass on a tiny input, skips the collectives it
+    has done, and takes part in the rest.
     """
 
     def __init__(self) -> None:

@@ -62,10 +62,10 @@ class Watchdog:
 
     @contextmanager
     def watching(self, end: Callable[[Failure], None]) -> Iterator[None]:
-        """Look after the others inside.
+        """Watch the other processes.
 
-        Where one fails and this process does not notice by itself, `end` is called, in
-        another thread than the one that is stuck; it must end the process.
+        If one fails and this process does not notice, `end` is called in a separate
+        thread; it must end the process.
         """
         watch = threading.Thread(
             target=self._watch, args=(end,), daemon=True, name="watchdog"
@@ -172,10 +172,9 @@ class World:
 
     @property
     def beside(self) -> World:
-        """The same processes, for what samples, be it in a second thread of each.
+        """The same processes with a process group for sampling threads.
 
-        It has a group of its own: in one, two threads' questions would be answered in
-        whatever order they come.
+        In a shared group the collectives of two threads could mix.
         """
         if self.size == 1:
             return self
@@ -237,10 +236,10 @@ class World:
         return self._watchdog.watching(end)
 
     def explain(self, error: BaseException) -> Failure:
-        """What ended the run, with the process at fault if it is another.
+        """The failure that ended the run, and its process if it is another one.
 
-        A process that ends takes its connections with it, so the others fail as well.
-        Whoever fails first for a reason of its own tells them.
+        When a process ends, its connections break and the others fail as well; the one
+        that failed first stores its reason for them.
         """
         own = Failure.of(error)
         if self._watchdog is None:
@@ -268,11 +267,11 @@ ALONE = World()
 
 
 def join_world(config: RunConfig) -> World:
-    """Meet the other processes, where torchrun or `parallel.launch` started several.
+    """Initialise torch.distributed if torchrun or `parallel.launch` started several.
 
     Raises:
         ValueError: there are fewer GPUs on this machine than processes, or the
-            environment speaks of others and does not tell how to meet them.
+            environment is incomplete.
     """
     environment = os.environ
     if int(environment.get("WORLD_SIZE", "1")) == 1:

@@ -38,16 +38,16 @@ from trainer.rewards.rule import (
 )
 from trainer.rewards.session import Session, current_session
 
-_SYSTEM = "You judge replies of a language model, strictly and without regard to style."
-_TEMPLATE = """This was asked:
+_SYSTEM = "You grade replies of a language model, strictly and regardless of style."
+_TEMPLATE = """Prompt:
 
 {prompt}
 
-This was replied:
+Reply:
 
 {completion}
 
-Is the reply right, complete and clear? Weigh this in a few sentences, then score it."""
+Is the reply correct, complete and clear? Explain in a few sentences, then score it."""
 
 
 class LlmJudgeParams(Params):
@@ -177,8 +177,8 @@ class LlmJudgeParams(Params):
 def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Outcome]:
     """(score - low) / (high - low) of each, where the judge gives a score.
 
-    An endpoint that is away, a reply that cannot be read and a budget that is spent are
-    no fault of a completion: it has no score then.
+    No score if the endpoint is unreachable, the reply cannot be parsed or the budget
+    is used up.
     """
     questions = [_question_or_none(sample, params) for sample in samples]
     to_ask = [each for each in questions if isinstance(each, Question)]
