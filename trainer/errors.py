@@ -107,7 +107,7 @@ def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
 
 def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
     """What rules failed of, the commonest first; at most 5 different ones."""
-    told = Counter(
+    counts = Counter(
         (rule, score.errors[rule])
         for group in groups
         for score in group.scores
@@ -115,5 +115,5 @@ def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
     )
     return [
         ScoreFault(rule=rule, error=error[:MAX_ERROR_CHARS], count=count)
-        for (rule, error), count in told.most_common(MAX_FAULTS)
+        for (rule, error), count in counts.most_common(MAX_FAULTS)
     ]

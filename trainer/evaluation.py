@@ -42,7 +42,8 @@ def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> 
     """Probability that one of k completions is correct, [P, K].
 
     1 - C(n-c, k) / C(n, k): unbiased, from n samples of which c are correct
-    (arXiv:2107.03374, section 2.1). The quotient is Π_{j<k} (n-c-j) / (n-j), which neither overflows nor cancels.
+    (arXiv:2107.03374, section 2.1). Computed as Π_{j<k} (n-c-j) / (n-j), without
+    overflow or cancellation.
 
     Args:
         num_samples: n, of each prompt.

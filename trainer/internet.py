@@ -238,8 +238,8 @@ def why_unreachable(error: Exception) -> str:
             return "it did not reply with HTTP. Check the address"
         case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH | errno.EHOSTDOWN):
             return "this server has no network route to it. Check both networks"
-    said = getattr(error, "strerror", None)
-    return f"{said or 'the connection failed'}. Try again"
+    reason = getattr(error, "strerror", None)
+    return f"{reason or 'the connection failed'}. Try again"
 
 
 def is_public(text: str) -> bool:

@@ -53,9 +53,11 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
         print_traceback(error)
     logging.getLogger("a.library").warning("a library's word")
 
-    told, fault, warned = read_lines(pipe[0])
-    assert told | {"request_id": "r-1", "run": 7, "attempt": 2, "step": 40} == told
-    assert (told["process"], told["message"]) == ("trainer", "step 40/100")
+    reported, fault, warned = read_lines(pipe[0])
+    assert (
+        reported | {"request_id": "r-1", "run": 7, "attempt": 2, "step": 40} == reported
+    )
+    assert (reported["process"], reported["message"]) == ("trainer", "step 40/100")
     assert fault["message"].startswith("RuntimeError: ")
     assert str(fault["exception"]).startswith("Traceback")
     assert warned["message"] == "a library's word"

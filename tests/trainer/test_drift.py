@@ -60,10 +60,14 @@ def test_this_engine_and_this_trainer_agree(
 
     done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 3)
 
-    told = capsys.readouterr().out.splitlines()
+    reported = capsys.readouterr().out.splitlines()
     assert done.returncode == 0, done.stderr
-    assert [line.split("  ")[0] for line in told[:3]] == ["step 1", "step 2", "step 3"]
-    assert told[3].startswith("ok:")
+    assert [line.split("  ")[0] for line in reported[:3]] == [
+        "step 1",
+        "step 2",
+        "step 3",
+    ]
+    assert reported[3].startswith("ok:")
 
 
 def test_what_a_system_compares_with_on_purpose_is_no_drift(

@@ -69,10 +69,10 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
         assert members.wait() == -9
 
     assert time.monotonic() - before < 20
-    told = capsys.readouterr().err
-    assert "Process 2 of 3" in told
-    assert "SIGKILL" in told
-    assert "Process 0 of 3" in told
+    reported = capsys.readouterr().err
+    assert "Process 2 of 3" in reported
+    assert "SIGKILL" in reported
+    assert "Process 0 of 3" in reported
 
 
 @pytest.mark.parametrize(

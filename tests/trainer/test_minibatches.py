@@ -100,26 +100,26 @@ class Memory:
 
 
 def test_work_is_done_again_with_half_as_many_tokens_until_it_fits() -> None:
-    told: list[tuple[int, str]] = []
-    budget = MemoryBudget(120, on_halved=lambda *what: told.append(what))
+    reported: list[tuple[int, str]] = []
+    budget = MemoryBudget(120, on_halved=lambda *what: reported.append(what))
     memory = Memory(room=40)
 
     sizes = budget.run(cut(make_batch(9), 120), memory)
 
     assert max(sizes) <= 40
-    assert [tokens for tokens, _ in told] == [60, 30]
-    assert "1 TiB" in told[0][1]
+    assert [tokens for tokens, _ in reported] == [60, 30]
+    assert "1 TiB" in reported[0][1]
     assert budget.tokens == 30
 
 
 def test_a_budget_far_above_the_batch_is_halved_until_it_matters() -> None:
-    told: list[int] = []
-    budget = MemoryBudget(8192, on_halved=lambda tokens, _: told.append(tokens))
+    reported: list[int] = []
+    budget = MemoryBudget(8192, on_halved=lambda tokens, _: reported.append(tokens))
     memory = Memory(room=100)
 
     budget.run(cut(make_batch(9), 8192), memory)
 
-    assert len(memory.seen) == len(told) + 1 <= 3
+    assert len(memory.seen) == len(reported) + 1 <= 3
 
 
 def test_completions_that_are_alone_cannot_be_cut() -> None:

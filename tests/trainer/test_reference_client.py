@@ -84,7 +84,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         b"",
         b"SSH-2.0-OpenSSH\r\n",
@@ -92,13 +92,13 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
         b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_half_answers_are_asked_for_again(said: bytes) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match=r" \d+ s "):
+def test_half_answers_are_asked_for_again(message: bytes) -> None:
+    with talker(message) as url, pytest.raises(ValueError, match=r" \d+ s "):
         client(url).check_model()
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "not a reference server"),
         (b"HTTP/1.1 302 Go\r\nLocation: http://e.org\r\n\r\n", "returned 302"),
@@ -109,16 +109,16 @@ def test_half_answers_are_asked_for_again(said: bytes) -> None:
         ),
     ],
 )
-def test_other_answers_are_refused_at_once(said: bytes, words: str) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match=words):
+def test_other_answers_are_refused_at_once(message: bytes, words: str) -> None:
+    with talker(message) as url, pytest.raises(ValueError, match=words):
         client(url, patience=60).check_model()
 
 
 class talker:
     """Something on loopback that says the same to everyone."""
 
-    def __init__(self, said: bytes) -> None:
-        self._said = said
+    def __init__(self, message: bytes) -> None:
+        self._said = message
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._talk)
 

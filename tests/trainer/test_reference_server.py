@@ -322,14 +322,14 @@ def test_a_run_waits_while_its_server_is_killed_and_goes_on(
         assert _num_steps(out) <= seen + 1
 
         server.start(server.port)
-        said, _ = run.communicate(timeout=90)
+        message, _ = run.communicate(timeout=90)
     finally:
         run.kill()
         run.communicate()
         server.end()
 
-    assert run.returncode == 0, said
-    assert f"server at {server.url}" in said
+    assert run.returncode == 0, message
+    assert f"server at {server.url}" in message
     assert _num_steps(out) == 12
     in_process = _metrics_without_server(tmp_path, tree)
     assert [e["metrics"]["kl/mean"] for e in _steps(out)] == pytest.approx(

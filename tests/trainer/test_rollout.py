@@ -228,9 +228,9 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     requests = requests_of(policy, 4)
     expected = sample(policy, requests, max_batch_rows=4)
     tried = with_little_memory(monkeypatch, room=7)
-    told: list[Slowed] = []
+    reported: list[Slowed] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
-    engine.on_slowed = told.append
+    engine.on_slowed = reported.append
     params = SamplingParams(max_new_tokens=30, temperature=1.0)
 
     found = engine.sample(requests, params)
@@ -238,7 +238,7 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     assert found == expected
     # 20 rows fail, 10 are cut between groups of 4 and fail, 4 do not
     assert [size for size in tried if size > 7] == [20, 8]
-    assert told[-1] == Slowed(
+    assert reported[-1] == Slowed(
         code="out_of_memory",
         reason=NO_MEMORY,
         rows=4,
@@ -283,15 +283,15 @@ def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> 
     requests = requests_of(policy, 8)
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     params = SamplingParams(max_new_tokens=60, temperature=1.0)
-    told: dict[int, tuple[Rollout, ...]] = {}
+    reported: dict[int, tuple[Rollout, ...]] = {}
 
     def on_group(index: int, completions: tuple[Rollout, ...]) -> None:
-        assert index not in told
-        told[index] = completions
+        assert index not in reported
+        reported[index] = completions
 
     found = engine.sample(requests, params, on_group=on_group)
 
-    assert [told[index] for index in range(len(requests))] == found
+    assert [reported[index] for index in range(len(requests))] == found
     assert found == engine.sample(requests, params)
 
 
@@ -312,13 +312,13 @@ def test_a_group_is_told_of_while_longer_ones_are_sampled(
         return torch.tensor(ids), torch.zeros(len(ids))
 
     monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
 
     engine.sample(
         requests,
         SamplingParams(max_new_tokens=60, temperature=1.0),
-        on_group=lambda n, _: told.append((TEXTS[n], index)),
+        on_group=lambda n, _: reported.append((TEXTS[n], index)),
     )
 
-    assert told == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]
+    assert reported == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]

@@ -217,18 +217,18 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
 
 
 def test_each_completion_is_told_of_when_it_ends(llm: Llm) -> None:
-    sampler, told = sampler_of(llm), []
+    sampler, reported = sampler_of(llm), []
 
     for _ in range(2):
-        told.clear()
+        reported.clear()
         found = sampler.sample(
             [PROMPT] * 3,
             WARM,
             eos_ids=(),
-            on_ended=lambda number, sampled: told.append((number, sampled)),
+            on_ended=lambda number, sampled: reported.append((number, sampled)),
         )
 
-    assert told == [(2, found[2]), (1, found[1]), (0, found[0])]
+    assert reported == [(2, found[2]), (1, found[1]), (0, found[0])]
     assert [sampled.token_ids for sampled in found] == [(3,), (4,), (5,)]
 
 

@@ -51,7 +51,7 @@ class Letters:
 
     def __init__(self, policy: Policy) -> None:
         self.tokenizer = policy.tokenizer
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
@@ -62,7 +62,7 @@ class Letters:
         ]
         for index in self._order(len(groups)):
             on_group(index, groups[index])
-            self.told.append(index)
+            self.reported.append(index)
         return groups
 
     def sync_weights(self) -> None:
@@ -173,7 +173,7 @@ def test_a_group_is_scored_before_the_last_one_is_sampled(
 
     found = gathered(source, scorer, run_config())
 
-    assert source.told == list(range(7))
+    assert source.reported == list(range(7))
     assert [group.prompt.index for group in found.groups] == list(range(7))
 
 

@@ -62,14 +62,14 @@ def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
     groups = [group(FINE, FAILED), group(FAILED, FAILED)]
 
     check_scores(groups, limit=0.375, step=7)
-    with pytest.raises(ScoresMissing) as told:
+    with pytest.raises(ScoresMissing) as reported:
         check_scores(groups, limit=0.37, step=7)
 
-    text = str(told.value)
+    text = str(reported.value)
     assert text.startswith("38% ")
     assert "step 7" in text
     assert "allows 37%" in text
-    (fault,) = told.value.faults
+    (fault,) = reported.value.faults
     assert (fault.rule, fault.error, fault.count) == ("b", LOST, 3)
 
 

@@ -163,8 +163,8 @@ def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(
     for expected in (before, 2 * before):
         groups = engine.sample(requests, WARM)
 
-        (told,) = {value for group in groups for c in group for value in c.logprobs}
-        assert told == pytest.approx(expected)
+        (reported,) = {value for group in groups for c in group for value in c.logprobs}
+        assert reported == pytest.approx(expected)
         engine.sync_weights()
     engine.close()
     wait_until(lambda: again.server.holding.is_free)

@@ -72,9 +72,9 @@ def test_a_library_that_hears_of_no_signal_is_left_after_a_grace(body: str) -> N
 
 
 def test_python_code_is_left_at_once() -> None:
-    code, said = stopped("time.sleep(60)")
+    code, message = stopped("time.sleep(60)")
 
-    assert (code, said) == (1, "")  # by Stopped, which nobody here takes
+    assert (code, message) == (1, "")  # by Stopped, which nobody here takes
 
 
 def test_what_fails_once_a_stop_is_asked_for_is_the_stop() -> None:

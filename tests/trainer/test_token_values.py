@@ -87,9 +87,9 @@ def test_the_coefficient_of_grpo_is_that_of_its_paper(
 
     minibatch, found = update_of(policy, config)
 
-    told = values_of(found)
+    reported = values_of(found)
     for member, advantage in enumerate(torch.linspace(-1, 1, 9).tolist()):
-        values = told[member]
+        values = reported[member]
         old = own(minibatch, "old_logprobs", member)
         reference = own(minibatch, "reference_logprobs", member)
         ratio = torch.exp(values.logprob - old)
@@ -103,7 +103,7 @@ def test_the_coefficient_of_grpo_is_that_of_its_paper(
         assert values.clipped is not None
         sign = 1 if advantage > 0 else -1
         assert torch.equal(values.clipped, sign * clipped.float())
-    signs = [told[member].clipped for member in ALL]
+    signs = [reported[member].clipped for member in ALL]
     every = torch.cat([each for each in signs if each is not None])
     assert {-1.0, 0.0, 1.0} == set(every.tolist())
 
@@ -214,8 +214,8 @@ def test_the_coefficient_is_the_slope_of_the_loss(
         divisor = DIVISORS[aggregation](totals, length)
         for index in range(len(found[member].coefficient)):
             slope = _slope(lambda at: loss_at(at)[0].item(), start, row, index)
-            told = found[member].coefficient[index].item()
-            assert told == pytest.approx(-slope * divisor, rel=1e-4, abs=1e-6)
+            reported = found[member].coefficient[index].item()
+            assert reported == pytest.approx(-slope * divisor, rel=1e-4, abs=1e-6)
 
 
 def _slope(loss: Any, start: torch.Tensor, row: int, index: int) -> float:

@@ -184,7 +184,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
         else AutoModelForTokenClassification
     )
     try:
-        model, told = kind.from_pretrained(
+        model, info = kind.from_pretrained(
             settings.path,
             revision=settings.revision or "main",
             dtype=dtype,
@@ -196,7 +196,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
         raise ValueError(
             f"The reward model {settings.path} cannot be loaded: {first_line(error)}"
         ) from error
-    if missing := sorted(told["missing_keys"]):
+    if missing := sorted(info["missing_keys"]):
         # A language model loads too, and what would score is then random.
         raise ValueError(
             f"{settings.path} is not a {settings.head} classifier: it has no "

@@ -35,7 +35,7 @@ from trainer.host import ticking
 _LOOK_SECONDS = 1.0
 # For a process to end by itself once it could know, and for others to have looked.
 _PATIENCE_SECONDS = 5.0
-_CAUSE, _HEARD = "cause", "heard"
+_CAUSE, _RECEIVED = "cause", "heard"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Watchdog:
         """The store goes with the first process."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            if self._store.add(_HEARD, 0) >= self._size - 1:
+            if self._store.add(_RECEIVED, 0) >= self._size - 1:
                 return
             time.sleep(_LOOK_SECONDS / 10)
 
@@ -120,7 +120,7 @@ class Watchdog:
             if not store.check([_CAUSE]):
                 return None
             rank, sentence, details = json.loads(store.get(_CAUSE))
-            store.add(_HEARD, 1)
+            store.add(_RECEIVED, 1)
         except dist.DistError:
             return None  # the store went with the first process
         return Failure(f"Process {rank} of {self._size} failed: {sentence}", details)

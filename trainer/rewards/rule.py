@@ -151,7 +151,7 @@ class Notes(NamedTuple):
     errors: dict[str, str]  # why they gave no score
 
 
-def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
+def cut_notes(all_notes: Sequence[Notes], *, num_groups: int) -> list[Notes]:
     """Of what rules said of a group's completions, what its event carries.
 
     A step's events carry 262,144 characters of it, the same for each of its groups,
@@ -162,10 +162,10 @@ def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
     [Notes(logs={"f": "abc"}, errors={})]
     """
     of_group = MAX_STEP_CHARS // max(num_groups, 1)
-    left = [MAX_COMPLETION_CHARS] * len(said)
-    kept = [Notes({}, {}) for _ in said]
+    left = [MAX_COMPLETION_CHARS] * len(all_notes)
+    kept = [Notes({}, {}) for _ in all_notes]
     for part in ("errors", "logs"):
-        for index, notes in enumerate(said):
+        for index, notes in enumerate(all_notes):
             for name, text in getattr(notes, part).items():
                 room = min(left[index], of_group)
                 if room == 0:

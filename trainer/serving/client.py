@@ -363,10 +363,10 @@ def _reason(error: Exception) -> str:
 
 def _sentence(reply: bytes) -> str:
     try:
-        said = str(json.loads(reply)["error"])[:500]
+        reason = str(json.loads(reply)["error"])[:500]
     except (ValueError, RecursionError, LookupError, TypeError):
         return "no reason given"
-    return said.encode("utf-8", "replace").decode("utf-8")  # no half characters
+    return reason.encode("utf-8", "replace").decode("utf-8")  # no half characters
 
 
 def _say(text: str) -> None:

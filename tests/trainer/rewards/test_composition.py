@@ -277,7 +277,7 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
 
 
 @pytest.mark.parametrize(
-    ("rules", "others", "said"),
+    ("rules", "others", "message"),
     [
         ([A, B | only_if("c", 1)], {}, 'depends on "c"'),
         ([A | only_if("a", 1)], {}, "not another rule"),
@@ -306,8 +306,8 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_value(rules, others, said):
-    assert said in complaint(*rules, **others)
+def test_what_cannot_be_meant_is_refused_with_its_value(rules, others, message):
+    assert message in complaint(*rules, **others)
 
 
 def test_a_weight_that_begins_at_0_may_rise():

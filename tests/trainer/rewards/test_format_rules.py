@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.trainer.rewards.scores import AT_ONCE, score
-from tests.trainer.rewards.test_published_rewards import said
+from tests.trainer.rewards.test_published_rewards import message
 
 RIGHT = "<think>two twos</think>\n<answer>4</answer>"
 
@@ -344,7 +344,7 @@ def test_trls_reasoning_accuracy_reward(completion, delimiters):
 
     gold = r"\frac{1}{3}"
     (expected,) = reasoning_accuracy_reward(
-        said(completion), [gold], reasoning_delimiters=delimiters
+        message(completion), [gold], reasoning_delimiters=delimiters
     )
 
     found = score(

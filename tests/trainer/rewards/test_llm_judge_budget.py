@@ -92,10 +92,14 @@ def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
 
 def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
     """Whatever the numbers of attempts and processes are written as."""
-    for attempt, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
+    for attempt, rank, reported in (
+        (3, 0, "third"),
+        (2, 10, "second"),
+        (10, 1, "tenth"),
+    ):
         ledger = Ledger(tmp_path / str(attempt), rank=rank)
         assert ledger.take_call("x", max_calls=9, max_tokens=100)
-        ledger.add("x", question(1), Reply(told, 1, is_cut=False))
+        ledger.add("x", question(1), Reply(reported, 1, is_cut=False))
         ledger.close()
 
     newest = Ledger(tmp_path / "11", attempts=tmp_path)

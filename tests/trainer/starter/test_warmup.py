@@ -27,9 +27,9 @@ def starter(tmp_path_factory):
     """A folder made with a few steps, and what was printed meanwhile."""
     folder = tmp_path_factory.mktemp("warm") / "starter"
     arguments = ["--json-progress", "--out", str(folder), "--steps", str(STEPS)]
-    with contextlib.redirect_stdout(io.StringIO()) as told:
+    with contextlib.redirect_stdout(io.StringIO()) as reported:
         assert main(["warmup", *arguments]) == 0
-    return folder, told.getvalue()
+    return folder, reported.getvalue()
 
 
 def facts_of(folder: Path) -> dict:

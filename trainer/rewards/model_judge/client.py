@@ -269,9 +269,9 @@ class Client:
         if status in (401, 403):
             # What it says may hold a part of the key.
             return NoReply(f"{host} rejected the key (status {status})", may_pass=False)
-        told = _error_message(text)
+        message = _error_message(text)
         return NoReply(
-            f"{host} returned status {status}" + (f": {told}" if told else ""),
+            f"{host} returned status {status}" + (f": {message}" if message else ""),
             may_pass=status in _PASSING,
             wait_seconds=_wait_seconds(headers),
         )
@@ -319,8 +319,8 @@ def _error_message(text: bytes) -> str:
         message = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, RecursionError, AttributeError):
         return ""
-    told = replace_surrogates(" ".join(str(message).split()))
-    return told if len(told) <= _QUOTED else told[: _QUOTED - 1] + "…"
+    quoted = replace_surrogates(" ".join(str(message).split()))
+    return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
 
 
 def _wait_seconds(headers: Mapping[str, str]) -> float | None:

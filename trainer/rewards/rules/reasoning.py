@@ -93,8 +93,8 @@ def score_reasoning(sample: Sample, params: ReasoningAnswerParams) -> float:
     answer = _behind(sample.completion, params.delimiters)
     if answer is None:
         return 0.0
-    said = replace(sample, completion=answer)
-    return float(is_right(said, params, as_published=params.mode == "as_published"))
+    answered = replace(sample, completion=answer)
+    return float(is_right(answered, params, as_published=params.mode == "as_published"))
 
 
 def _behind(text: str, delimiters: tuple[str, ...]) -> str | None:

@@ -356,8 +356,8 @@ def try_level(level: Level, timeout_seconds: float = START_SECONDS) -> Trial:
         return Trial(fault=str(error))
     slot.end()
     if answer.end != "ended" or answer.code != 0 or len(answer.replies) != 1:
-        said = answer.stderr[-200:]
-        return Trial(fault=f"its check exited with {answer.code} ({said!r})")
+        stderr = answer.stderr[-200:]
+        return Trial(fault=f"its check exited with {answer.code} ({stderr!r})")
     happened = json.loads(answer.replies[0])
     if happened:
         return Trial(
