@@ -201,7 +201,7 @@ def _check_outcome_coefficient(each: Seen, *, beta: float) -> None:
     torch.testing.assert_close(each.coefficients, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_grpo_by_process_credits_a_token_with_the_steps_still_to_come(
+def test_grpo_by_process_sums_later_steps(
     seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     pattern = "[e-h0-4]"

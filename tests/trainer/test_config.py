@@ -188,7 +188,7 @@ def test_a_constant_divisor_is_the_longest_completion_by_default() -> None:
         ("run.toml", "[model]\npath = 'm'\n", "data: Field required"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_so(
+def test_a_file_that_cannot_be_read_is_reported(
     tmp_path: Path, name: str, text: str, complaint: str
 ) -> None:
     path = tmp_path / name

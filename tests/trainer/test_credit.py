@@ -161,7 +161,7 @@ def test_whitening_equals_a_slow_version(rewards: list[list[int]]) -> None:
 # --- process supervision
 
 
-def test_a_token_is_credited_with_the_steps_still_to_come() -> None:
+def test_the_advantage_of_a_token_sums_later_steps() -> None:
     # the last step also has the outcome: pooled 1, 0, 0, 1 -> +1, -1, -1, +1
     group = make_group(
         -1.0,

@@ -222,7 +222,7 @@ def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
 
 
 @pytest.mark.parametrize(("num_steps", "least", "count"), [(130, 512, 2), (130, 30, 4)])
-def test_a_step_is_recorded_anew_when_its_tensors_move(
+def test_a_step_is_recorded_again_when_its_tensors_move(
     num_steps: int,
     least: int,
     count: int,

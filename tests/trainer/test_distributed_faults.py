@@ -69,7 +69,7 @@ def test_all_choose_by_the_process_with_the_least_memory(
     assert memory["limit"] is None
 
 
-def test_the_log_tells_of_another_process_that_samples_less_at_once(
+def test_the_log_reports_another_process_that_samples_less_at_once(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, tree_of(model_folder, rows_path))

@@ -331,7 +331,7 @@ def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
     assert vllm.reported == []
 
 
-def test_a_vllm_that_was_asked_for_is_told_of_and_kept(policy: Policy) -> None:
+def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
     vllm = Started(policy, is_replaced=False)
     vllm.sampler.off = 0.01
 

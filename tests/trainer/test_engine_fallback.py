@@ -188,7 +188,7 @@ def test_a_recording_without_memory_is_tried_with_fewer_rows(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_groups_are_told_of_while_no_row_leaves(
+def test_groups_are_reported_while_no_row_leaves(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = requests_of(policy, 2)[:3]

@@ -91,7 +91,7 @@ def test_a_missing_file_is_named_before_the_first_step(
 
 
 @pytest.mark.parametrize("name", ["heldout", "a/b", "", "x" * 41])
-def test_names_that_metrics_cannot_bear_are_refused(
+def test_names_that_are_invalid_in_metrics_are_refused(
     name: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, evaluation={"sets": {name: "a.jsonl"}})

@@ -154,7 +154,7 @@ def test_processes_get_the_arguments_of_the_command() -> None:
         ("os.abort()", -6, "crashed (SIGABRT)"),
     ],
 )
-def test_a_kill_is_told_from_a_crash(
+def test_a_kill_is_distinguished_from_a_crash(
     code: str, end: int, expected: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with family(f"import os; {code}", count=1) as members:

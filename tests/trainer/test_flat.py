@@ -112,7 +112,7 @@ def test_so_they_do_with_adapters_4_bits_and_recomputed_activations(
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
-def test_layers_are_computed_anew_where_that_is_asked_for(
+def test_layers_are_computed_again_where_that_is_requested(
     recomputes: bool,
     tmp_path: Path,
     model_folder: Path,

@@ -293,7 +293,7 @@ def test_two_processes_measure_as_one_does(
     assert one[2]["kl/mean"] > 1e-4
 
 
-def test_without_memory_for_it_the_run_goes_on_without(
+def test_without_memory_for_it_the_run_continues_without_it(
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,

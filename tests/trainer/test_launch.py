@@ -165,7 +165,7 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
 
 
 @pytest.mark.slow
-def test_a_bad_configuration_starts_nobody(
+def test_a_bad_configuration_starts_no_process(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = tree_of(

@@ -29,7 +29,7 @@ def test_one_run_holds_it_at_a_time(hold: Lease) -> None:
     assert hold.take(None, word=None) not in (None, word)
 
 
-def test_a_run_that_comes_again_takes_it_over_and_begins_anew(hold: Lease) -> None:
+def test_a_run_that_reconnects_takes_over_its_lease(hold: Lease) -> None:
     old = hold.take(None, word=None)
     hold.add_weights(old, ONE)
 

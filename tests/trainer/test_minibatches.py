@@ -53,7 +53,7 @@ def test_log_probs_follow_their_completions_into_another_cut() -> None:
     assert read(minibatch, "reference_logprobs") == before
 
 
-def test_log_probs_that_only_some_parts_have_are_computed_anew() -> None:
+def test_log_probs_that_only_some_parts_have_are_computed_again() -> None:
     minibatch = cut(make_batch(9), 40)
     label(minibatch)
     minibatch.micro_batches[-1].reference_logprobs = None
@@ -152,7 +152,7 @@ def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
     assert memory.seen == [max(memory.seen)]
 
 
-def test_what_memory_bears_is_known_to_later_phases_and_attempts() -> None:
+def test_what_fits_into_memory_is_known_to_later_phases_and_attempts() -> None:
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)

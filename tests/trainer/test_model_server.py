@@ -58,7 +58,9 @@ def served() -> Iterator[Served]:
 ECHO = Call(method="POST", path="/", body=b"hello")
 
 
-def test_a_stranger_is_let_go_however_slowly_it_writes(served: Served) -> None:
+def test_an_unauthenticated_client_is_disconnected_however_slowly_it_writes(
+    served: Served,
+) -> None:
     served.server.handshake_seconds = 0.3
     with served.client() as client:
         client.settimeout(0.05)
@@ -75,7 +77,7 @@ def test_a_stranger_is_let_go_however_slowly_it_writes(served: Served) -> None:
         wait_until(is_let_go)
 
 
-def test_strangers_do_not_keep_it_from_ending() -> None:
+def test_unauthenticated_clients_do_not_delay_shutdown() -> None:
     served = Served()
     with served.client() as client:
         client.sendall(b"GET / HT")
@@ -87,7 +89,7 @@ def test_strangers_do_not_keep_it_from_ending() -> None:
         assert time.monotonic() < began + 5
 
 
-def test_there_are_only_so_many_strangers_at_a_time(served: Served) -> None:
+def test_the_number_of_unauthenticated_clients_is_limited(served: Served) -> None:
     served.server.max_unauthenticated = 2
     clients = [served.client() for _ in range(2)]
     wait_until(lambda: len(served.server._unauthenticated) == 2)

@@ -177,7 +177,7 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
     assert len(only(events, "step_finished")) == 4
 
 
-def test_waiting_and_what_was_done_meanwhile_are_told_apart(
+def test_waiting_and_concurrent_work_are_reported_separately(
     model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampled, update = threading.Event(), trainer.grpo.run_update

@@ -37,7 +37,7 @@ def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert _left(tmp_path) == {"step-1000000-attempt-1"}
 
 
-def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
+def test_a_lost_attempt_deletes_nothing_of_its_successor(
     tmp_path: Path,
 ) -> None:
     _save(

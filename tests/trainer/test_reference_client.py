@@ -37,7 +37,7 @@ from trainer.serving.reference_client import (
         ({"temperature": float("inf")}, "temperature must be one number above 0"),
     ],
 )
-def test_a_question_the_model_cannot_take_is_refused(
+def test_a_request_beyond_the_model_is_refused(
     changes: dict[str, Any], words: str
 ) -> None:
     body = pack_question(question(**changes))
@@ -70,7 +70,7 @@ def client(url: str, *, patience: float = 1.0) -> ServerReference:
     )
 
 
-def test_a_server_that_stays_away_is_waited_for_and_then_named(
+def test_an_unreachable_server_is_retried_and_then_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     url = f"http://127.0.0.1:{unused_port()}"
@@ -92,7 +92,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
         b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_half_answers_are_asked_for_again(message: bytes) -> None:
+def test_incomplete_responses_are_retried(message: bytes) -> None:
     with talker(message) as url, pytest.raises(ValueError, match=r" \d+ s "):
         client(url).check_model()
 

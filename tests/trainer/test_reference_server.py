@@ -298,7 +298,7 @@ def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -
 
 
 @pytest.mark.faults
-def test_a_run_waits_while_its_server_is_killed_and_goes_on(
+def test_a_run_waits_while_its_server_is_killed_and_continues(
     tmp_path: Path, model_folder: Path, rows_path: Path
 ) -> None:
     server = Server(model_folder, tmp_path / "token")

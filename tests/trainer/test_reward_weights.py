@@ -168,7 +168,7 @@ def test_an_index_names_no_file_outside_its_folder(
         weights_in(tmp_path, bytes_each=4)
 
 
-def test_the_table_tells_of_models_elsewhere_and_of_unknown_ones(folder: Path) -> None:
+def test_the_table_lists_models_elsewhere_and_unknown_ones(folder: Path) -> None:
     run = config(rule(folder, device="cpu"), rule("org/judge", "other"))
 
     lines = table(run, estimate(run, LLAMA, on_gpu=True))

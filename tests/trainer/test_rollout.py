@@ -279,7 +279,7 @@ def test_a_completion_that_does_not_fit_alone_is_an_error(
 
 
 @pytest.mark.parametrize("max_batch_rows", [512, 10, 3])
-def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> None:
+def test_groups_are_reported_as_they_end(policy: Policy, max_batch_rows: int) -> None:
     requests = requests_of(policy, 8)
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     params = SamplingParams(max_new_tokens=60, temperature=1.0)
@@ -295,7 +295,7 @@ def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> 
     assert found == engine.sample(requests, params)
 
 
-def test_a_group_is_told_of_while_longer_ones_are_sampled(
+def test_a_group_is_reported_while_longer_ones_are_sampled(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = requests_of(policy, 2)[:3]

@@ -29,7 +29,7 @@ def config_of(**parts: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def test_the_policy_samples_itself_unless_another_engine_is_asked_for(
+def test_the_policy_samples_itself_unless_another_engine_is_requested(
     policy: Policy,
 ) -> None:
     assert isinstance(make_engine(config_of(), policy), TransformersEngine)
@@ -38,7 +38,7 @@ def test_the_policy_samples_itself_unless_another_engine_is_asked_for(
 @pytest.mark.parametrize(
     "rollout", [{"engine": "vllm", "cache_gib": 0.5, "sleep": True}, SERVER]
 )
-def test_each_engine_can_be_asked_for(rollout: dict[str, Any]) -> None:
+def test_each_engine_can_be_configured(rollout: dict[str, Any]) -> None:
     assert config_of(rollout=rollout).rollout.engine == rollout["engine"]
 
 
@@ -101,7 +101,7 @@ def test_a_phase_cannot_change_the_engine(name: str) -> None:
         RunConfig.model_validate(tree | {"phases": phases})
 
 
-def test_that_vllm_is_missing_is_told(
+def test_that_vllm_is_missing_is_reported(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
@@ -216,7 +216,7 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
     ]
 
 
-def test_each_completion_is_told_of_when_it_ends(llm: Llm) -> None:
+def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
     sampler, reported = sampler_of(llm), []
 
     for _ in range(2):

@@ -176,7 +176,7 @@ def test_a_server_that_was_started_again_is_sent_the_weights(
     again.end()
 
 
-def test_a_server_that_stays_away_is_waited_for_and_then_named(
+def test_an_unreachable_server_is_retried_and_then_named(
     policy: Policy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served = Served()
@@ -190,7 +190,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
     engine.close()
 
 
-def test_an_engine_that_failed_is_not_asked_again(
+def test_an_engine_that_failed_is_not_called_again(
     policy: Policy, served: Served, engine: VllmServerEngine
 ) -> None:
     served.sampler.fails = True
@@ -233,7 +233,7 @@ def test_an_address_out_of_the_private_network_is_refused(policy: Policy) -> Non
 
 
 @pytest.mark.parametrize("path", ["/hold", "/weights", "/load", "/sample", "/places"])
-def test_everything_needs_the_token(served: Served, path: str) -> None:
+def test_every_path_requires_the_token(served: Served, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     connection.request("POST", path, body=b"", headers={"Authorization": "Bearer x"})
 
@@ -242,7 +242,7 @@ def test_everything_needs_the_token(served: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/weights", "/load", "/sample", "/places"])
-def test_only_the_run_that_holds_it_is_answered(
+def test_only_the_run_with_the_lease_is_answered(
     served: Served, engine: VllmServerEngine, path: str
 ) -> None:
     for word in ("", "another"):
@@ -291,7 +291,7 @@ def test_adapters_of_too_high_a_rank_are_sent_merged(
     engine.close()
 
 
-def test_a_load_that_is_asked_for_again_has_the_weights_sent_again(
+def test_a_load_that_is_requested_again_has_the_weights_sent_again(
     policy: Policy, served: Served, engine: VllmServerEngine
 ) -> None:
     """As when the answer to the first was lost on the way."""
@@ -335,7 +335,7 @@ def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
     server.holding.release(second)
 
 
-def test_a_question_without_a_hold_is_refused_unread(served: Served) -> None:
+def test_a_request_without_a_lease_is_refused_unread(served: Served) -> None:
     read = []
     served.server.holding.add_weights = lambda *args: read.append(args)
 

@@ -165,7 +165,7 @@ def test_one_that_was_started_again_is_sent_the_weights_and_the_other_is_not(
         served.end()
 
 
-def test_one_that_stays_away_ends_the_run_by_its_name(
+def test_an_unreachable_server_ends_the_run_by_its_name(
     policy: Policy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost, kept = Served(), Served()

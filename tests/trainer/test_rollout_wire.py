@@ -57,7 +57,7 @@ def test_a_question_arrives_as_it_was_sent() -> None:
         ),
     ],
 )
-def test_a_question_the_model_cannot_take_is_refused(
+def test_a_request_beyond_the_model_is_refused(
     changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

@@ -219,7 +219,7 @@ def test_a_bad_configuration_is_refused_field_by_field(
         ({"data": {"num_eval_rows": 24}}, "24 held-out prompts"),
     ],
 )
-def test_a_run_that_cannot_start_says_why_in_its_log(
+def test_a_run_that_cannot_start_explains_why_in_its_log(
     changes: dict[str, dict[str, object]],
     sentence: str,
     model_folder: Path,

@@ -80,7 +80,7 @@ def test_numbers_are_kept_apart_from_texts(batch: SampledBatch, tmp_path: Path) 
     assert "logprobs" not in groups[0]["completions"][0]
 
 
-def test_rows_that_are_no_longer_there_are_told(
+def test_rows_that_are_no_longer_there_are_reported(
     batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
 ) -> None:
     save_batch(tmp_path / "ahead", batch)

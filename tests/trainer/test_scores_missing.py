@@ -58,7 +58,7 @@ def test_what_does_not_apply_is_no_error(scores, share):
     assert error_share([group(*scores)]) == share
 
 
-def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
+def test_more_than_the_limit_is_reported_with_its_most_frequent_reason():
     groups = [group(FINE, FAILED), group(FAILED, FAILED)]
 
     check_scores(groups, limit=0.375, step=7)
@@ -73,7 +73,7 @@ def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
     assert (fault.rule, fault.error, fault.count) == ("b", LOST, 3)
 
 
-def test_the_commonest_errors_are_told_first_and_cut():
+def test_the_commonest_errors_are_reported_first_and_cut():
     scores = [
         Score(None, {"a": None}, {"a": f"{n} " + "x" * 2_000})
         for n in range(9)
@@ -242,7 +242,7 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
 
 
 @pytest.mark.parametrize(("error", "limit"), [(NotApplicable, 0.2), (Unscorable, 1.0)])
-def test_the_run_goes_on_where_nothing_failed_or_all_may(
+def test_the_run_continues_where_nothing_failed_or_all_may(
     model_folder, rows_path, tmp_path, fail_from, error, limit
 ):
     fail_from(2, error)

@@ -51,7 +51,7 @@ def test_groups_are_spread_over_the_batch() -> None:
     assert chosen(DEAD, *[MIXED] * 6) == [1, 4]
 
 
-def test_fewer_groups_than_asked_for_are_all_chosen() -> None:
+def test_fewer_groups_than_requested_are_all_chosen() -> None:
     assert chosen(MIXED, token_groups=5) == [0]
     assert chosen(token_groups=5) == []
 
@@ -150,7 +150,7 @@ def test_a_completion_without_tokens_has_empty_lists(policy: Policy) -> None:
     assert (reported.ids, reported.pieces, reported.logprob) == ([], [], [])
 
 
-def test_of_a_very_long_group_the_beginnings_are_told(policy: Policy) -> None:
+def test_of_a_very_long_group_the_beginnings_are_reported(policy: Policy) -> None:
     lengths = (10, MAX_TOKENS, 2 * MAX_TOKENS)
     group = group_of(*[completion(*[3] * length) for length in lengths])
 
@@ -272,7 +272,7 @@ def assert_agree(reported: dict[str, Any], group: dict[str, Any]) -> None:
         )
 
 
-def test_the_log_tells_of_tokens_behind_the_groups_of_their_step(
+def test_the_log_reports_tokens_behind_the_groups_of_their_step(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, logging={"tokens_every_steps": 3})
@@ -381,7 +381,7 @@ def test_a_group_that_was_dropped_has_no_token_values(
     assert places(only(events, "tokens_measured")) == places(trained)
 
 
-def test_a_change_of_the_run_is_heard(
+def test_a_change_of_the_run_is_received(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     settings = {"logging.token_groups": 1, "logging.tokens_every_steps": 2}

@@ -239,7 +239,7 @@ def test_values_do_not_depend_on_how_the_batch_is_cut(policy: Policy) -> None:
             assert torch.allclose(tokens, other, atol=1e-5, equal_nan=True), name
 
 
-def test_only_the_completions_that_are_asked_for_are_kept(policy: Policy) -> None:
+def test_only_the_completions_that_are_requested_are_kept(policy: Policy) -> None:
     minibatch, found = update_of(policy, config_of(), max_tokens=30, kept={2, 5})
 
     assert set(values_of(found)) == {2, 5}

@@ -91,7 +91,7 @@ def test_the_likeliest_equal_a_slow_version(
     assert found == expected
 
 
-def test_a_rows_tokens_do_not_depend_on_the_rows_beside_it() -> None:
+def test_a_rows_tokens_do_not_depend_on_the_rows_next_to_it() -> None:
     torch.manual_seed(0)
     # bfloat16 makes many tokens equally likely
     probs = torch.randn(12, 500).bfloat16().float().softmax(dim=1)

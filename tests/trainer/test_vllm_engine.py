@@ -131,7 +131,7 @@ def test_without_being_synchronised_the_old_policy_is_sampled(
     assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
 
 
-def test_groups_are_told_of_as_they_end(policy: Policy, engine: VllmEngine) -> None:
+def test_groups_are_reported_as_they_end(policy: Policy, engine: VllmEngine) -> None:
     requests = requests_of(policy, 3)
     outputs = kept_outputs(engine)
     reported: dict[int, tuple[Rollout, ...]] = {}

@@ -224,7 +224,7 @@ def test_a_batch_sampled_ahead_is_of_the_weights_before_the_last_update(
     assert all(step["staleness/kl"] > 1e-5 for step in others)
 
 
-def test_a_run_goes_on_when_one_of_its_servers_is_killed_and_started_again(
+def test_a_run_continues_when_one_of_its_servers_is_killed_and_started_again(
     tmp_path: Path, wide_folder: Path, rows_path: Path, server: Server, other: Server
 ) -> None:
     tree = config_tree(

@@ -72,7 +72,7 @@ def test_one_that_finds_out_by_itself_is_left_to_end_by_itself(
     assert found.sentence.startswith("Process 1 of 2")
 
 
-def test_the_first_failure_is_the_one_that_is_told(store: TCPStore) -> None:
+def test_the_first_failure_is_the_one_that_is_reported(store: TCPStore) -> None:
     members = [HERE, ELSEWHERE, ELSEWHERE]
     own = Watchdog(store, members, rank=0)
 

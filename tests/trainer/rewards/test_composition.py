@@ -114,7 +114,7 @@ def test_a_failed_gate_raises_no_product():
 
 
 @pytest.mark.parametrize("combine", ["product", "minimum"])
-def test_a_rule_of_weight_0_has_no_say_in_a_product_or_minimum(combine):
+def test_a_rule_of_weight_0_does_not_affect_a_product_or_minimum(combine):
     made = recipe(A, B | {"weight": 0}, combine=combine)
 
     assert reward(made, a=0.5, b=0.25) == 0.5

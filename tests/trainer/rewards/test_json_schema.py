@@ -48,7 +48,7 @@ def test_a_document_fits_its_schema_or_not():
     assert wrong == []
 
 
-def test_the_json_stands_where_it_was_asked_for():
+def test_the_json_is_read_at_its_location():
     wrong = [
         (completion, source, expected, found)
         for completion, source, expected in [
@@ -87,7 +87,7 @@ def test_json_that_does_not_fit_may_have_a_score():
         '{"a":' * 50_000,
     ],
 )
-def test_json_that_nobody_would_want_to_read_is_none(document):
+def test_unreasonable_json_is_refused(document):
     assert fits(document) == 0.0
 
 

@@ -91,7 +91,7 @@ def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(
     assert not any(KEY.encode() in text for text in texts)
 
 
-def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
+def test_an_unreachable_judge_gives_one_warning_and_no_score(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config = write({"max_tries": 1}, reward={"max_error_share": 1})
@@ -111,7 +111,7 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
     assert "503" in values[0]
 
 
-def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
+def test_an_unreachable_judge_pauses_the_run_with_its_reason(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config, out = write({"max_tries": 1}), tmp_path / "run"

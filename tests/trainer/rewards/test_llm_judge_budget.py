@@ -41,9 +41,7 @@ def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> N
     assert len(judging.asked) == 3
 
 
-def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_attempts_share_their_replies(judging: Judging, tmp_path: Path) -> None:
     limits = {"budget_calls": 3, **ONE}
     with open_session(tmp_path / "9", attempts=tmp_path):
         before = ask(judging, "a", "b", **limits)
@@ -59,7 +57,7 @@ def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
     assert sorted(kept) == [1, 2]
 
 
-def test_a_life_asks_again_what_was_answered_in_vain_before_it(
+def test_an_attempt_repeats_requests_without_a_usable_reply(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.faults = [text("I am not what you take me for.")]
@@ -77,7 +75,7 @@ def test_a_life_asks_again_what_was_answered_in_vain_before_it(
     assert len(judging.asked) == 2
 
 
-def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
+def test_an_attempt_does_not_repeat_requests_with_truncated_replies(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.finish_reason = "length"
@@ -268,7 +266,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
     again.close()
 
 
-def test_a_disk_that_stays_full_does_not_end_whoever_closes_the_ledger(
+def test_closing_the_ledger_on_a_full_disk_does_not_fail(
     tmp_path: Path,
 ) -> None:
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=150)

@@ -63,7 +63,7 @@ def run(judging: Judging, tmp_path: Path) -> Iterator[Session]:
         status(429, b'{"error": {"message": "slow down"}}', Retry_After="0.05"),
     ],
 )  # fmt: skip
-def test_what_may_pass_is_asked_again(fault: Any, judging: Judging) -> None:
+def test_temporary_failures_are_retried(fault: Any, judging: Judging) -> None:
     judging.faults = [fault, fault]
 
     assert ask(judging) == [SCORE]
@@ -86,7 +86,7 @@ def test_what_may_pass_is_asked_again(fault: Any, judging: Judging) -> None:
         (huge, "than 2 MiB"),
     ],
 )
-def test_what_will_not_pass_is_asked_once(
+def test_permanent_failures_are_not_retried(
     fault: Any, words: str, judging: Judging
 ) -> None:
     judging.faults = [fault, fault]
@@ -97,7 +97,7 @@ def test_what_will_not_pass_is_asked_once(
     assert len(judging.asked) == 1
 
 
-def test_tries_come_to_an_end(judging: Judging) -> None:
+def test_the_number_of_tries_is_limited(judging: Judging) -> None:
     judging.faults = [status(503)] * 3
 
     (found,) = ask(judging, max_tries=3)
@@ -106,7 +106,7 @@ def test_tries_come_to_an_end(judging: Judging) -> None:
     assert len(judging.asked) == 3
 
 
-def test_an_endpoint_that_is_away_gives_no_score(judging: Judging) -> None:
+def test_an_unreachable_endpoint_gives_no_score(judging: Judging) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     judging.url = f"http://127.0.0.1:{port}/v1"
@@ -183,9 +183,7 @@ def test_retry_after_may_be_a_date() -> None:
         assert _wait_seconds({"Retry-After": nonsense}) is None
 
 
-def test_an_endpoint_that_stays_away_is_no_longer_asked_twice(
-    judging: Judging, run: Session
-) -> None:
+def test_an_unreachable_endpoint_is_not_retried(judging: Judging, run: Session) -> None:
     judging.faults = [status(500)] * 100
     ask(judging, *(f"c{n}" for n in range(8)), max_tries=2, max_concurrency=1)
     num_asked = len(judging.asked)
@@ -283,7 +281,7 @@ def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -
     assert all(isinstance(each, str) for each in found)
 
 
-def test_what_cannot_be_read_is_no_score_and_is_told_once(
+def test_what_cannot_be_read_is_no_score_and_is_reported_once(
     judging: Judging, run: Session
 ) -> None:
     judging.faults = [text("Great!"), text("I like it")]

@@ -72,7 +72,7 @@ def test_a_trusted_host_is_asked(judging: Judging, trusted: None) -> None:
     assert ask(judging) == [SCORE]
 
 
-def test_a_host_that_nobody_vouches_for_is_not(judging: Judging) -> None:
+def test_other_hosts_are_refused(judging: Judging) -> None:
     (found,) = ask(judging)
 
     assert "certificate of judge" in found

@@ -52,7 +52,7 @@ def test_what_it_gives_is_the_score(source, value):
         ("def reward(): return reward()", "RecursionError"),
     ],
 )
-def test_what_is_no_score_says_why(source, words):
+def test_what_is_no_score_explains_why(source, words):
     score = found(source, timeout_seconds=0.3 if "while" in source else 5)
 
     assert score.total is None

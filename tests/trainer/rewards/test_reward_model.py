@@ -351,7 +351,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_loaded_is_told_before_a_run(
+def test_what_cannot_be_loaded_is_reported_before_a_run(
     tmp_path: Path, in_run: None
 ) -> None:
     with pytest.raises(ValueError, match=r"config\.json"):

@@ -44,7 +44,7 @@ def test_the_loss_falls(starter):
     assert facts["last_loss"] < 0.75 * facts["first_loss"]
 
 
-def test_progress_is_told_in_lines_of_json(starter):
+def test_progress_is_reported_in_lines_of_json(starter):
     lines = [json.loads(line) for line in starter[1].splitlines()]
 
     assert lines[0]["phase"] == "Warm-up"

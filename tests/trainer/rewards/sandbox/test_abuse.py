@@ -345,7 +345,7 @@ def test_what_is_no_number_is_no_score(caller: Caller, value: str) -> None:
     assert caller.error(f"return {value}")
 
 
-def test_an_error_that_cannot_be_shown_is_told_all_the_same(caller: Caller) -> None:
+def test_an_error_that_cannot_be_formatted_is_still_reported(caller: Caller) -> None:
     body = """
     class Evil(Exception):
         def __str__(self):
@@ -382,7 +382,7 @@ def test_the_kernel_ends_it_first_when_memory_runs_out(caller: Caller) -> None:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
-def test_replies_that_nobody_asked_for_end_the_call(caller: Caller) -> None:
+def test_unrequested_replies_end_the_call(caller: Caller) -> None:
     # It goes on for longer than the bound, so that only the flood can end it in time.
     body = "import os, time; os.write(4, b'\\x02\\0\\0\\0{}' * 9); time.sleep(59)"
 
@@ -458,7 +458,7 @@ def test_a_local_socket_is_not_connected_to(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
-def test_a_gigabyte_is_taken_in_by_nobody(caller: Caller, descriptor: int) -> None:
+def test_a_gigabyte_of_output_is_refused(caller: Caller, descriptor: int) -> None:
     body = f"import os\nfor _ in range(1024): os.write({descriptor}, b'x' * 2**20)"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

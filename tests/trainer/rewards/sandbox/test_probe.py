@@ -151,7 +151,7 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
         _require_sandbox(config_with("python_function"))
 
 
-def test_a_run_whose_later_phase_runs_code_tells_of_its_sandbox() -> None:
+def test_a_run_whose_later_phase_runs_code_reports_its_sandbox() -> None:
     changes = {"reward": {"recipe": config_with("python_function").reward.recipe}}
     first = {"name": "first", "num_steps": 1, "changes": {}}
     later = {"name": "later", "num_steps": 1, "changes": changes}
