@@ -65,12 +65,12 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class HostAllowlist:
-    """What may be asked, and how a refusal speaks of it.
+    """Hosts that may be called, and the wording of refusals.
 
-    >>> HostAllowlist(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+    >>> HostAllowlist(action="A judge is called", variable="COHORT_JUDGE_HOSTS")
     """
 
-    asks: str
+    action: str
     variable: str  # of the environment, which lists the allowed hosts
     schemes: tuple[str, ...] = ("https",)  # towards public addresses
     # Hosts and ports that may be asked whatever their addresses and scheme.
@@ -172,7 +172,7 @@ def check_target(target: Target, allowlist: HostAllowlist) -> None:
             f"{name} on port {_PORTS[name]}" for name in allowlist.schemes
         )
         raise Refused(
-            f"{allowlist.asks} only over {ways}; {target.scheme} on port "
+            f"{allowlist.action} only over {ways}; {target.scheme} on port "
             f"{target.port} of {target.host} requires an allowed host. Ask an "
             f"administrator to add {target.authority} to {allowlist.variable}."
         )

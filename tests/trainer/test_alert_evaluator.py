@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +189,5 @@ def test_a_state_with_other_rules_is_read_as_far_as_it_goes() -> None:
     assert evaluator.open == {("kl", ""): 1.0}
 
 
-def test_every_rule_says_what_to_try() -> None:
-    for rule in RULES:
-        assert re.search(r"[a-z]+\.[a-z_]+|Try|[Ll]ower|stop at|another", rule.why)
+def test_every_rule_has_its_own_code() -> None:
     assert len(BY_CODE) == len(RULES) == 16

@@ -254,7 +254,7 @@ def test_a_run_without_phases_is_one_stage() -> None:
         ),
         (
             {"name": "a", "num_steps": 5, "changes": {"optim": {"warmup_steps": 5}}},
-            'Phase "a".*leaves nothing',
+            'Phase "a".*warmup_steps is 5',
         ),
         (
             {"name": "a", "num_steps": 5, "changes": {"loss": {"clip_lo": 0.1}}},

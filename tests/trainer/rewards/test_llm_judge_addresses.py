@@ -17,7 +17,7 @@ from trainer.rewards.model_judge.client import find_key
 from trainer.rewards.rules.llm_judge import check_judge
 from trainer.rewards.session import open_session
 
-JUDGES = HostAllowlist(asks="A judge is called", variable="COHORT_JUDGE_HOSTS")
+JUDGES = HostAllowlist(action="A judge is called", variable="COHORT_JUDGE_HOSTS")
 
 
 PRIVATE = [

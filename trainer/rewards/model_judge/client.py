@@ -48,7 +48,7 @@ def judges_allowlist() -> HostAllowlist:
         Refused: the variable cannot be read.
     """
     allowed = read_hosts(os.environ.get(_HOSTS, ""), _HOSTS)
-    return HostAllowlist(asks="A judge is called", variable=_HOSTS, allowed=allowed)
+    return HostAllowlist(action="A judge is called", variable=_HOSTS, allowed=allowed)
 
 
 def find_key(name: str, target: Target) -> str | None:
