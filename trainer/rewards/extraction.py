@@ -19,13 +19,13 @@ def thinking_field() -> Any:
     return Field(
         False,
         title="Read thinking",
-        description="Answers inside <think> tags count too. Otherwise only what "
-        "follows the thinking is read, and nothing of thinking that does not end.",
+        description="Also read answers inside <think> tags. Otherwise only the text "
+        "after the thinking counts; unfinished thinking gives no answer.",
     )
 
 
 def open_tag(prompt: str) -> str:
-    """The think tag that a rendered prompt ends with, and so opens for the completion.
+    """The think tag at the end of a rendered prompt, which the completion continues.
 
     >>> open_tag("<|im_start|>assistant\\n<think>\\n")
     '<think>\\n'
@@ -41,7 +41,7 @@ def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
 
 
 def without_thinking(text: str) -> str:
-    """Without what stands between think tags, or before one that is only closed.
+    """The text without that inside think tags, or before a closing tag alone.
 
     Thinking that does not end has no reply behind it.
 

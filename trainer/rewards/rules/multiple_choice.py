@@ -85,6 +85,7 @@ class MultipleChoiceParams(Params):
         description="How the row's answer names its option: by letter or text, or by "
         "its index in the list.",
     )
+    ignore_case: bool = Field(True, description="Ignore upper and lower case.")
     read_thinking: bool = thinking_field()
 
 
@@ -143,7 +144,7 @@ def _read(
 
 
 def _remaining(text: str) -> str:
-    """Without the options that it rules out."""
+    """The text without options that it rules out."""
     return str(compile_pattern(_RULED_OUT).sub(" ", text)).strip()
 
 
