@@ -104,7 +104,7 @@ def test_an_unreachable_judge_gives_one_warning_and_no_score(
     for group in only(read_events(out / "events.jsonl"), "group_scored"):
         assert group["num_notes"] == len(group["completions"]) == 3
         for each in group["completions"]:
-            assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
+            assert each["errors"]["judge"].endswith("127.0.0.1 returned status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
     values = [each["message"] for each in warned if each["code"] == "judge"]
     assert len(values) == 1
@@ -120,7 +120,7 @@ def test_an_unreachable_judge_pauses_the_run_with_its_reason(
     done = run_trainer("run", config, "--out", out)
 
     assert done.returncode == 4
-    assert "gave status 503" in done.stderr
+    assert "status 503" in done.stderr
 
 
 def test_a_run_without_its_key_does_not_begin(

@@ -51,7 +51,7 @@ def test_attempts_share_their_replies(judging: Judging, tmp_path: Path) -> None:
     zombie.close()
 
     assert after[:3] == [*before, SCORE]
-    assert "spent" in after[3]
+    assert "used up" in after[3]
     assert len(judging.asked) == 3
     kept = [path.read_text().count("\n") for path in tmp_path.glob("*/judges/*")]
     assert sorted(kept) == [1, 2]
@@ -68,10 +68,10 @@ def test_an_attempt_repeats_requests_without_a_usable_reply(
     with open_session(tmp_path / "10", attempts=tmp_path):
         third = ask(judging, "a", "b", budget_calls=2, **ONE)
 
-    assert all("cannot be read" in found for (found,) in first)
+    assert all("cannot be parsed" in found for (found,) in first)
     assert second == [SCORE]
     assert third[0] == SCORE
-    assert "spent" in third[1]  # what was in vain was paid, too
+    assert "used up" in third[1]  # failed calls count too
     assert len(judging.asked) == 2
 
 
@@ -164,7 +164,7 @@ def test_what_failed_is_spent_too_and_stays_so_when_resumed(
         second = ask(judging, "d", budget_calls=3, **ONE)
 
     assert first == [SCORE]
-    assert "spent" in second[0]
+    assert "used up" in second[0]
 
 
 def test_tokens_are_counted_as_the_endpoint_tells(
@@ -186,7 +186,7 @@ def test_tokens_that_are_not_told_are_estimated(
         found = ask(judging, "a" * 4_000, "b", budget_tokens=1_000, **ONE)
 
     assert found[0] == SCORE
-    assert "spent" in found[1]
+    assert "used up" in found[1]
 
 
 def test_another_rule_of_the_same_model_spends_of_the_same_budget(
@@ -197,7 +197,7 @@ def test_another_rule_of_the_same_model_spends_of_the_same_budget(
         other = ask(judging, "a", system="Be kind.", budget_calls=1, **ONE)
         another = ask(judging, "a", model="n", budget_calls=1, **ONE)
 
-    assert "spent" in other[0]
+    assert "used up" in other[0]
     assert another == [SCORE]
 
 

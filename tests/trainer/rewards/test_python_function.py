@@ -47,7 +47,7 @@ def test_what_it_gives_is_the_score(source, value):
         ("def reward():\n while True: pass", "0.3 s"),
         ("def reward(): return bytearray(2**30)", "MemoryError"),
         ("import os\ndef reward(): os._exit(0)", "without a result"),
-        ("import os\ndef reward(): os._exit(3)", "exit code 3"),
+        ("import os\ndef reward(): os._exit(3)", "code 3"),
         ("def reward(): exit(0)", "SystemExit"),
         ("def reward(): return reward()", "RecursionError"),
     ],

@@ -272,7 +272,7 @@ def how_it_ended(answer: Answer, limits: Limits) -> str | None:
     if answer.end == "time":
         return f"timed out after {limits.wall_seconds:g} s"
     if answer.end == "flood":
-        return "returned too much output"
+        return "wrote too much output"
     if answer.code in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"used more than {limits.wall_seconds:g} s of CPU time"
     if answer.code < 0:
@@ -280,7 +280,7 @@ def how_it_ended(answer: Answer, limits: Limits) -> str | None:
             f"was killed by {_name(-answer.code)}, probably by too much memory or "
             "recursion"
         )
-    return f"exited its process with code {answer.code}" if answer.code else None
+    return f"exited with code {answer.code}" if answer.code else None
 
 
 def _name(number: int) -> str:
