@@ -98,7 +98,7 @@ def test_a_weight_that_moves_is_logged():
             {"loss": {"kl_coef": 0.1, "kl_in": "reward"}},
             "never sums rewards",
         ),
-        ("product", {"advantage": {"combine": "normalize_then_sum"}}, "their product"),
+        ("product", {"advantage": {"combine": "normalize_then_sum"}}, "by product"),
     ],
 )
 def test_what_the_run_and_its_recipe_disagree_on_is_refused(combine, parts, message):

@@ -102,7 +102,7 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
         )
         for way in (
             "Cohort's decoder without CUDA graphs",
-            "the forward pass of transformers",
+            "transformers' forward pass",
         )
     ]
 

@@ -252,7 +252,7 @@ def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> N
 def test_weights_that_a_worker_lacks_end_the_run(llm: Llm) -> None:
     llm.missing = ["lm_head.weight", "model.norm.weight"]
 
-    with pytest.raises(RuntimeError, match="weights but 2"):
+    with pytest.raises(RuntimeError, match="receive 2 weights"):
         sampler_of(llm).load_weights([])
 
 

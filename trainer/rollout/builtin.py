@@ -56,7 +56,7 @@ _PREFILL_TOKENS = 16_384
 _WAYS: dict[DecodingMethod, str] = {
     "graph": "CUDA graphs",
     "lean": "Cohort's decoder without CUDA graphs",
-    "plain": "the forward pass of transformers",
+    "plain": "transformers' forward pass",
 }
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
 # A GPU is asked once in so many tokens how many rows have ended, since the question
