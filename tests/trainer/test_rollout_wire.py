@@ -69,7 +69,7 @@ def test_completions_of_other_weights_are_refused() -> None:
     question = question_of()
 
     assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
-    with pytest.raises(ValueError, match=r"\[6\], not of 7"):
+    with pytest.raises(ValueError, match=r"\[6\], .* 7"):
         unpack_answer(pack_answer(sampled, version=6), question)
 
 

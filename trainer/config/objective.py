@@ -413,7 +413,7 @@ class ReferenceConfig(Part):
         "or base; with a KL weight of 0, only on a sample of the tokens. "
         "none: KL is not measured.",
         json_schema_extra=about(
-            section="Which model",
+            section="Reference model",
             choices={
                 "auto": "depends on the KL weight",
                 "none": "no reference",

@@ -281,10 +281,10 @@ class RolloutConfig(Part):
     )
     engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
         "auto",
-        description="Engine that samples the completions. transformers: the trainer's "
-        "own decoder. vllm: a copy of the policy in vLLM, in the trainer "
-        "process. vllm_server: vLLM in another process. auto: vllm on a "
-        "GPU if it is installed and supports the run, else transformers.",
+        description="Engine that samples the completions. transformers: the policy "
+        "itself. vllm: a copy of it in vLLM, in the trainer process. vllm_server: vLLM "
+        "in another process. auto: vllm on a GPU if it is installed and supports the "
+        "run, else transformers.",
         json_schema_extra=about(
             section="Engine",
             choices={

@@ -21,7 +21,8 @@ class OptimConfig(Part):
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Number of training steps. Each samples, scores and updates once.",
+        description="Number of training steps. Each samples, scores and trains on a "
+        "batch.",
         json_schema_extra=about(unit="steps", main=1, may_change=True),
     )
     learning_rate: float = Field(
