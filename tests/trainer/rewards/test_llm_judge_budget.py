@@ -84,11 +84,11 @@ def test_an_attempt_does_not_repeat_requests_with_truncated_replies(
         with open_session(tmp_path / attempt, attempts=tmp_path):
             found += ask(judging, "a", **ONE)
 
-    assert all("cut at" in each for each in found)
+    assert all("truncated at" in each for each in found)
     assert len(judging.asked) == 1
 
 
-def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
+def test_the_newest_reply_is_that_of_the_newest_attempt(tmp_path: Path) -> None:
     """Whatever the numbers of attempts and processes are written as."""
     for attempt, rank, reported in (
         (3, 0, "third"),
