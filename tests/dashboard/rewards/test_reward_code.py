@@ -73,10 +73,10 @@ def test_the_editor_reports_a_missing_sandbox(
 
     page = alice_client.post("/alpha/rewards/new", added).content.decode()
 
-    assert page.count("cannot run") == 1
+    assert page.count("no Landlock") == 1
     assert "bubblewrap" in page
     assert "/alpha/workers" in page
     without = alice_client.post(
         "/alpha/rewards/new", fields(action="add", add_kind="length")
     )
-    assert "cannot run" not in without.content.decode()
+    assert "no Landlock" not in without.content.decode()
