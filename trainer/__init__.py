@@ -1,1 +1,1 @@
-"""Cohort's GRPO engine. It knows nothing of Django, Postgres, Redis or pages."""
+"""Cohort's GRPO engine. It imports no Django and nothing of the dashboard."""

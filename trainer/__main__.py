@@ -1,4 +1,4 @@
-"""`python -m trainer COMMAND`. What a command needs is loaded with that command."""
+"""`python -m trainer COMMAND`. Each command imports only what it needs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from trainer.host import load_module, settle_in
 from trainer.stopping import exit_process
 
 COMMANDS = {
-    "run": ("trainer.parallel.launch", "train a model by a run configuration"),
+    "run": ("trainer.parallel.launch", "train a model from a run configuration"),
     "reference": (
         "trainer.serving.reference_server",
         "serve a reference model to trainers",
     ),
-    "rollout-server": ("trainer.rollout.server", "sample for a run, with vLLM"),
+    "rollout-server": (
+        "trainer.rollout.server",
+        ("sample completions for a run with vLLM"),
+    ),
     "probe": (
         "trainer.commands.probe",
-        "sample from the start, to see what there is to learn",
+        "sample completions before a run, to see what the model can learn",
     ),
     "memory": ("trainer.commands.memory_table", "estimate the memory that a run needs"),
     "drift": (
         "trainer.commands.selfcheck",
-        "compare log-probs of sampling and training",
+        "compare the log-probs of sampling and training",
     ),
     "tokens": ("trainer.commands.token_lengths", "count the tokens of prompts"),
-    "preview": ("trainer.commands.preview", "show prompts as a model sees them"),
-    "score": ("trainer.rewards.command", "score completions by a recipe"),
+    "preview": ("trainer.commands.preview", "show prompts as the model sees them"),
+    "score": ("trainer.rewards.command", "score completions with a recipe"),
     "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),
-    "show": ("trainer.presets.preset", "print a preset's effective configuration"),
+    "show": ("trainer.presets.preset", "print the effective configuration of a preset"),
 }
 
 
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
         description="GRPO training of language models.",
-        epilog=f"commands:\n{lines}\n\nCOMMAND --help tells more.",
+        epilog=f"commands:\n{lines}\n\nRun COMMAND --help for its options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")

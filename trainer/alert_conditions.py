@@ -1,8 +1,8 @@
-"""What an alert rule asks of a metric's readings, step by step.
+"""Conditions of alert rules on a metric, evaluated step by step.
 
-A reading is a number or None: no value, or one that is not finite. What is usual goes
-by the readings before a step, so whether a step passes is told by the history up to it
-and by nothing else: a restarted process comes to the same answer.
+A reading is a number or None: missing or not finite. Baselines such as the running
+median come from the readings before a step, so a restarted process gets the same
+result from the same history.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 
 FIRST = 5  # readings that say what is usual at the start of a run or phase
 USUAL = 50  # readings before a step that say what is usual by now
-FEWEST = 10  # fewer say nothing
+FEWEST = 10  # readings for a running median
 MAX_STEPS = 500
 REWARD = "reward/mean"
-EVALUATIONS = 20  # the last of a run, among which the best is looked for
+EVALUATIONS = 20  # the last ones, of which the best counts
 
 
 class Kind(StrEnum):
     ABOVE = "above"
     BELOW = "below"
-    CHANGES = "changes"  # by more than so many per cent against so many steps ago
+    CHANGES = "changes"  # by more than a percentage, against some steps earlier
     MISSING = "missing"
     CONSTANT = "constant"
-    SHARE_OF_FIRST = "share_of_first"  # below a share of what it began with
+    SHARE_OF_FIRST = "share_of_first"  # below a share of its first value
     TIMES_FIRST = "times_first"
     TIMES_USUAL = "times_usual"
     SHARE_OF_USUAL = "share_of_usual"
     OVERFITS = "overfits"  # of evaluations: falls while the training reward rises
-    WARNED = "warned"  # by the trainer, of what no rule of the list watches
+    WARNED = "warned"  # by the trainer, of what no other rule covers
 
 
 def finite(value: float | None) -> float | None:
@@ -42,13 +42,13 @@ def finite(value: float | None) -> float | None:
 
 
 def middle(readings: Iterable[float]) -> float:
-    """Their median; of halves, as the sum of the two largest floats is none."""
+    """The median, computed on halves so that the sum of two floats cannot overflow."""
     return 2 * median([value / 2 for value in readings])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A kind with its bound, how far it looks back, and for how many steps it holds.
+    """A kind with its threshold, its look-back and its duration in steps.
 
     >>> Condition(kind=Kind.ABOVE, threshold=0.5, for_steps=10)
     """
@@ -57,15 +57,15 @@ class Condition:
     threshold: float = 0.0
     for_steps: int = 1
     back: int = 1  # of `changes`
-    also_above: float | None = None  # a second bound of so many times what is usual
+    also_above: float | None = None  # a second, absolute bound of the TIMES kinds
 
     def __post_init__(self) -> None:
         has_times = self.kind in (Kind.TIMES_FIRST, Kind.TIMES_USUAL)
-        assert self.also_above is None or has_times, "a second bound of nothing"
+        assert self.also_above is None or has_times, "also_above needs a TIMES kind"
 
     @property
     def memory(self) -> int:
-        """How many readings before a step its bound goes by."""
+        """Number of readings before a step that its bound depends on."""
         match self.kind:
             case Kind.CHANGES:
                 return self.back
@@ -79,11 +79,11 @@ class Condition:
 
     @property
     def reach(self) -> int:
-        """How many readings tell for sure whether it holds now."""
+        """Number of readings that determine whether it holds now."""
         return self.for_steps + max(self.back, USUAL)
 
     def describe(self, metric: str) -> str:
-        """As a sentence without its full stop."""
+        """A sentence without its full stop."""
         x, n = f"{self.threshold:g}", self.for_steps
         unit = "evaluations" if is_evaluated(metric) else "steps"
         for_steps = f" for {n} {unit}" if n > 1 else ""
@@ -92,14 +92,14 @@ class Condition:
             case Kind.ABOVE | Kind.BELOW:
                 return f"{metric} {self.kind.value} {x}{for_steps}"
             case Kind.CHANGES:
-                ago = f"{self.back} {unit} before"
+                ago = f"{self.back} {unit} earlier"
                 if self.back == 1:
-                    ago = f"the {unit[:-1]} before"
-                return f"{metric} changes by more than {x} % against {ago}{for_steps}"
+                    ago = f"the previous {unit[:-1]}"
+                return f"{metric} changes by more than {x} % from {ago}{for_steps}"
             case Kind.MISSING:
-                return f"{metric} has no value, or none that is a number{for_steps}"
+                return f"{metric} is missing or not a number{for_steps}"
             case Kind.CONSTANT:
-                return f"{metric} stays the same{for_steps}"
+                return f"{metric} does not change{for_steps}"
             case Kind.SHARE_OF_FIRST:
                 return f"{metric} below {x} × its first value{for_steps}"
             case Kind.TIMES_FIRST:
@@ -115,23 +115,23 @@ class Condition:
                     f"higher{for_steps}"
                 )
             case Kind.WARNED:
-                return "The trainer warns of something that no other rule watches"
+                return "The trainer warns of something that no other rule covers"
 
 
 @dataclass
 class Track:
-    """One condition over one metric of one run: two counts and a few readings.
+    """State of one condition on one metric of one run.
 
-    A step without a value counts for a condition on missing values only: some metrics,
-    such as a KL over a sample of tokens, are measured every few steps.
-    `streak` readings in a row passed, the last one included; `calm` did not.
-    `bound` is what the last reading was compared with, if anything. While an alert is
-    open it stays at what it was then, else the new state would soon be the usual one.
+    Missing values count only for conditions on missing values: some metrics, such as a
+    KL on a sample of tokens, are measured every few steps. The last `streak` readings
+    met the condition, or the last `num_clear` did not. `bound` is the value that the
+    last reading was compared with; it is fixed while an alert is open, else the new
+    state would soon be the baseline.
     """
 
     condition: Condition
     streak: int = 0
-    calm: int = 0
+    num_clear: int = 0
     bound: float | None = None
     held: float | None = None  # the bound of the open alert
     _first: list[float] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Track:
         """Another phase has usual values of its own."""
         self.remember_first(())
         self._recent.clear()
-        self.streak = self.calm = 0
+        self.streak = self.num_clear = 0
 
     def hold(self, bound: float | None) -> None:
         """What overfits goes by the best evaluation, which is looked for at each."""
@@ -168,7 +168,7 @@ class Track:
             return
         passes = self._passes(value, reward)
         self.streak = self.streak + 1 if passes else 0
-        self.calm = 0 if passes else self.calm + 1
+        self.num_clear = 0 if passes else self.num_clear + 1
         self._recent.append(value)
         if reward is not None and overfits:
             self._rewards.append(reward)
@@ -182,7 +182,7 @@ class Track:
     @property
     def has_calmed(self) -> bool:
         """As many readings are needed to take an alert back as to raise it."""
-        return self.calm >= self.condition.for_steps
+        return self.num_clear >= self.condition.for_steps
 
     def _passes(self, value: float | None, reward: float | None) -> bool:
         condition, also = self.condition, self.condition.also_above
@@ -249,14 +249,14 @@ class Track:
     def state_dict(self) -> dict[str, Any]:
         return {
             "streak": self.streak,
-            "calm": self.calm,
+            "calm": self.num_clear,
             "first": self._first,
             "recent": list(self._recent),
             "rewards": list(self._rewards),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.streak, self.calm = state["streak"], state["calm"]
+        self.streak, self.num_clear = state["streak"], state["calm"]
         self.remember_first(state["first"])
         self._recent.extend(state["recent"])
         self._rewards.extend(state["rewards"])

@@ -1,4 +1,4 @@
-"""Alert rules over one run, judged alike by the training loop and the dashboard."""
+"""Evaluates alert rules on one run, for the training loop and for the dashboard."""
 
 from __future__ import annotations
 

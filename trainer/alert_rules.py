@@ -1,4 +1,4 @@
-"""The built-in alert rules: each a condition, a sentence on why, and what to try."""
+"""The built-in alert rules: a condition, an explanation and remedies each."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ RULES = (
     AlertRule(
         code="not_finite",
         name="Loss is not a number",
-        why="One step with a loss that is not finite can spoil the weights. Lower the "
-        "learning rate, or use bfloat16 in place of float16.",
+        why="One step with a non-finite loss can damage the weights. Lower the "
+        "learning rate, or use bfloat16 instead of float16.",
         metric="loss",
         condition=Condition(kind=Kind.MISSING),
     ),
     AlertRule(
         code="kl",
         name="KL is high",
-        why="The policy has left its reference: it may be gaming the reward. Read the "
-        "step's groups; lower the learning rate or raise loss.kl_coef.",
+        why="The policy has moved far from its reference and may be exploiting the "
+        "reward. Read the step's groups; lower the learning rate or raise "
+        "loss.kl_coef.",
         metric="kl/mean",
         condition=Condition(kind=Kind.ABOVE, threshold=1.0, for_steps=10),
         unit="nats per token",
@@ -39,8 +40,8 @@ RULES = (
     AlertRule(
         code="kl_max",
         name="KL of a token is very high",
-        why="The policy has left the reference at some tokens, though the mean may "
-        "look calm. Lower optim.learning_rate or raise loss.kl_coef.",
+        why="The policy has moved far from the reference at some tokens, even if the "
+        "mean KL is low. Lower optim.learning_rate or raise loss.kl_coef.",
         metric="kl/max",
         condition=Condition(kind=Kind.ABOVE, threshold=20.0, for_steps=3),
         unit="nats",
@@ -48,8 +49,8 @@ RULES = (
     AlertRule(
         code="kl_tail",
         name="KL of 1 % of the tokens jumps",
-        why="The KL of the worst hundredth of tokens has jumped, though its mean may "
-        "look calm. Lower the learning rate, set loss.kl_clamp, or raise loss.kl_coef.",
+        why="The 99th percentile of the token KL has jumped, even if the mean is low. "
+        "Lower the learning rate, set loss.kl_clamp, or raise loss.kl_coef.",
         metric="kl/p99",
         condition=Condition(
             kind=Kind.TIMES_USUAL, threshold=10.0, also_above=1.0, for_steps=3
@@ -59,8 +60,9 @@ RULES = (
     AlertRule(
         code="entropy",
         name="Entropy collapses",
-        why="Completions become alike and groups stop teaching. Raise "
-        "loss.entropy_coef or loss.clip_high, lower the learning rate, or stop here.",
+        why="Completions become similar and groups lose their signal. Raise "
+        "loss.entropy_coef or loss.clip_high, lower the learning rate, or stop "
+        "the run.",
         metric="entropy",
         condition=Condition(kind=Kind.SHARE_OF_FIRST, threshold=0.1, for_steps=5),
         unit="of its first value",
@@ -68,32 +70,33 @@ RULES = (
     AlertRule(
         code="no_signal",
         name="Groups without signal",
-        why="Nearly all groups have equal rewards: almost nothing is learned. Choose "
-        "prompts that are neither too easy nor too hard, raise rollout.group_size, or "
-        "set rollout.dynamic_sampling to refill.",
+        why="Nearly all groups have equal rewards, so the run learns almost nothing. "
+        "Choose prompts that are neither too easy nor too hard, raise "
+        "rollout.group_size, or set rollout.dynamic_sampling to refill.",
         metric="group/frac_zero_std",
         condition=Condition(kind=Kind.ABOVE, threshold=0.9, for_steps=20),
         unit="of groups",
     ),
     AlertRule(
         code="constant_reward",
-        name="Reward does not move",
-        why="The mean reward is the same step after step: a rule may score nothing, or "
-        "everything alike. Try the recipe on some of the run's completions.",
+        name="Reward does not change",
+        why="The mean reward is the same at every step: a rule may score nothing, or "
+        "give every completion the same score. Test the recipe on some of the "
+        "run's completions.",
         metric=REWARD,
         condition=Condition(kind=Kind.CONSTANT, for_steps=20),
     ),
     AlertRule(
         code="unscorable",
         name="Groups without a score",
-        why="No rule can score most groups. Try the recipe on some rows.",
+        why="No rule can score most groups. Test the recipe on some rows.",
         metric="group/frac_unscorable",
         condition=Condition(kind=Kind.ABOVE, threshold=0.5, for_steps=5),
         unit="of groups",
     ),
     AlertRule(
         code="truncated",
-        name="Completions are cut",
+        name="Completions are truncated",
         why="Many completions end at max_new_tokens and are scored unfinished. Raise "
         "it, penalise length with reward.overlong_buffer_tokens, or set "
         "loss.mask_truncated.",
@@ -104,8 +107,8 @@ RULES = (
     AlertRule(
         code="grad_norm",
         name="Gradient spikes",
-        why="The gradient is many times its usual size. Look at this step's groups; "
-        "lower the learning rate or optim.max_grad_norm.",
+        why="The gradient norm is many times its usual value. Read this step's "
+        "groups; lower the learning rate or optim.max_grad_norm.",
         metric="grad_norm",
         condition=Condition(kind=Kind.TIMES_USUAL, threshold=10.0),
         unit="times its running median",
@@ -113,7 +116,7 @@ RULES = (
     AlertRule(
         code="clipped",
         name="Many tokens are clipped",
-        why="Clipping silences a large share of the tokens: the policy moves too far "
+        why="Clipping removes the gradient of many tokens: the policy moves too far "
         "on one batch. Lower the learning rate, optim.updates_per_batch or "
         "optim.minibatches.",
         metric="clip/frac",
@@ -122,10 +125,10 @@ RULES = (
     ),
     AlertRule(
         code="mismatch",
-        name="Sampling and training disagree",
-        why="The rollout engine's log-probs and the trainer's drift apart, so ratios "
-        "mislead. Run python -m trainer drift on this configuration, use float32, or "
-        "set loss.importance_correction.",
+        name="Sampling and training differ",
+        why="The log-probs of the rollout engine and the trainer drift apart, so the "
+        "ratios are wrong. Run python -m trainer drift on this configuration, use "
+        "float32, or set loss.importance_correction.",
         metric="mismatch/mean",
         condition=Condition(
             kind=Kind.TIMES_FIRST, threshold=3.0, also_above=0.05, for_steps=5
@@ -134,10 +137,10 @@ RULES = (
     ),
     AlertRule(
         code="stale",
-        name="Completions are of an older policy",
-        why="The policy is far from the weights that sampled its batch, one step "
-        "before: the importance correction has much to weigh. Lower the learning rate, "
-        "or switch rollout.one_step_off off.",
+        name="Completions are off-policy",
+        why="The policy is far from the weights that sampled its batch one step "
+        "earlier, so the importance weights are large. Lower the learning rate, "
+        "or turn rollout.one_step_off off.",
         metric="staleness/kl",
         condition=Condition(kind=Kind.ABOVE, threshold=0.1, for_steps=5),
         unit="nats per token",
@@ -145,9 +148,9 @@ RULES = (
     AlertRule(
         code="importance_masked",
         name="Many tokens are masked",
-        why="The importance correction leaves many tokens out; with a sequence mask it "
-        "is the long completions that teach nothing. Raise loss.importance_cap, or "
-        "correct by token.",
+        why="The importance correction masks many tokens; with a sequence mask these "
+        "are mostly long completions. Raise loss.importance_cap, or correct per "
+        "token.",
         metric="importance/frac_masked",
         condition=Condition(kind=Kind.ABOVE, threshold=0.2, for_steps=5),
         unit="of tokens",
@@ -155,8 +158,8 @@ RULES = (
     AlertRule(
         code="slow",
         name="Throughput falls",
-        why="Tokens per second are far below their running median: another program may "
-        "use the machine, or completions became very short.",
+        why="Tokens per second are far below their running median: another program "
+        "may use the machine, or completions became very short.",
         metric="tokens_per_second",
         condition=Condition(kind=Kind.SHARE_OF_USUAL, threshold=0.5, for_steps=20),
         unit="of its running median",
@@ -164,9 +167,9 @@ RULES = (
     AlertRule(
         code="overfits",
         name="Evaluation falls while reward rises",
-        why="Held-out prompts get worse as the training reward gets better: the run "
-        "learns its prompts or games a rule. Compare completions of both, or stop at "
-        "the best checkpoint.",
+        why="Held-out prompts get worse while the training reward rises: the run "
+        "overfits its prompts or exploits a rule. Compare completions of both, or "
+        "stop at the best checkpoint.",
         metric="eval/*/mean",
         condition=Condition(kind=Kind.OVERFITS, threshold=0.05, for_steps=2),
         unit="below its best",

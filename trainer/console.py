@@ -1,10 +1,8 @@
-"""What the trainer says of itself: lines of text, and with COHORT_LOG_FORMAT=json the
-same as JSON besides.
+"""The trainer's log: lines of text, and with COHORT_LOG_FORMAT=json also JSON.
 
-Text goes to the trainer's own output, which its log page shows. JSON goes to the open
-file that COHORT_LOG_FD names (a worker passes on its own error output), else to the
-error output; each line bears what the worker knew: COHORT_REQUEST_ID, COHORT_TEAM,
-COHORT_RUN_ID and COHORT_RUN_ATTEMPT.
+Text goes to stdout, which the log page shows. JSON goes to the file descriptor in
+COHORT_LOG_FD (a worker passes its stderr), else to stderr; each line has the fields of
+COHORT_REQUEST_ID, COHORT_TEAM, COHORT_RUN_ID and COHORT_RUN_ATTEMPT.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TextIO
 
-from trainer.disk import unsaid_where_full
+from trainer.disk import ignore_full_disk
 
 LOG_FORMATS = ("text", "json")
 # What a pipe takes in one piece, so that lines of several processes never mix.
 MAX_LINE_BYTES = 4096
-_CUT = "… (the rest stands in trainer.log) "
+_CUT = "… (full text in trainer.log) "
 
 
 class JsonLines(logging.Formatter):
@@ -99,36 +97,36 @@ logger = logging.getLogger("trainer")
 _step: list[int] = [0]
 
 
-def say(text: str) -> None:
-    """A line for whoever reads the trainer's output."""
-    with unsaid_where_full():
+def print_line(text: str) -> None:
+    """Write a line to stdout and to the log."""
+    with ignore_full_disk():
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     logger.info("%s", text)
 
 
-def say_error(text: str) -> None:
-    """A line of the error output."""
-    with unsaid_where_full():
+def print_error(text: str) -> None:
+    """Write a line to stderr."""
+    with ignore_full_disk():
         sys.stderr.write(text + "\n")
 
 
-def say_fault(error: BaseException) -> None:
-    """Where it came from, as Python writes it."""
-    with unsaid_where_full():
+def print_traceback(error: BaseException) -> None:
+    """Write the traceback to stderr and to the log."""
+    with ignore_full_disk():
         traceback.print_exception(error)
     logger.error("%s", f"{type(error).__name__}: {error}", exc_info=error)
 
 
 def note_step(step: int) -> None:
-    """What is said from now on is said at this step."""
+    """Set the step of all later JSON lines."""
     _step[0] = step
 
 
 def open_json_log(environment: Mapping[str, str] = os.environ) -> None:
-    """Say everything as JSON too, where that is asked for; ValueError for a wrong one.
+    """Start the JSON log if COHORT_LOG_FORMAT is json; ValueError if it is unknown.
 
-    Libraries' warnings are told as well: what Python shows by itself is shown still.
+    Libraries' warnings go there too; what Python shows itself is still shown.
     """
     logger.propagate = False
     # Else Python itself would write faults once more, having no other place for them.
@@ -152,28 +150,28 @@ def open_json_log(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def log_descriptors(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """The open file of COHORT_LOG_FD, for whoever starts a process with it."""
+    """Descriptor of COHORT_LOG_FD, to pass on to a child process."""
     descriptor = environment.get(DESCRIPTOR, "")
     return (int(descriptor),) if descriptor.isdigit() and _is_open(descriptor) else ()
 
 
 def facts_of(environment: Mapping[str, str]) -> dict[str, object]:
-    told = {name: environment.get(key, "") for name, key in FACTS.items()}
+    facts = {name: environment.get(key, "") for name, key in FACTS.items()}
     return {
         name: int(value) if name in NUMBERS and value.isdigit() else value
-        for name, value in told.items()
+        for name, value in facts.items()
         if value
     }
 
 
 class JsonLog(logging.Handler):
-    """Writes only what is taken at once: training never waits for who reads."""
+    """Drops lines that would block: training never waits for the reader."""
 
     def __init__(self, descriptor: int, facts: Mapping[str, object]) -> None:
         super().__init__()
         self._descriptor = descriptor
         rank = int(os.environ.get("RANK") or 0)
-        # Of several processes the first speaks for all; each tells its own faults.
+        # Of several processes only the first logs info; each logs its warnings.
         self.setLevel(logging.WARNING if rank else logging.INFO)
         known = {**facts, **({"rank": rank} if rank else {})}
         self.setFormatter(
@@ -184,13 +182,13 @@ class JsonLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record).encode() + b"\n"
-        with contextlib.suppress(OSError):  # nobody reads any more
+        with contextlib.suppress(OSError):  # the reader has closed it
             if _takes_more(self._descriptor):
                 os.write(self._descriptor, line)
 
 
 def _takes_more(descriptor: int) -> bool:
-    """A pipe that takes anything takes a whole line; files always do."""
+    """A writable pipe accepts a whole line; files always do."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(0))
@@ -210,23 +208,20 @@ def _as_before(stream: TextIO) -> logging.Handler:
     return handler
 
 
-# A line for people each so many seconds; a program gets every one it can draw.
+# Seconds between lines; a program draws more often than a person reads.
 _SECONDS_BETWEEN = {True: 0.2, False: 5.0}
 
 
 @dataclass
 class Progress:
-    """How far a long job is, to people or to the program that started it.
-
-    Writes `{"phase", "done", "total"}` lines, or the same for people.
-    """
+    """Progress of a long job, as text or as `{"phase", "done", "total"}` lines."""
 
     as_json: bool
     _shown_at: float = field(default=0.0, init=False)
     _phase: str = field(default="", init=False)
 
     def show(self, phase: str, done: int, total: int) -> None:
-        """Report; a report soon after another of the same phase is left out."""
+        """Report, at most every few seconds per phase."""
         now = time.monotonic()
         is_edge = phase != self._phase or done == total
         if not is_edge and now - self._shown_at < _SECONDS_BETWEEN[self.as_json]:

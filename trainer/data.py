@@ -1,4 +1,4 @@
-"""Rows, the prompts made of them, and the order in which they are trained on."""
+"""Rows, prompts and the order of training on them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(
-            f"There is no file {path}. Set {setting} to a JSONL file of prompts."
+            f"File {path} not found. Set {setting} to a JSONL file of prompts."
         ) from None
     except UnicodeDecodeError as error:
         raise ValueError(
@@ -63,8 +63,8 @@ def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise ValueError(f"{path} has no rows. Give it one JSON object a line.")
-    return [_read_row(line, place, path) for place, line in enumerate(lines)]
+        raise ValueError(f"{path} has no rows. Write one JSON object per line.")
+    return [_read_row(line, index, path) for index, line in enumerate(lines)]
 
 
 def _read_row(line: str, index: int, path: Path) -> Row:
@@ -75,7 +75,7 @@ def _read_row(line: str, index: int, path: Path) -> Row:
         raise ValueError(f"{where} is not JSON: {error.msg}: {line[:80]!r}.") from None
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{where} nests too deep or holds a number that is too long: "
+            f"{where} is nested too deeply or contains a number that is too long: "
             f"{line[:80]!r}. Correct or remove it."
         ) from None
     if not isinstance(fields, dict) or "prompt" not in fields:
@@ -111,22 +111,22 @@ def split_rows(
     """Rows to train on and rows held out; the seed draws which."""
     if num_eval_rows >= len(rows):
         raise ValueError(
-            f"{num_eval_rows} held-out prompts leave none of {len(rows)} rows to train "
-            "on. Lower data.num_eval_rows, or add rows."
+            f"{num_eval_rows} held-out prompts leave none of the {len(rows)} rows to "
+            "train on. Lower data.num_eval_rows, or add rows."
         )
     order = permutation(derive(seed, "held-out"), len(rows))
     held_out = set(order[:num_eval_rows])
-    train = [row for place, row in enumerate(rows) if place not in held_out]
-    return train, [rows[place] for place in sorted(held_out)]
+    train = [row for index, row in enumerate(rows) if index not in held_out]
+    return train, [rows[index] for index in sorted(held_out)]
 
 
 @dataclass(frozen=True)
 class DataOrder:
-    """Which prompts a step trains on: a new permutation for each pass over the rows.
+    """The prompts of a step: a new permutation in each epoch.
 
-    What remains of a pass that no longer fills a step is dropped, so no prompt occurs
-    twice in a step. Position follows from the step alone; a resumed run goes on where
-    it was.
+    The remainder of an epoch that does not fill a step is dropped, so no prompt occurs
+    twice in a step. The order depends only on seed and step, so a resumed run continues
+    it.
     """
 
     num_rows: int
@@ -136,9 +136,9 @@ class DataOrder:
     def __post_init__(self) -> None:
         if self.prompts_per_step > self.num_rows:
             raise ValueError(
-                f"A step takes {self.prompts_per_step} distinct prompts, but there are "
-                f"{self.num_rows} rows to train on. Lower rollout.prompts_per_step or "
-                "data.num_eval_rows, or add rows."
+                f"A step needs {self.prompts_per_step} distinct prompts, but there "
+                f"are {self.num_rows} rows to train on. Lower "
+                "rollout.prompts_per_step or data.num_eval_rows, or add rows."
             )
 
     @property
@@ -148,12 +148,12 @@ class DataOrder:
     def places(self, step: int) -> list[int]:
         """The rows of a step, steps counted from 1."""
         assert step >= 1
-        epoch, place = divmod(step - 1, self.steps_per_pass)
+        epoch, index = divmod(step - 1, self.steps_per_pass)
         order = permutation(derive(self.seed, "order", epoch), self.num_rows)
-        first = place * self.prompts_per_step
+        first = index * self.prompts_per_step
         return order[first : first + self.prompts_per_step]
 
-    def places_of_round(self, step: int, turn: int) -> list[int]:
+    def round_indices(self, step: int, turn: int) -> list[int]:
         """The rows of a step's round of sampling: its own in round 0, then others.
 
         No row occurs in two rounds of a step; when all have occurred there are none.
@@ -163,7 +163,7 @@ class DataOrder:
             return own
         order = permutation(derive(self.seed, "refill", step), self.num_rows)
         taken = set(own)
-        others = [place for place in order if place not in taken]
+        others = [index for index in order if index not in taken]
         return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
 
 
@@ -218,19 +218,20 @@ class PromptRenderer:
         except (TemplateError, TypeError, ArithmeticError) as error:
             roles = ", ".join(turn["role"] for turn in messages)
             raise ValueError(
-                f"The model's chat template refuses row {row.index} (line "
-                f"{row.index + 1}), whose messages are of {roles}: "
-                f"{first_line(error)[:300]}. Leave data.system_prompt empty if it "
-                "knows no system role, or set data.chat_template to none."
+                f"The model's chat template failed on row {row.index} (line "
+                f"{row.index + 1}), which has messages with the roles {roles}: "
+                f"{first_line(error)[:300]}. Leave data.system_prompt empty if the "
+                "template has no system role, or set data.chat_template to none."
             ) from error
         assert isinstance(text, str)
         return text
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
-        """Token ids of a text that continues a prompt, without an ending token.
+        """Token ids of a text that continues a prompt, without an EOS token.
 
-        They are those that the whole text has behind the prompt's, where no token
-        crosses the seam: some tokenizers write the beginning of a text otherwise.
+        They are the tokens of prompt and text together after those of the prompt, if no
+        token crosses the boundary: some tokenizers encode the start of a text
+        differently.
         """
         whole, size = self._encode(prompt.text + text), len(prompt.token_ids)
         if whole[:size] == prompt.token_ids:

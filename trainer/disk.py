@@ -1,4 +1,4 @@
-"""Is there room on the disk for what a run saves; and what is said where not."""
+"""Free disk space for what a run saves, and the error when it is missing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class DiskFull(Exception):
     def __init__(self, sentence: str, needs_bytes: int | None) -> None:
         super().__init__(sentence, needs_bytes)  # which any process can unpickle
         self.sentence = sentence
-        # Free on the run's disk, before going on makes sense; None: only a person
-        # knows what is full.
+        # Bytes to free on the run's disk before resuming; None: another disk is full.
         self.needs_bytes = needs_bytes
 
     def __str__(self) -> str:
@@ -37,19 +36,19 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
+def check_disk_space(folder: Path, num_bytes: int, *, purpose: str) -> None:
     """
     Raises:
         DiskFull: fewer bytes than `purpose` needs are free on a folder's disk.
     """
     if _free(folder) < num_bytes:
-        raise no_room(folder, num_bytes, purpose=purpose)
+        raise disk_too_small(folder, num_bytes, purpose=purpose)
 
 
-def no_room(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
+def disk_too_small(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
     return DiskFull(
-        f"The disk that holds {folder} has {_shown(_free(folder))} free; {purpose} "
-        f"needs {_shown(num_bytes)}.",
+        f"The disk of {folder} has {_shown(_free(folder))} free; {purpose} needs "
+        f"{_shown(num_bytes)}.",
         num_bytes,
     )
 
@@ -57,24 +56,22 @@ def no_room(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
 def full_disk(
     folder: Path, num_bytes: int, *, purpose: str, error: BaseException
 ) -> DiskFull:
-    """What a write has met, whether or not it is the disk of this folder."""
+    """The error of a failed write, also if another disk than this folder's is full."""
     free = _free(folder)
     if free < num_bytes:
-        return no_room(folder, num_bytes, purpose=purpose)
+        return disk_too_small(folder, num_bytes, purpose=purpose)
     met = str(error).partition("\n")[0].rstrip(".")
     return DiskFull(
-        f"There is no room for {purpose}, although the disk that holds {folder} has "
-        f"{_shown(free)} free: {met}. A quota, or another disk such as that of "
-        "temporary files, is full.",
+        f"No space for {purpose}, although the disk of {folder} has {_shown(free)} "
+        f"free: {met}. A quota, or another disk such as the one for temporary files, "
+        "is full.",
         None,
     )
 
 
 @contextmanager
-def telling_of_a_full_disk(
-    folder: Path, num_bytes: int, *, purpose: str
-) -> Iterator[None]:
-    """What a full disk raises inside becomes DiskFull."""
+def raise_disk_full(folder: Path, num_bytes: int, *, purpose: str) -> Iterator[None]:
+    """Turn the errors of a full disk into DiskFull."""
     try:
         yield
     except Exception as error:
@@ -84,8 +81,8 @@ def telling_of_a_full_disk(
 
 
 @contextmanager
-def unsaid_where_full() -> Iterator[None]:
-    """What is only said is dropped where the disk of the output is full."""
+def ignore_full_disk() -> Iterator[None]:
+    """Drop output when its disk is full."""
     try:
         yield
     except OSError as error:
@@ -94,10 +91,10 @@ def unsaid_where_full() -> Iterator[None]:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    # safetensors tells it in the text of an error of its own
+    # safetensors has it only in the text of its own error
     texts = ("No space left on device", "Disk quota exceeded")
-    says_so = any(text in str(error) for text in texts)
-    return says_so or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    is_in_text = any(text in str(error) for text in texts)
+    return is_in_text or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _free(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""Errors that a user reads, and what a failure means."""
+"""Error messages for users, and the explanation of failures."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ def explain(error: BaseException) -> str:
     """The sentence for the user; ValueErrors and our own exceptions are one."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
-            f"The GPU has no memory left: {first_line(error)} Lower "
-            "optim.micro_batch_tokens or rollout.max_batch_rows, or switch "
-            "model.gradient_checkpointing on."
+            f"Out of GPU memory: {first_line(error)} Lower optim.micro_batch_tokens "
+            "or rollout.max_batch_rows, or turn model.gradient_checkpointing on."
         )
     if isinstance(error, MemoryError) or is_out_of_memory(error):
         return (
-            "The machine has no memory left. Lower optim.micro_batch_tokens or "
-            "rollout.max_batch_rows, or choose a smaller model."
+            "Out of memory. Lower optim.micro_batch_tokens or rollout.max_batch_rows, "
+            "or choose a smaller model."
         )
     if is_disk_full(error):
         place = getattr(error, "filename", None) or "the run"
         return (
-            f"No space is left on the disk of {place}. Free some, then go on from the "
-            "last checkpoint."
+            f"The disk of {place} is full. Free some space, then resume from the last "
+            "checkpoint."
         )
     if isinstance(error, ValueError | Diverged | ScoringFailed):
         return str(error)
@@ -79,8 +78,8 @@ class ScoresMissing(Exception):
         self.faults = list(faults)  # the commonest first
         super().__init__(
             f"{share:.0%} of the scores of step {step:,} failed; "
-            f"reward.max_error_share allows {limit:.0%}. So the step was not trained "
-            "on, and the run pauses."
+            f"reward.max_error_share allows {limit:.0%}. The run skips this update "
+            "and pauses."
         )
 
 
@@ -108,7 +107,7 @@ def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
 
 def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
     """What rules failed of, the commonest first; at most 5 different ones."""
-    told = Counter(
+    counts = Counter(
         (rule, score.errors[rule])
         for group in groups
         for score in group.scores
@@ -116,5 +115,5 @@ def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
     )
     return [
         ScoreFault(rule=rule, error=error[:MAX_ERROR_CHARS], count=count)
-        for (rule, error), count in told.most_common(MAX_FAULTS)
+        for (rule, error), count in counts.most_common(MAX_FAULTS)
     ]

@@ -1,4 +1,4 @@
-"""Held-out evaluation: mean reward, pass@k and maj@k, each with its confidence."""
+"""Held-out evaluation: mean reward, pass@k and maj@k, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def reported_ks(num_samples: int) -> list[int]:
 
 
 def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> Floats:
-    """Chance that one of k completions is right: 1 - C(n-c, k) / C(n, k); [P, K].
+    """Probability that one of k completions is correct, [P, K].
 
-    Unbiased, from n samples of which c are right (arXiv:2107.03374, section 2.1). The
-    quotient is Π_{j<k} (n-c-j) / (n-j), which neither overflows nor cancels.
+    1 - C(n-c, k) / C(n, k): unbiased, from n samples of which c are correct
+    (arXiv:2107.03374, section 2.1). Computed as Π_{j<k} (n-c-j) / (n-j), without
+    overflow or cancellation.
 
     Args:
         num_samples: n, of each prompt.
@@ -67,7 +68,7 @@ def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> 
 
 
 def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> Floats:
-    """Chance that a group of each prompt holds two different rewards; [P].
+    """Probability that a group of each prompt has two different rewards; [P].
 
     1 - Σ_v C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards have,
     unbiased as pass@k is. Where rewards are right or wrong it estimates
@@ -79,23 +80,23 @@ def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> 
     array([0.66666667])
     """
     chances = np.zeros(len(rewards))
-    for place, values in enumerate(rewards):
+    for index, values in enumerate(rewards):
         n = len(values)
         if min(n, group_size) < 2:
             continue
         counts = Counter(values).values()
         if group_size <= n:
             alike = sum(math.comb(c, group_size) for c in counts)
-            chances[place] = 1 - alike / math.comb(n, group_size)
+            chances[index] = 1 - alike / math.comb(n, group_size)
         else:
-            chances[place] = 1 - sum((c / n) ** group_size for c in counts)
+            chances[index] = 1 - sum((c / n) ** group_size for c in counts)
     return chances
 
 
 def majority_places(answers: Sequence[str | None]) -> list[int | None]:
-    """For k = 1, 2 … n where the most frequent of the first k answers stands first.
+    """For k = 1, 2 … n the index of the most frequent of the first k answers.
 
-    Of equally frequent answers the first wins; None while there is no answer at all.
+    The first of equally frequent answers wins; None while there is no answer.
 
     >>> majority_places([None, "a", "b", "b"])
     [None, 1, 1, 2]
@@ -104,9 +105,9 @@ def majority_places(answers: Sequence[str | None]) -> list[int | None]:
     count: dict[str, int] = {}
     leader: str | None = None
     places: list[int | None] = []
-    for place, answer in enumerate(answers):
+    for index, answer in enumerate(answers):
         if answer is not None:
-            first.setdefault(answer, place)
+            first.setdefault(answer, index)
             count[answer] = count.get(answer, 0) + 1
             # only the answer just counted can have caught up
             if leader is None or (count[answer], -first[answer]) > (
@@ -122,19 +123,19 @@ def mean_interval(values: Floats, *, num_samples: int) -> tuple[Floats, Floats]:
     """95 % confidence intervals of means over prompts, [M] and [M].
 
     Wilson's score interval (1927) with the effective number of observations that the
-    spread between prompts tells, m·(1-m)·P / s² (Korn, Graubard 1998), and Student's
-    quantile for its P-1 degrees of freedom. It speaks of prompts like these: both which
-    prompts were drawn and which completions were sampled make it wide.
+    variance between prompts implies, m·(1-m)·P / s² (Korn, Graubard 1998), and
+    Student's quantile for P-1 degrees of freedom. It covers both the draw of the
+    prompts and the sampling of the completions.
 
-    Not a bootstrap, which like any interval built on s alone has no width where all
-    prompts fail or all pass: at 64 prompts of which 2 % pass, its 95 % intervals hold
-    the truth in 75 % of cases, these in 96 %. Nothing is drawn, so a resumed run
+    Not a bootstrap, which has width 0 if all prompts fail or all pass, like any
+    interval from s alone: at 64 prompts of which 2 % pass, its 95 % intervals cover the
+    true value in 75 % of cases, these in 96 %. It is deterministic, so a resumed run
     reports the same.
 
     Args:
         values: [P, M], P prompts, each of M values between 0 and 1.
-        num_samples: completions of each prompt; no more independent observations than
-            there are completions are believed.
+        num_samples: completions of each prompt; their total bounds the effective number
+            of observations.
     """
     num_prompts = len(values)
     mean = values.mean(axis=0)
@@ -174,12 +175,11 @@ def evaluate(
     world: World = ALONE,
     scorer: Scorer = HERE,
 ) -> dict[str, float | None]:
-    """Sample each held-out prompt, each process its share, and measure what comes out.
+    """Sample each held-out prompt, each process its share, and compute the metrics.
 
-    The seeds of sampling are the same at every step, so two evaluations differ by the
-    policy and not by luck alone. Where weights follow a schedule, all are scored with
-    those that it ends with, so that no change of the reward looks like one of the
-    policy.
+    The sampling seeds are the same at every step, so evaluations differ only by the
+    policy. Scheduled rule weights have their final values, so that a change of the
+    reward does not look like one of the policy.
     """
     num_samples = config.evaluation.samples_per_prompt
     own = world.share(prompts)
@@ -218,12 +218,12 @@ def evaluation_metrics(
     bounds: tuple[float, float],
     read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
-    """Mean reward, pass@k and maj@k over prompts, length, share cut short.
+    """Mean reward, pass@k and maj@k over prompts, length, truncated share.
 
     A completion passes when its reward is the highest that the recipe gives. maj@k is
-    the share of prompts where the most frequent of the first k answers passes. Beside
-    each stand the ends of its 95 % confidence interval, /low and /high
-    (`mean_interval`); the reward's is found on the scale of `bounds`.
+    the share of prompts where the most frequent of the first k answers passes. Each has
+    its 95 % confidence interval as /low and /high (`mean_interval`); that of the reward
+    is computed on the scale of `bounds`.
 
     Args:
         groups: P prompts with n completions each.
@@ -253,10 +253,10 @@ def evaluation_metrics(
     metrics["frac_truncated"] = _mean([c.end_reason == "length" for c in completions])
     values = np.stack(list(shares.values()), axis=1).astype(np.float64)
     low, high = mean_interval(values, num_samples=num_samples)
-    for place, name in enumerate(shares):
-        metrics[name] = float(values[:, place].mean())
-        metrics[f"{name}/low"] = float(low[place])
-        metrics[f"{name}/high"] = float(high[place])
+    for index, name in enumerate(shares):
+        metrics[name] = float(values[:, index].mean())
+        metrics[f"{name}/low"] = float(low[index])
+        metrics[f"{name}/high"] = float(high[index])
     return metrics
 
 
@@ -268,8 +268,8 @@ def majority_is_right(
     for row, group in enumerate(groups):
         texts = [completion.text for completion in group.completions]
         votes = votes_of(texts, right[row].tolist(), read_answer)
-        for k, place in enumerate(majority_places(votes)):
-            found[row, k] = place is not None and right[row, place]
+        for k, index in enumerate(majority_places(votes)):
+            found[row, k] = index is not None and right[row, index]
     return found
 
 

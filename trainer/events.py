@@ -1,9 +1,8 @@
-"""The event log: what a trainer says, one numbered JSON line each.
+"""The event log: numbered JSON lines that a trainer writes.
 
-`events.jsonl` is the engine's only output beside checkpoints. Line numbers run
-1, 2, 3 … within one attempt of a run (one process of its trainer), so a reader knows at
-once whether it missed or repeats a line. Numbers that are not finite are written as
-null.
+`events.jsonl` is the engine's only output besides checkpoints. Lines are numbered from
+1 within an attempt (one trainer process of a run), so a reader detects missing and
+repeated lines. Non-finite numbers are written as null.
 """
 
 from __future__ import annotations
@@ -115,11 +114,11 @@ TokenNumbers = list[float | None]
 
 
 class MeasuredCompletion(BaseModel):
-    """What the first update over a completion measured of each of its tokens.
+    """Token values of a completion, from the first update on it.
 
-    Lists are of the same tokens. A value that the run does not have is null for all of
-    them; one that a token does not have, such as the ratio of a token that the loss
-    leaves out, is null in its list.
+    All lists have the same tokens. A value that the run does not have is null instead
+    of a list; one that a token does not have, such as the ratio of a token outside the
+    loss, is null in the list.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
@@ -148,8 +147,8 @@ class MeasuredCompletion(BaseModel):
         for name, values in lists.items():
             if len(values) != len(self.ids):
                 raise ValueError(
-                    f"There are {len(self.ids)} token ids, but {len(values)} of "
-                    f'"{name}". Give one for each token.'
+                    f"There are {len(self.ids)} token ids, but {len(values)} values "
+                    f'of "{name}". Pass one value per token.'
                 )
         return self
 
@@ -210,12 +209,12 @@ class ScoreFault(BaseModel):
 
 
 class RunPaused(Event):
-    """The run waits for somebody: scores fail, or the disk is full.
+    """The run pauses until a person acts: scores fail, or the disk is full.
 
-    Where too many scores of step `step` + 1 failed it was not trained on, and the
-    checkpoint is of the state behind `step`; null: there was none yet. Whoever goes on
-    from it samples and scores the step anew. Where the disk has no room the checkpoint
-    is the last one that had, and the steps behind it are trained anew.
+    If too many scores of step `step` + 1 failed, it was not trained on and the
+    checkpoint is the state after `step`; null: there is none. A resumed run samples and
+    scores the step again. If the disk is full, the checkpoint is the last one saved,
+    and a resumed run repeats the steps after it.
     """
 
     type: Literal["run_paused"] = "run_paused"
@@ -258,20 +257,20 @@ class UnknownEvent(ValueError):
     """A line of a type that this version does not know; it is not damaged."""
 
     def __init__(self, type: str, *, time: float, step: int) -> None:
-        super().__init__(f"Events of type {type!r} are unknown to this version.")
+        super().__init__(f"Unknown event type {type!r}.")
         self.type = type
         self.time = time
         self.step = step
 
 
 def parse_event(line: bytes | str) -> Event:
-    """Read one line of the log, as a trainer of this version or a neighbour writes it.
+    """Parse a line of the log, written by this or a neighbouring version.
 
-    What an older one does not tell has its default. What a newer one tells beside, this
-    version has no use for, so it is passed over; to write it is refused still.
+    Fields missing from an older version get their defaults, and unknown fields of a
+    newer one are ignored, though they cannot be written.
 
     Raises:
-        UnknownEvent: a newer trainer tells of something that we know nothing of.
+        UnknownEvent: its type is unknown to this version.
         ValueError: it is not an event.
     """
     try:

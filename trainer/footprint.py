@@ -1,4 +1,4 @@
-"""What a model's sizes come to under a configuration, part by part."""
+"""Memory of a run by part, from a model's sizes and a configuration."""
 
 from __future__ import annotations
 

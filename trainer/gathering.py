@@ -1,4 +1,4 @@
-"""Sampling and scoring the groups of a step, and choosing those that teach."""
+"""Samples and scores the groups of a step, and selects those with a signal."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def gather(
     world: World = ALONE,
     scorer: Scorer = HERE,
 ) -> Gathered:
-    """Sample and score groups until the step has enough, as `dynamic_sampling` says.
+    """Sample and score the groups of a step, with `dynamic_sampling`.
 
     off: all groups of round 0. drop: those of round 0 that differ (`differs`). refill:
     further rounds sample as many prompts as are missing, at most `max_refills` of
@@ -101,10 +101,10 @@ def gather(
             step and round alone, so that a resumed run gathers the same.
         config: of the run or phase.
         step: counted from 1 over the whole run.
-        watch: measures the phases "generate" and "score", which is what scoring takes
-            longer than generating.
-        world: each process samples and scores its share of the prompts. Which one it
-            is makes no difference to a completion, and all get all of them.
+        watch: measures "generate" and "score", the time that scoring takes beyond
+            generating.
+        world: each process samples and scores its share of the prompts. Completions do
+            not depend on the process, and every process gets all of them.
     """
     mode = config.rollout.dynamic_sampling
     wanted = config.rollout.prompts_per_step
@@ -173,10 +173,10 @@ def _sample(
 
 
 def differs(group: Group, config: RunConfig, *, step: int = 1) -> bool:
-    """Whether what is compared within a group differs, however it is scaled later.
+    """Whether the compared rewards of a group differ, before any scaling.
 
-    That is its rewards; where each rule is normalised by itself those of any rule that
-    has a weight at this step, with credit = "process" those of its steps.
+    These are its rewards; if rules are normalised separately, those of any rule with a
+    weight at this step; with credit = "process", those of its steps.
     """
     advantage = config.advantage
     compared: list[Sequence[float]] = [group.scored_rewards]

@@ -1,13 +1,13 @@
-"""GRPO: one step, from sampling to an update, read from top to bottom.
+"""GRPO: one step, from sampling to the update.
 
     sample       G completions of each of P prompts, and score them
-    log-probs    of the reference, and of the old policy where an update comes before
-    advantages   compare each reward with its group
+    log-probs    of the reference, and of the old policy if several updates follow
+    advantages   of each reward within its group
     loss         clipped ratio times advantage, and a KL (arXiv:2402.03300)
     update       gradients over micro-batches, then one optimizer step
 
-`algorithm` has the formulas, `model` the passes, which `model.budget` repeats when
-memory runs out, and `parallel` what several processes tell one another.
+`algorithm` has the formulas, `model` the forward and backward passes, which
+`model.budget` repeats when out of memory, and `parallel` the communication.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def train_step(
 ) -> StepOutcome:
     """Sample a batch and train on it.
 
-    One step off, the batch was sampled during the step before, by the weights which
-    that one began with, and the next step's is sampled while this one is trained on.
+    With one_step_off, the batch was sampled during the previous step, with the weights
+    at its start, and the next batch is sampled while this one is trained on.
 
     Raises:
         ScoresMissing: too many of the step's scores failed; nothing has changed yet.
@@ -151,17 +151,17 @@ def train_on(
         is_on_policy=is_policys and age == 0,
         is_one_off=is_policys and age > 0,
         tokens={
-            group: [tokens[place] for place in own]
+            group: [tokens[index] for index in own]
             for group, own in zip(detailed, places, strict=True)
         },
     )
 
 
 def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) -> None:
-    """The reference's log-probs, and old ones where an update comes before them.
+    """Log-probs of the reference, and old log-probs if an update precedes their use.
 
-    The first minibatch's first pass runs with the policy that the ratio compares with,
-    so it brings its own; without another minibatch no separate pass is needed.
+    The first pass of the first minibatch uses the old policy itself, so its log-probs
+    serve; with a single minibatch no separate pass is needed.
     """
     reference, policy, config = state.phase.reference, run.policy, state.phase.config
     temperature = config.logprob_temperature
@@ -241,9 +241,9 @@ def add_gradients(
     *,
     kept: Collection[int] = (),
 ) -> Pass:
-    """The gradient of a minibatch, added up over its micro-batches.
+    """The gradient of a minibatch, summed over its micro-batches.
 
-    Whatever ends the pass early leaves no gradient behind: it may be begun again.
+    A pass that fails leaves no gradient behind, so it can be repeated.
 
     Args:
         micro_batches: with advantages and, for a KL, the reference's log-probs.
@@ -287,8 +287,7 @@ def loss_of(
 ) -> tuple[torch.Tensor, TokenStatistics, torch.Tensor, torch.Tensor]:
     """Loss and statistics of a micro-batch, and its log-probs and entropy, [B, T].
 
-    Where no old log-probs are set, the policy still is the one that the ratio compares
-    with, so those of this pass serve.
+    Without old log-probs the policy is still the old one, so those of this pass serve.
     """
     config, reference = terms.config, terms.reference
     temperature, kl_full = config.logprob_temperature, None

@@ -1,7 +1,7 @@
-"""A model's source: a folder that is there, or a hub that answers.
+"""Source of a model: a local folder or a reachable hub.
 
-The hub's own library tries a hub that is out of reach again and again, for minutes and
-for each file. So it is asked once before, for one file, in bounded time.
+huggingface_hub retries an unreachable hub for minutes, for each file. So one request
+with a time limit checks the hub first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from transformers.utils.hub import cached_file
 
 from trainer.config import HUB_ID
-from trainer.console import say_error
+from trainer.console import print_error
 from trainer.internet import why_unreachable
 
 CONFIG = "config.json"
@@ -39,10 +39,10 @@ _answered: set[str] = set()  # hubs that did, in this process
 def check_source(
     source: str, *, revision: str | None, has_weights: bool = True
 ) -> None:
-    """Refuse a folder without a model, and a hub that is out of reach.
+    """Refuse a folder without a model, and an unreachable hub.
 
-    Where it is, and this machine's cache has what is needed, this process goes on as
-    with HF_HUB_OFFLINE=1.
+    If the hub is unreachable but this machine's cache has the files, this process
+    continues with HF_HUB_OFFLINE=1.
 
     Args:
         has_weights: whether they are needed; else the tokenizer is enough.
@@ -64,13 +64,13 @@ def check_source(
     host = urlsplit(hub).netloc or hub
     if not _is_cached(source, revision, has_weights=has_weights):
         raise ValueError(
-            f"The hub {host} cannot be reached for the model {source} ({lack}): check "
-            "the network and HF_ENDPOINT, name a model folder instead, or set "
-            "HF_HUB_OFFLINE=1 where the model is in this machine's cache."
+            f"Cannot reach the hub {host} for the model {source} ({lack}). Check the "
+            "network and HF_ENDPOINT, name a model folder, or set HF_HUB_OFFLINE=1 if "
+            "the model is in this machine's cache."
         )
-    say_error(
-        f"The hub {host} cannot be reached ({lack}), so the model {source} is taken "
-        "from this machine's cache. Set HF_HUB_OFFLINE=1 to ask no hub."
+    print_error(
+        f"Cannot reach the hub {host} ({lack}); using the model {source} from this "
+        "machine's cache. Set HF_HUB_OFFLINE=1 to skip the request."
     )
     constants.HF_HUB_OFFLINE = True
     os.environ["HF_HUB_OFFLINE"] = "1"  # for processes that this one starts
@@ -80,22 +80,22 @@ def _check_folder(source: str) -> None:
     folder = Path(source)
     if not os.path.isdir(folder):
         raise ValueError(
-            f"There is no model folder {folder.absolute()}. Name a folder with a saved "
-            "model, or a hub id."
+            f"Model folder {folder.absolute()} not found. Name a folder with a saved "
+            "model, or a Hugging Face model ID."
         )
     if not os.path.isfile(folder / CONFIG):
         raise ValueError(
-            f"The folder {source} holds no model (no {CONFIG}). Name a folder that "
-            "save_pretrained wrote."
+            f"The folder {source} is not a saved model: it has no {CONFIG}. Name a "
+            "folder that save_pretrained wrote."
         )
     check_files(folder)
 
 
 def check_files(folder: Path) -> None:
-    """Refuse what a library would read without an end, or wait for.
+    """Refuse files that a library would read or wait for without end.
 
     Raises:
-        ValueError: a pipe or a device is among the files, or a text beyond all models'.
+        ValueError: one is a pipe or a device, or a text file is too large.
     """
     for place in (folder, folder / _TEMPLATES):
         try:
@@ -104,8 +104,8 @@ def check_files(folder: Path) -> None:
             continue
         if len(names) > _MOST_FILES:
             raise ValueError(
-                f"{place} holds {len(names):,} files, which is more than a model has. "
-                "Name a folder that save_pretrained wrote."
+                f"{place} contains {len(names):,} files, more than a model has. Name "
+                "a folder that save_pretrained wrote."
             )
         for name in names:
             _check_file(place / name)
@@ -120,12 +120,12 @@ def _check_file(file: Path) -> None:
         is_too_large = found.st_size > _LARGEST_READ_WHOLE
         if is_too_large and file.suffix in _READ_WHOLE:
             raise ValueError(
-                f"{file} has {found.st_size:,} bytes, where a model's may have "
+                f"{file} has {found.st_size:,} bytes; a model's file has at most "
                 f"{_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained wrote."
             )
     elif not stat.S_ISDIR(found.st_mode):
         raise ValueError(
-            f"{file} is no plain file. Name a folder that save_pretrained wrote."
+            f"{file} is not a regular file. Name a folder that save_pretrained wrote."
         )
 
 
@@ -151,7 +151,7 @@ def _fault_of(source: str, revision: str) -> str | None:
         return None  # no hub's id: loading says so
     except HfHubHTTPError as error:
         status = error.response.status_code
-        return f"it answers {status}" if status >= _SERVER_FAULTS else None
+        return f"it returned status {status}" if status >= _SERVER_FAULTS else None
     except Exception as error:  # noqa: BLE001 - of whichever HTTP library the hub's has
         return why_unreachable(_innermost(error))
     return None
@@ -196,7 +196,7 @@ def _names_in(index: Path) -> list[str]:
         return sorted({*json.loads(index.read_bytes())["weight_map"].values()})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError(
-            f"{index} lists no files of weights. Save or download the model anew."
+            f"{index} lists no weight files. Save or download the model again."
         ) from None
 
 

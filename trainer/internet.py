@@ -1,8 +1,8 @@
-"""Where a server may go on a user's word: public addresses, and hosts it allows.
+"""Connections to addresses from users: only public ones and allowed hosts.
 
-`Connection` goes to an address that was looked at first, with a deadline. It is the
-standard library's own client: it follows no redirects and takes no proxy from the
-environment, and its connections can be made to addresses of our choice.
+`Connection` connects to an address that was checked before, with a deadline. It is the
+standard library's client: it follows no redirects, uses no proxy from the environment,
+and can connect to a given address.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class HostAllowlist:
-    """What may be asked, and how a refusal speaks of it.
+    """Hosts that may be called, and the wording of refusals.
 
-    >>> HostAllowlist(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+    >>> HostAllowlist(action="A judge is called", variable="COHORT_JUDGE_HOSTS")
     """
 
-    asks: str
+    action: str
     variable: str  # of the environment, which lists the allowed hosts
     schemes: tuple[str, ...] = ("https",)  # towards public addresses
     # Hosts and ports that may be asked whatever their addresses and scheme.
@@ -86,8 +86,8 @@ def read_url(url: str) -> Target:
     parts, target = _read(url)
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(
-            f"The address of {target.host} holds a name, a query or a fragment. "
-            "Give the base URL alone; a key belongs into the environment of the worker."
+            f"The address of {target.host} contains a name, a query or a fragment. "
+            "Give the base URL alone; put a key in the worker's environment."
         )
     return Target(target.scheme, target.host, target.port, target.path.rstrip("/"))
 
@@ -101,8 +101,8 @@ def read_link(url: str) -> Target:
     parts, target = _read(url)
     if parts.username is not None:
         raise ValueError(
-            f"The address of {target.host} holds a name or a password before the @. "
-            "Leave it out: Cohort signs in nowhere by them."
+            f"The address of {target.host} contains a user name or password before "
+            "the @. Remove it; Cohort does not send them."
         )
     query = f"?{parts.query}" if parts.query else ""
     path = f"{target.path or '/'}{query}"
@@ -112,22 +112,23 @@ def read_link(url: str) -> Target:
 def _read(url: str) -> tuple[Any, Target]:
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise ValueError(
-            f"The address {url[:200]!r} holds characters that no URL has. Write "
-            "international names as their xn-- form."
+            f"The address {url[:200]!r} contains characters that are not allowed in a "
+            "URL. Write international names in their xn-- form."
         )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"The address {url[:200]!r} is no URL: {error}.") from None
+        raise ValueError(
+            f"The address {url[:200]!r} is not a valid URL: {error}."
+        ) from None
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(
-            f"The address {url[:200]!r} must begin with https:// and the name of a "
-            "host."
+            f"The address {url[:200]!r} must begin with https:// and a host name."
         )
     if "%" in parts.hostname:
         raise ValueError(
-            f"The address {url[:200]!r} is no URL: its host holds a % sign."
+            f"The address {url[:200]!r} is not a valid URL: its host contains a % sign."
         )
     # A name may end in the dot of the root; it is the same host without.
     host = parts.hostname.removesuffix(".")
@@ -152,8 +153,8 @@ def _read_host(name: str, variable: str) -> tuple[str, int]:
         raise Refused(f"{variable} cannot be read. {error}") from None
     if target.path or not name.rpartition(":")[2].isdigit():
         raise Refused(
-            f"{variable} holds {name!r}. Write hosts with their ports and commas "
-            "between them: localhost:8000,10.0.0.7:8000."
+            f"{variable} contains {name!r}. Write hosts with their ports, separated "
+            "by commas: localhost:8000,10.0.0.7:8000."
         )
     return target.origin
 
@@ -171,9 +172,9 @@ def check_target(target: Target, allowlist: HostAllowlist) -> None:
             f"{name} on port {_PORTS[name]}" for name in allowlist.schemes
         )
         raise Refused(
-            f"{allowlist.asks} over {ways}; {target.scheme} on port "
-            f"{target.port} of {target.host} is only for hosts that this server "
-            f"allows. An administrator adds {target.authority} to {allowlist.variable}."
+            f"{allowlist.action} only over {ways}; {target.scheme} on port "
+            f"{target.port} of {target.host} requires an allowed host. Ask an "
+            f"administrator to add {target.authority} to {allowlist.variable}."
         )
 
 
@@ -195,7 +196,7 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
             target.host, target.port, type=socket.SOCK_STREAM, flags=flags
         )
     except UnicodeError:
-        raise Refused(f"{target.host[:80]!r} cannot be the name of a host.") from None
+        raise Refused(f"{target.host[:80]!r} is not a valid host name.") from None
     if target.origin in allowlist.allowed:
         return found
     for *_, address in found:
@@ -203,9 +204,9 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
             itself = str(address[0]) == target.host
             what = target.host if itself else f"{target.host} is {address[0]}, which"
             raise Refused(
-                f"{what} is not a public address. For a "
-                "server of your own network, an administrator adds "
-                f"{target.authority} to {allowlist.variable}."
+                f"{what} is not a public address. To use a server of your own "
+                f"network, ask an administrator to add {target.authority} to "
+                f"{allowlist.variable}."
             )
     return found
 
@@ -215,30 +216,30 @@ def why_unreachable(error: Exception) -> str:
     match error:
         case socket.gaierror():
             return (
-                "its name is not known to this server. Check how it is spelt, and the "
+                "this server cannot resolve its name. Check the spelling and the "
                 "server's DNS"
             )
         case TimeoutError():
-            return "it did not answer in time. Check that no firewall is between"
+            return "it timed out. Check for a firewall in between"
         case ConnectionRefusedError():
-            return "nothing answers at its port. Check the port, and that it runs"
+            return "it refused the connection. Check the port, and that the server runs"
         case ssl.SSLCertVerificationError():
             return (
                 f"its certificate is not trusted ({error.verify_message}). Renew it, "
-                "or have this server trust who signed it"
+                "or make this server trust its issuer"
             )
         case ssl.SSLError():
-            return "it speaks no TLS at its port. Check the port, or use http"
+            return "its port does not use TLS. Check the port, or use http"
         case ConnectionError():
-            return "it ended the connection before it answered. Try again"
+            return "it closed the connection before it replied. Try again"
         case IncompleteRead():
-            return "it ended in the middle of its answer. Try again"
+            return "it closed the connection in the middle of its reply. Try again"
         case HTTPException():
-            return "it did not answer as a web server does. Check the address"
+            return "it did not reply with HTTP. Check the address"
         case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH | errno.EHOSTDOWN):
-            return "no network leads there from this server. Check both networks"
-    said = getattr(error, "strerror", None)
-    return f"{said or 'the connection failed'}. Try again"
+            return "this server has no network route to it. Check both networks"
+    reason = getattr(error, "strerror", None)
+    return f"{reason or 'the connection failed'}. Try again"
 
 
 def is_public(text: str) -> bool:

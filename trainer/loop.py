@@ -1,4 +1,4 @@
-"""The training loop: phase after phase, step after step."""
+"""The training loop over phases and steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config.run import PhaseConfig
-from trainer.console import note_step, say
+from trainer.console import note_step, print_line
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
@@ -23,7 +23,7 @@ from trainer.output.checkpoint import (
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.phases import PhaseState
-from trainer.rollback import go_back
+from trainer.rollback import roll_back
 from trainer.state import (
     Run,
     RunState,
@@ -48,15 +48,15 @@ def train(
 ) -> None:
     """Run the steps after `state.done_steps`, to the end or until asked to stop.
 
-    What a step means is in the log before its checkpoint exists: its groups and
-    metrics, then its evaluation. A resumed run owes nothing to the past.
+    A step's groups, metrics and evaluation are in the log before its checkpoint exists,
+    so a resumed run has nothing to make up for.
 
-    All processes ask `should_stop` at the same places and must get the same answer.
-    What a phase begins with is loaded within `loading`.
+    All processes call `should_stop` at the same points and must get the same answer.
+    The model of a phase is loaded within `loading`.
 
     Raises:
         ScoresMissing: a step cannot be trained on; what was before it is saved.
-        DiskFull: the disk has none for a checkpoint; the last one is as it was.
+        DiskFull: no space for a checkpoint; the last one is unchanged.
     """
     saved = None if resume_from is None else saved_controllers(resume_from)
     if saved is not None:
@@ -88,10 +88,10 @@ def _stage_at(state: RunState) -> PhaseConfig | None:
 def _batch_ahead(
     run: Run, phase: PhaseState, checkpoint: Path, saved: Mapping[str, Any]
 ) -> SampledBatch | None:
-    """What a checkpoint holds for the next step, where the phase samples ahead.
+    """The checkpoint's batch for the next step, if the phase samples ahead.
 
-    A batch that a run would pause at is sampled and scored anew, and so is a fork's
-    where its prompts, its sampling or its rewards are others.
+    A batch at which the run would pause is sampled and scored again, and so is that of
+    a fork with other prompts, sampling or rewards.
     """
     folder, config = saved_ahead(checkpoint), phase.config
     if folder is None or not config.rollout.one_step_off:
@@ -116,7 +116,7 @@ def begin_phase(run: Run, state: RunState, stage: PhaseConfig) -> None:
             last_step=stage.last_step,
         )
         run.log.flush()
-        say(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
+        print_line(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
     if stage.first_step == 1:
         run_evaluation(run, state, step=0)
 
@@ -143,7 +143,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         sync_weights(run, phase)
     metrics = run.journal.record_step(outcome, config, watch)
     state.done_steps = step
-    say(
+    print_line(
         f"step {step}/{state.config.optim.num_steps}  "
         f"reward {_shown(metrics['reward/mean'])}  "
         f"length {_shown(metrics['completion/mean_length'])}  "
@@ -152,7 +152,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
     is_last = step == phase.phase.last_step
     del phase  # else a rollback would hold two phases' models at once
     if has_diverged:
-        go_back(run, state, outcome)
+        roll_back(run, state, outcome)
     if is_last or _is_due(step, config.evaluation.every_steps):
         run_evaluation(run, state, step=step)
     # asked once, so that whoever asks for a stop after this gets one more step
@@ -190,7 +190,7 @@ def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
         )
         run.journal.judge_evaluation(metrics)
         reward = _shown(metrics[f"eval/{name}/mean"])
-        say(f"{name} after step {step}: reward {reward}")
+        print_line(f"{name} after step {step}: reward {reward}")
     warn_of_sampling(run)
     warn_of_judges(run, state.config)
     run.log.flush()
@@ -198,11 +198,11 @@ def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
 
 def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
     """Save the run as it is after a step, and drop what is older than asked for."""
-    phase, place = state.phase, run.place
+    phase, paths = state.phase, run.paths
     saved = save_checkpoint(
-        place.checkpoints,
+        paths.checkpoints,
         step=step,
-        attempt=place.attempt,
+        attempt=paths.attempt,
         policy=run.policy,
         optimizer=phase.optimizer,
         reference=phase.reference,
@@ -220,16 +220,16 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
         num_bytes=saved.num_bytes,
     )
     run.log.flush()
-    state.newest_checkpoint = place.checkpoints / saved.name
+    state.newest_checkpoint = paths.checkpoints / saved.name
     if run.world.is_main:
         prune_checkpoints(
-            place.checkpoints,
+            paths.checkpoints,
             keep_last=state.config.checkpoint.keep_last,
             step=step,
-            attempt=place.attempt,
-            lives=place.lives,
+            attempt=paths.attempt,
+            attempts=paths.attempts,
         )
-    say(f"saved {saved.name}")
+    print_line(f"saved {saved.name}")
 
 
 def keep(run: Run, state: RunState) -> None:

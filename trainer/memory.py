@@ -1,6 +1,6 @@
-"""How much memory a run needs, from its configuration and its model's sizes alone.
+"""Memory estimate of a run from its configuration and its model's sizes.
 
-The web half may ask before there is any model, so no torch is imported here.
+The dashboard uses it without a model, so it imports no torch.
 """
 
 from __future__ import annotations
@@ -159,13 +159,12 @@ def engine_sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes, by what holds them; of each process, where there are several.
+    """Bytes per part; per process, if there are several.
 
-    Sampling, measuring the KL and updating take turns, so the total is what is always
-    held and the largest of the three; one step off, sampling goes on beside the others.
-    Left out: the program itself, CUDA's own
-    (about half a GB, as much again for reward models, which have a process of their
-    own), and what an allocator loses between its blocks.
+    Sampling, measuring the KL and updating take turns, so the total is the part in
+    memory at all times plus the largest of the three; with one_step_off, sampling runs
+    alongside the others. Left out: the program itself, CUDA's context (about half a GB,
+    and another for reward models in their process), and allocator fragmentation.
     """
 
     first_step: int  # of the phase that it is of
@@ -219,11 +218,11 @@ def estimate(
     gpu_bytes: int | None = None,
     largest_set: int = 0,
 ) -> MemoryEstimate:
-    """What a run holds at its peak, if every prompt and completion were of full length.
+    """Peak memory of a run if every prompt and completion has its full length.
 
-    Of a run in phases, what the phase holds that needs the most. What the run chooses
-    by a GPU's free memory is chosen for one of `gpu_bytes`; where that is not known or
-    too little, it is as small as can be.
+    For a run in phases, that of the largest phase. Settings that depend on a GPU's free
+    memory are chosen for `gpu_bytes`; if that is unknown or too little, the smallest
+    sizes are used.
 
     Args:
         config: of the run.

@@ -1,7 +1,7 @@
 """Sizes of models and reward models, from config.json and file headers.
 
-The web half may ask, so no torch is imported here. Of reward models what their forward
-passes need is left out: `batch_tokens` bounds it, and it is free again after each.
+The dashboard uses it, so it imports no torch. The activations of reward models are left
+out: `batch_tokens` bounds them, and they are freed after each batch.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def read_dimensions(path: str) -> Dimensions:
         config = json.loads(file.read_bytes())
     except OSError:
         raise ValueError(
-            f"There is no {file}. Memory is estimated from a model folder on this "
-            "machine: set model.path to one."
+            f"{file} not found. Memory can be estimated only for a model folder on "
+            "this machine: set model.path to one."
         ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(
@@ -127,8 +127,8 @@ def read_dimensions(path: str) -> Dimensions:
         ) from None
     if not isinstance(config, dict):
         raise ValueError(
-            f"{file} holds no object but {str(config)[:40]!r}. Set model.path to a "
-            "folder that save_pretrained wrote."
+            f"{file} is not a JSON object but {str(config)[:40]!r}. Set model.path to "
+            "a folder that save_pretrained wrote."
         )
     return dimensions_of(config)
 
@@ -152,7 +152,7 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
                 return value
         if default is None:
             raise ValueError(
-                f'The configuration of a "{kind}" model has no {names[0]}, so its '
+                f'The configuration of this "{kind}" model has no {names[0]}, so its '
                 "memory cannot be estimated."
             )
         return default
@@ -282,7 +282,7 @@ def _bytes_of(tensor: Any, bytes_each: int) -> int:
         count = math.prod(int(size) for size in shape)
         return count * (bytes_each if kind in _FLOATS else _BYTES.get(kind, 1))
     except (TypeError, KeyError, ValueError, OverflowError) as error:
-        raise ValueError("No header of safetensors.") from error
+        raise ValueError("Not a safetensors header.") from error
 
 
 def _files(folder: Path) -> list[Path]:
@@ -312,7 +312,7 @@ def _read_header(path: Path, *, room: int) -> tuple[dict[str, Any], int]:
     """And its length, which `room` bounds too."""
     try:
         if not path.is_file():  # a pipe would be waited for
-            raise ValueError(f"There is no {path}.")
+            raise ValueError(f"{path} not found.")
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(_LARGEST_HEADER, room):
@@ -321,5 +321,5 @@ def _read_header(path: Path, *, room: int) -> tuple[dict[str, Any], int]:
     except (OSError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read.") from error
     if not isinstance(tree, dict):
-        raise ValueError(f"{path} has no header of safetensors.")
+        raise ValueError(f"{path} has no safetensors header.")
     return tree, length

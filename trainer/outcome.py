@@ -1,4 +1,4 @@
-"""What a step of training did, and each update in it."""
+"""Results of a training step and of its updates."""
 
 from __future__ import annotations
 

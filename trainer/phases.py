@@ -1,4 +1,4 @@
-"""A phase of a run while it trains: what it begins with, and how it goes on."""
+"""The state of a phase during training: reference, optimizer, order, KL weight."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PhaseState:
 
     def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
         """The prompts of a round of sampling; 0 is the step's own."""
-        places = self.order.places_of_round(self.place(step), round)
+        places = self.order.round_indices(self.place(step), round)
         return [prompts[place] for place in places]
 
     def samples_ahead(self, step: int) -> bool:
@@ -134,7 +134,7 @@ def make_phase(
     saved: Path | None,
     on_slowed: OnSlowed,
 ) -> PhaseState:
-    """Begin a phase with the policy as it is, or go on as a checkpoint left it.
+    """Start a phase with the current policy, or resume it from a checkpoint.
 
     A phase has a schedule, a data order and an optimizer of its own, and its reference
     is made of the weights at its beginning.

@@ -1,4 +1,4 @@
-"""DPO on pairs built from groups: advantages that change with every update."""
+"""DPO on pairs from groups: advantages that change with every update."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from trainer.types import Group
 FAILED_BATCH = "failed-batch"
 
 
-def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
+def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     """Take weights and phase from the last checkpoint; steps and data go on.
 
     The learning rate is half of what it would have been from there on.
@@ -57,10 +57,10 @@ def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     sync_weights(run, state.phase)
     run.journal.warn(
         "rolled_back",
-        f"{limit} updates in a row had a loss or gradient that was not finite. The "
-        f"weights are those of {name} again; steps and prompts go on, at "
-        f"{state.setbacks.rate_factor:g} of the learning rate. If it happens once "
-        "more, the run fails. Lower the learning rate, or set optim.max_grad_norm.",
+        f"{limit} updates in a row had a non-finite loss or gradient, so the run "
+        f"restored the weights of {name} and continues at "
+        f"{state.setbacks.rate_factor:g} of the learning rate. If it happens again, "
+        "the run fails; lower the learning rate, or set optim.max_grad_norm.",
         value=float(limit),
     )
     run.log.flush()
@@ -76,7 +76,7 @@ def _copy_weights(source: Policy, target: Policy) -> None:
 
 
 def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
-    folder = run.place.out / FAILED_BATCH
+    folder = run.paths.out / FAILED_BATCH
     save_failed_batch(
         folder,
         step=run.journal.step,
@@ -86,9 +86,9 @@ def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
         rank=run.world.rank,
     )
     return (
-        f"{limit} updates in a row had a loss or gradient that was not finite, for "
-        f"the second time in this run. The batch is in {folder}. Lower the learning "
-        "rate, set optim.max_grad_norm, or look for extreme rewards in that batch."
+        f"{limit} updates in a row had a non-finite loss or gradient, for the second "
+        f"time in this run. The batch is in {folder}: check it for extreme rewards, "
+        "lower the learning rate, or set optim.max_grad_norm."
     )
 
 
@@ -109,8 +109,8 @@ def save_failed_batch(
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"{place}.{part}.{name}": value.detach().cpu().contiguous().clone()
-        for place, minibatch in enumerate(minibatches)
+        f"{index}.{part}.{name}": value.detach().cpu().contiguous().clone()
+        for index, minibatch in enumerate(minibatches)
         for part, micro in enumerate(minibatch.micro_batches)
         for name, value in vars(micro).items()
         if isinstance(value, torch.Tensor)

@@ -1,4 +1,4 @@
-"""One run, from its configuration to its end."""
+"""A run from its configuration to its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer.config import RunConfig
-from trainer.console import say, say_error, say_fault
+from trainer.console import print_error, print_line, print_traceback
 from trainer.disk import DiskFull, is_disk_full
 from trainer.errors import Failure, ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
@@ -22,8 +22,8 @@ from trainer.output.log import (
     EventLog,
     UnwrittenLog,
     archive_log,
-    lack_of_room,
     newest_attempt,
+    output_disk_full,
 )
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
@@ -33,11 +33,11 @@ from trainer.parallel.launch import (
     EXIT_STOPPED,
 )
 from trainer.parallel.world import ALONE, World, join_world
-from trainer.rewards.sandbox.slot import found_here
+from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.session import open_session
 from trainer.scoring import Scorer
 from trainer.setup import announce, prepare
-from trainer.state import Place, RunState
+from trainer.state import RunPaths, RunState
 from trainer.stopping import Stopped, StopSwitch, watch_parent
 
 
@@ -53,25 +53,28 @@ def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
             watch_parent()
             _require_sandbox(config)
             world = join_world(config)
-            place = world.from_main(lambda: _place(args))
+            paths = world.from_main(lambda: _place(args))
     except ValueError as error:
         # all found the same; before they have met, all of this machine
         name = "LOCAL_RANK" if world is ALONE else "RANK"
         if os.environ.get(name, "0") == "0":
-            say_error(str(error))
+            print_error(str(error))
         return EXIT_BAD_CONFIG
     with (
-        _output(place, world) as log,
+        _output(paths, world) as log,
         world.watched(partial(_end, log)),
         open_session(
-            place.out, lives=place.lives, rank=world.rank, num_processes=world.size
+            paths.out,
+            attempts=paths.attempts,
+            rank=world.rank,
+            num_processes=world.size,
         ),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         try:
-            code = _run(config, place, log, stop, world, scorer)
+            code = _run(config, paths, log, stop, world, scorer)
         except Stopped:
-            stop.say_last_words()
+            stop.run_on_exit()
             return EXIT_STOPPED  # and so do the others, who are asked nothing more
         if code != EXIT_FAILED and not world.from_main(log.is_written):
             code = EXIT_PAUSED  # resumed, it says its last word again
@@ -81,11 +84,11 @@ def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
 
 
 @contextmanager
-def _output(place: Place, world: World) -> Iterator[EventLog]:
+def _output(paths: RunPaths, world: World) -> Iterator[EventLog]:
     """The log, and what is said: one process writes them."""
     if world.is_main:
-        path = place.out / "events.jsonl"
-        with EventLog(path, attempt=place.attempt, tells_later=world.size > 1) as log:
+        path = paths.out / "events.jsonl"
+        with EventLog(path, attempt=paths.attempt, defers_errors=world.size > 1) as log:
             yield log
     else:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
@@ -95,20 +98,21 @@ def _output(place: Place, world: World) -> Iterator[EventLog]:
 def _require_sandbox(config: RunConfig) -> None:
     """ValueError now, rather than a run in which a rule gives no score."""
     if config.runs_code:
-        found = found_here()
+        found = find_sandbox()
         if found.level is None:
             raise ValueError(found.sentence)
-        say_error(found.sentence)
+        print_error(found.sentence)
 
 
-def _place(args: argparse.Namespace) -> Place:
+def _place(args: argparse.Namespace) -> RunPaths:
     """Make the folders ready; ValueError when this would overwrite a run's log."""
     out: Path = args.out
     checkpoints: Path = args.checkpoints or out / "checkpoints"
     resumes = args.resume or args.resume_from is not None
     if (out / "events.jsonl").exists() and not resumes:
         raise ValueError(
-            f"{out} already holds the log of a run. Give another --out, or --resume."
+            f"{out} already contains the log of a run. Set another --out, or use "
+            "--resume."
         )
     resume_from: Path | None = args.resume_from
     passed_over: list[str] = list(args.passed_over)
@@ -123,41 +127,41 @@ def _place(args: argparse.Namespace) -> Place:
         raise ValueError(f"{out} cannot be written: {error.strerror}.") from None
     attempt = args.attempt or newest_attempt(out) + 1
     archive_log(out)
-    return Place(
+    return RunPaths(
         config=args.config,
         out=out,
         checkpoints=checkpoints,
         resume_from=resume_from,
         passed_over=passed_over,
         attempt=attempt,
-        lives=args.lives,
+        attempts=args.attempts,
     )
 
 
 def _run(
     config: RunConfig,
-    place: Place,
+    paths: RunPaths,
     log: EventLog,
     stop: StopSwitch,
     world: World,
     scorer: Scorer,
 ) -> int:
-    stop.last_words = partial(_tell_of_a_stop, log, place)
+    stop.on_exit = partial(_log_stop, log, paths)
     state: RunState | None = None
     try:
         with stop.at_once():
-            run, state = prepare(config, place, log, world=world, scorer=scorer)
+            run, state = prepare(config, paths, log, world=world, scorer=scorer)
             world.gather(None)  # all load, or none does
-        stop.last_words = partial(_tell_of_a_stop, log, state)
+        stop.on_exit = partial(_log_stop, log, state)
         with closing(run):
             announce(run, state)
             if world.is_main:
-                begin_heartbeat(place.out)
+                begin_heartbeat(paths.out)
             try:
                 train(
                     run,
                     state,
-                    resume_from=place.resume_from,
+                    resume_from=paths.resume_from,
                     should_stop=partial(_should_stop, world, log, stop),
                     loading=stop.at_once,
                 )
@@ -166,35 +170,39 @@ def _run(
                 return _pause(log, state, missing, is_main=world.is_main)
             except DiskFull as lack:
                 # found by the first process, which told all
-                return _wait_for_room(log, place, lack, world)
+                return _pause_for_disk_space(log, paths, lack, world)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         failure = world.explain(error)
         if state is not None or not isinstance(error, ValueError):
-            say_fault(error)  # else it is the configuration's, and a sentence is all
+            print_traceback(
+                error
+            )  # else it is the configuration's, and a sentence is all
         if is_disk_full(error) and world.size == 1:
-            return _wait_for_room(log, place, lack_of_room(place.out, error), world)
+            return _pause_for_disk_space(
+                log, paths, output_disk_full(paths.out, error), world
+            )
         _tell(log, failure)
         return EXIT_FAILED
     step = state.done_steps
     if step < state.config.optim.num_steps:  # which may have changed
-        stop.say_last_words()
+        stop.run_on_exit()
         return EXIT_STOPPED
     log.add(RunFinished, step=step)
-    say("finished")
+    print_line("finished")
     return EXIT_FINISHED
 
 
 def _should_stop(world: World, log: EventLog, stop: StopSwitch) -> bool:
     """DiskFull, in all processes, where the first one cannot write the log any more."""
-    world.from_main(log.require_room)
+    world.from_main(log.require_disk_space)
     return world.agree(wants=stop.is_set)
 
 
-def _tell_of_a_stop(log: EventLog, reached: Place | RunState) -> None:
+def _log_stop(log: EventLog, reached: RunPaths | RunState) -> None:
     step = reached.done_steps
     log.add(RunStopped, step=step, checkpoint=_checkpoint_name(reached))
     log.is_written()
-    say(f"stopped after step {step}")
+    print_line(f"stopped after step {step}")
 
 
 def _pause(
@@ -209,47 +217,53 @@ def _pause(
         faults=missing.faults,
         checkpoint=_checkpoint_name(state),
     )
-    say(f"paused after step {state.done_steps}")
+    print_line(f"paused after step {state.done_steps}")
     if not is_main:
         return EXIT_PAUSED
     message = "".join(
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
         for fault in missing.faults
     )
-    say_error(
-        f"{missing}{message}\nFix what failed and run the same command with --resume: "
-        "the step is sampled and scored again. Or raise reward.max_error_share."
+    print_error(
+        f"{missing}{message}\nFix the failures and run the same command with "
+        "--resume to sample and score the step again, or raise reward.max_error_share."
     )
     return EXIT_PAUSED
 
 
-def _wait_for_room(log: EventLog, place: Place, lack: DiskFull, world: World) -> int:
+def _pause_for_disk_space(
+    log: EventLog, paths: RunPaths, lack: DiskFull, world: World
+) -> int:
     if not world.is_main:
         return EXIT_PAUSED
-    newest = newest_checkpoint(place.checkpoints)
+    newest = newest_checkpoint(paths.checkpoints)
     name = None if newest is None else newest.name
-    where = f"The last checkpoint, {name}, is whole" if name else "None was saved yet"
+    where = (
+        f"The last checkpoint, {name}, is complete"
+        if name
+        else ("No checkpoint was saved")
+    )
     log.add(
         RunPaused,
         step=log.step,
-        reason=f"{lack} {where}, and the run pauses.",
+        reason=f"{lack} {where}. The run pauses.",
         checkpoint=name,
         needs_bytes=lack.needs_bytes,
     )
-    say_error(
+    print_error(
         f"{lack} {where}. Free some space, then run the same command with --resume."
     )
     return EXIT_PAUSED  # which must do where the log takes nothing more
 
 
-def _checkpoint_name(reached: Place | RunState) -> str | None:
+def _checkpoint_name(reached: RunPaths | RunState) -> str | None:
     newest = reached.newest_checkpoint
     return None if newest is None else newest.name
 
 
 def _tell(log: EventLog, failure: Failure) -> None:
     log.add(RunFailed, step=log.step, error=failure.sentence, details=failure.details)
-    say_error(failure.sentence)
+    print_error(failure.sentence)
 
 
 def _end(log: EventLog, failure: Failure) -> None:

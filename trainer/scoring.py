@@ -1,4 +1,4 @@
-"""Scoring groups while others are sampled, whole or step by step."""
+"""Scores groups while others are sampled, as a whole or by reasoning step."""
 
 from __future__ import annotations
 
@@ -171,10 +171,10 @@ class Scoring:
         self._steps: dict[int, _Steps] = {}
         self.seconds = 0.0  # that scoring took, in all processes together
 
-    def add(self, place: int, completions: Sequence[Rollout]) -> None:
+    def add(self, index: int, completions: Sequence[Rollout]) -> None:
         """Begin to score the completions of the prompt in this place."""
         texts = [completion.text for completion in completions]
-        self._scores[place] = self._submit(place, self._reward.recipe, texts)
+        self._scores[index] = self._submit(index, self._reward.recipe, texts)
         recipe = self._reward.step_recipe
         if recipe is not None and self._tokenizer is not None:
             cut = [
@@ -189,8 +189,8 @@ class Scoring:
             texts = [step.text for steps in cut for step in steps]
             before = [text for steps in cut for text in _texts_before(steps)]
             ends = [[step.end for step in steps] for steps in cut]
-            asked = self._submit(place, recipe, texts, before)
-            self._steps[place] = _Steps(ends, asked)
+            asked = self._submit(index, recipe, texts, before)
+            self._steps[index] = _Steps(ends, asked)
 
     def finish(self, completions: Sequence[Sequence[Rollout]]) -> list[Group]:
         """The groups in order, and those that nobody had added.
@@ -198,32 +198,32 @@ class Scoring:
         Raises:
             ScoringFailed: a completion cannot be scored.
         """
-        for place, members in enumerate(completions):
-            if place not in self._scores:
-                self.add(place, members)
+        for index, members in enumerate(completions):
+            if index not in self._scores:
+                self.add(index, members)
         groups = [
             Group(
-                prompt=self._prompts[place],
+                prompt=self._prompts[index],
                 completions=tuple(members),
-                scores=tuple(self._result(self._scores[place])),
+                scores=tuple(self._result(self._scores[index])),
             )
-            for place, members in enumerate(completions)
+            for index, members in enumerate(completions)
         ]
         return [
-            replace(group, step_scores=self._step_scores(self._steps[place]))
-            if place in self._steps
+            replace(group, step_scores=self._step_scores(self._steps[index]))
+            if index in self._steps
             else group
-            for place, group in enumerate(groups)
+            for index, group in enumerate(groups)
         ]
 
     def _submit(
         self,
-        place: int,
+        index: int,
         recipe: Recipe,
         texts: Sequence[str],
         before: Sequence[str] | None = None,
     ) -> Callable[[], Scored]:
-        prompt = self._prompts[place]
+        prompt = self._prompts[index]
         samples = [
             Sample(
                 prompt=prompt.text,

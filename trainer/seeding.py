@@ -32,7 +32,7 @@ def derive(seed: int, *parts: str | int) -> int:
 def permutation(seed: int, length: int) -> list[int]:
     """The numbers 0 … length-1 in an order fixed by the seed."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(length)
-    return [int(place) for place in order]
+    return [int(index) for index in order]
 
 
 def uniforms(

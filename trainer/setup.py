@@ -1,8 +1,7 @@
-"""From a configuration to a run that can train: model, data, engine, resume.
+"""Prepares a run: model, data, engine, resume.
 
-What all processes of a run must find alike is checked on each host: one with an older
-copy of a file would train on other prompts, or bring its part of other weights, and
-nothing would ever say so.
+Each host checks what all processes must have in common: with an older copy of a file, a
+process would train on other prompts or contribute other weights, without an error.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import transformers
 
 from trainer.config import RunConfig, require_packages, without_model_paths
 from trainer.config.agreement import complaints_of_many
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import check_source
@@ -35,7 +34,7 @@ from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
-from trainer.rewards.sandbox.slot import found_here
+from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
@@ -46,9 +45,9 @@ from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.state import (
-    Place,
     Prompts,
     Run,
+    RunPaths,
     RunState,
     warn_of_memory,
     warn_of_sampling,
@@ -102,8 +101,8 @@ def _compare(world: World, own: Mapping[str, str]) -> None:
             if value != first[name]:
                 raise ValueError(
                     f"Process {rank} of {world.size} has another {name} than process "
-                    f"0 ({value[:12]}, not {first[name][:12]}). Give all hosts the "
-                    "same files and packages."
+                    f"0 ({value[:12]}, not {first[name][:12]}). Use the same files "
+                    "and packages on all hosts."
                 )
 
 
@@ -130,7 +129,7 @@ def _weight_bytes(policy: Policy) -> Iterable[bytes]:
 
 def prepare(
     config: RunConfig,
-    place: Place,
+    paths: RunPaths,
     log: EventLog,
     *,
     world: World = ALONE,
@@ -147,10 +146,10 @@ def prepare(
             raise ValueError(complaint)
     check_consistent_setup(world, config)
     require_packages(config)
-    if place.resume_from is None:
+    if paths.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
     set_up_torch(config)
-    rows = read_rows(place.config.parent / config.data.rows)
+    rows = read_rows(paths.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(
         rows, num_eval_rows=config.data.num_eval_rows, seed=config.seed
     )
@@ -158,7 +157,7 @@ def prepare(
         data_order(phase, num_rows=len(train_rows))
         for recipe in phase.config.reward.recipes:
             check_rules(recipe)
-    policy = restore_policy(config.model, place.resume_from)
+    policy = restore_policy(config.model, paths.resume_from)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
@@ -167,7 +166,7 @@ def prepare(
     prompts = Prompts(
         train=[renderer.render(row) for row in train_rows],
         held_out=[renderer.render(row) for row in eval_rows],
-        eval_files=_eval_files(config, renderer, folder=place.config.parent),
+        eval_files=_eval_files(config, renderer, folder=paths.config.parent),
     )
     check_consistent_content(world, policy=policy.whole, prompts=prompts)
     _check_phases(config, policy, prompts)
@@ -179,7 +178,7 @@ def prepare(
         scorer=scorer,
         prefetch=prefetch,
         prompts=prompts,
-        place=place,
+        paths=paths,
         log=log,
         journal=journal,
         slowed=slowed,
@@ -193,8 +192,8 @@ def prepare(
     state = RunState(
         config=config,
         budget=budget,
-        done_steps=place.done_steps,
-        newest_checkpoint=place.resume_from,
+        done_steps=paths.done_steps,
+        newest_checkpoint=paths.resume_from,
     )
     return run, state
 
@@ -276,21 +275,23 @@ def announce(run: Run, state: RunState) -> None:
             **_sandbox(state.config),
         },
     }
-    log, place, step = run.log, run.place, state.done_steps
-    if place.resume_from is None:
+    log, paths, step = run.log, run.paths, state.done_steps
+    if paths.resume_from is None:
         log.add(RunStarted, step=0, **facts)
     else:
-        log.add(RunResumed, step=step, checkpoint=place.resume_from.name, **facts)
-    say(
+        log.add(RunResumed, step=step, checkpoint=paths.resume_from.name, **facts)
+    print_line(
         f"{facts['num_parameters']:,} parameters on {facts['device']}, "
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
-    if place.passed_over:
-        where = place.resume_from.name if place.resume_from else "the beginning"
-        reasons = "; ".join(reason.rstrip(".") for reason in place.passed_over)
-        message = f"Damaged and passed over: {reasons}. The run goes on from {where}."
+    if paths.passed_over:
+        where = paths.resume_from.name if paths.resume_from else "the start"
+        reasons = "; ".join(reason.rstrip(".") for reason in paths.passed_over)
+        message = (
+            f"Skipped damaged checkpoints: {reasons}. The run resumes from {where}."
+        )
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
-        say(message)
+        print_line(message)
     run.journal.step = step
     warn_of_sampling(run)  # of an engine that did not start
     log.flush()
@@ -298,7 +299,7 @@ def announce(run: Run, state: RunState) -> None:
 
 def _sandbox(config: RunConfig) -> dict[str, str]:
     """The level that reward code runs at, where a rule runs code."""
-    return {"sandbox": f"level {found_here().level}"} if config.runs_code else {}
+    return {"sandbox": f"level {find_sandbox().level}"} if config.runs_code else {}
 
 
 def _device_name(device: torch.device, world: World) -> str:

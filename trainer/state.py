@@ -1,4 +1,4 @@
-"""A run's handles and its state, and changes of its settings while it trains."""
+"""Handles and state of a run, and changes of its settings during training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 
 from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import PhaseConfig
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
 from trainer.footprint import longest_sequence
@@ -43,7 +43,7 @@ ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RunPaths:
     """Where a run reads and writes."""
 
     config: Path
@@ -51,8 +51,8 @@ class Place:
     checkpoints: Path
     resume_from: Path | None
     attempt: int
-    passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
-    lives: Path | None = None  # folder of all lives' folders, `out` among them
+    passed_over: Sequence[str] = ()  # reasons for skipping newer checkpoints
+    attempts: Path | None = None  # folder of all attempts, `out` among them
 
     @property
     def newest_checkpoint(self) -> Path | None:
@@ -103,7 +103,7 @@ class Run:
     scorer: Scorer
     prefetch: Prefetch
     prompts: Prompts
-    place: Place
+    paths: RunPaths
     log: EventLog
     journal: Journal
     slowed: list[Slowed] = field(default_factory=list)  # not yet warned of
@@ -271,8 +271,8 @@ def choose_sizes(
     )
     if sizes is not None:
         kind = "with" if sizes.checkpointing else "without"
-        say(
-            f"the GPU's free memory holds micro-batches of {sizes.tokens:,} tokens "
+        print_line(
+            f"the free GPU memory fits micro-batches of {sizes.tokens:,} tokens "
             f"{kind} gradient checkpointing"
         )
 
@@ -295,17 +295,18 @@ def sample_kl(
         phase.kl_sample = None
         run.journal.warn(
             "kl_not_measured",
-            f"Memory ran out ({reasons[0]}) while KL was measured, so it is no "
-            "longer measured. Training goes on as before.",
+            f"Out of memory while measuring KL ({reasons[0]}), so KL is no longer "
+            "measured. Training continues.",
         )
 
 
 def warn_of_memory(journal: Journal, tokens: int, reason: str) -> None:
     journal.warn(
         "out_of_memory",
-        f"Memory ran out ({reason}), so the step was done again with at most "
-        f"{tokens} tokens at once, and so are all that follow; results are the "
-        f"same. Set optim.micro_batch_tokens to {tokens} to spare later runs this.",
+        f"Out of memory ({reason}), so this step was repeated with micro-batches of "
+        f"at most {tokens} tokens, and later steps use the same; results do not "
+        f"change. Set optim.micro_batch_tokens to {tokens} to avoid this in later "
+        "runs.",
         value=float(tokens),
     )
 
@@ -316,7 +317,8 @@ def warn_of_sampling(run: Run) -> None:
     if policy.slowed:
         journal.warn(
             "engine_fallback",
-            f"{policy.slowed}. Updates go on in a slower way, with the same results.",
+            f"{policy.slowed}. Updates continue with a slower method and the same "
+            "results.",
         )
         policy.slowed = ""
     # another thread may sample ahead, and add to them meanwhile
@@ -332,17 +334,17 @@ def warn_of_sampling(run: Run) -> None:
         slowed, rank = min(halved, key=lambda each: each[0].rows)
         journal.warn(
             slowed.code,
-            f"Memory ran out while sampling{of(rank)} ({slowed.reason}), so from here "
-            f"on at most {slowed.rows} completions are sampled at once. Set "
-            f"rollout.max_batch_rows to {slowed.rows} to spare later runs this.",
+            f"Out of memory while sampling{of(rank)} ({slowed.reason}), so at most "
+            f"{slowed.rows} completions are sampled at once from now on. Set "
+            f"rollout.max_batch_rows to {slowed.rows} to avoid this in later runs.",
             value=float(slowed.rows),
         )
     for slowed, rank in values:
         if slowed.code == "engine_fallback":
             journal.warn(
                 slowed.code,
-                f"{slowed.failed} failed{of(rank)} ({slowed.reason}). "
-                f"Sampling goes on with {slowed.way}.",
+                f"{slowed.failed} failed{of(rank)} ({slowed.reason}). Sampling "
+                f"continues with {slowed.way}.",
             )
 
 
@@ -369,7 +371,7 @@ def apply_changes(run: Run, state: RunState) -> None:
     A change that an earlier attempt applied takes effect at the same step again, so a
     resumed run repeats it exactly. It is logged again if no checkpoint holds it.
     """
-    path, step = run.place.out / CHANGES, state.done_steps
+    path, step = run.paths.out / CHANGES, state.done_steps
     try:
         found = run.world.from_main(lambda: read_changes(path))
     except ValueError as error:

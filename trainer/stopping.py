@@ -1,4 +1,4 @@
-"""How a trainer ends: when asked to, with its supervisor, with all its threads."""
+"""The end of a trainer: on a signal, with its supervisor, with all its threads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from types import FrameType
 from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# For a process to end by itself. Code that is not Python's hears of no signal, and a
-# library may take Stopped for a fault of its own.
+# For a process to end by itself: native code does not see Python's signal handlers,
+# and a library may swallow Stopped.
 GRACE_SECONDS = 3.0
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT; nothing on the way may take it for an error of its own."""
+    """SIGTERM or SIGINT; a BaseException, which `except Exception` does not catch."""
 
 
 class StopSwitch:
@@ -33,9 +33,9 @@ class StopSwitch:
             exit_code: of a process that ends at once.
         """
         self.is_set = False
-        # Said once, be it by the guard of a process that does not end in time.
-        self.last_words: Callable[[], None] = lambda: None
-        self._saying = threading.Lock()
+        # Called once, by the guard if the process does not end in time.
+        self.on_exit: Callable[[], None] = lambda: None
+        self._on_exit_lock = threading.Lock()
         self._exit_code = exit_code
         self._is_at_once = False
         for number in SIGNALS:
@@ -50,41 +50,42 @@ class StopSwitch:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, the switch raises Stopped, and at its ends where it is set.
+        """Raise Stopped inside at once, not only between steps.
 
-        Whatever fails inside once it is set is Stopped as well: another process of the
-        run, which was told too, has gone.
+        Any error inside once the switch is set becomes Stopped: it comes from another
+        process of the run, which has stopped as well.
         """
         with self._guarded():
             try:
                 self._is_at_once = True
-                self._heed()
+                self._raise_if_set()
                 yield
-                self._heed()  # a library may have taken Stopped for its own
+                self._raise_if_set()  # a library may have swallowed Stopped
             except Exception as error:
-                self._heed(error)
+                self._raise_if_set(error)
                 raise
             finally:
                 self._is_at_once = False
 
-    def say_last_words(self, *, timeout: float = -1) -> None:
-        if not self._saying.acquire(timeout=timeout):
+    def run_on_exit(self, *, timeout: float = -1) -> None:
+        if not self._on_exit_lock.acquire(timeout=timeout):
             return
         try:
-            words, self.last_words = self.last_words, lambda: None
+            words, self.on_exit = self.on_exit, lambda: None
             words()
         finally:
-            self._saying.release()
+            self._on_exit_lock.release()
 
-    def _heed(self, cause: Exception | None = None) -> None:
+    def _raise_if_set(self, cause: Exception | None = None) -> None:
         if self.is_set:
             raise Stopped from cause
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Let a thread see to the end, which Python's own note of a signal wakes.
+        """Have a thread end the process if it does not end after a signal.
 
-        It looks on after Stopped was raised: letting go of things may hang as well.
+        The wakeup descriptor of `signal` starts its timer. It also covers the cleanup
+        after Stopped, which may hang.
         """
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
@@ -112,7 +113,7 @@ class StopSwitch:
                 return
         if not is_over.wait(GRACE_SECONDS):
             with suppress(Exception):
-                self.say_last_words(timeout=GRACE_SECONDS)
+                self.run_on_exit(timeout=GRACE_SECONDS)
             os._exit(self._exit_code)
 
 
@@ -123,23 +124,23 @@ _GRACE_SECONDS = 5.0
 def exit_process(code: int) -> NoReturn:
     """End the process with an exit code.
 
-    A run that has failed may have a thread that still samples for it, for hours where a
-    server does. Python would end such a thread in the middle of torch's code, which
-    aborts the process and loses the exit code; so it goes without Python's farewell.
+    A failed run may have a thread that still samples, for hours with a rollout server.
+    Python would kill such a thread inside torch, which aborts the process and loses
+    the exit code; so the process exits without Python's cleanup.
     """
     deadline = time.monotonic() + _GRACE_SECONDS
     sampling = [t for t in threading.enumerate() if t.name == SAMPLING_THREAD]
     for thread in sampling:
         thread.join(max(0.0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in sampling):
-        _say_the_rest()
+        _flush_outputs()
         os._exit(code)
-    _say_the_rest()
+    _flush_outputs()
     sys.exit(code)
 
 
-def _say_the_rest() -> None:
-    """Of an output that takes nothing more the code tells at least."""
+def _flush_outputs() -> None:
+    """Flush; a broken output must not replace the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -173,8 +174,8 @@ def watch_parent() -> None:
         os.fstat(pipe)
     except OSError:
         raise ValueError(
-            f"COHORT_PARENT_PIPE names {number}, which is not open here. Pass the "
-            "pipe to the trainer when starting it."
+            f"COHORT_PARENT_PIPE is {number}, which is not an open file descriptor. "
+            "Pass the pipe to the trainer when starting it."
         ) from None
     die_with_parent()
     threading.Thread(target=_wait, args=(pipe,), daemon=True, name="parent").start()

@@ -1,7 +1,7 @@
-"""Safetensors files that are written and read a tensor at a time.
+"""Safetensors files, written and read one tensor at a time.
 
-An optimizer's state is 12 bytes a weight, too much for the memory of a machine whose
-processes each read or gather all of it at once.
+Optimizer states take 12 bytes per weight, too much memory if every process of a machine
+loads or gathers all of them at once.
 """
 
 from __future__ import annotations

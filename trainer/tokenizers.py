@@ -1,4 +1,4 @@
-"""Loading the tokenizer exactly as it was saved."""
+"""Loads tokenizers exactly as saved."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def load_tokenizer(
         check_source(path, revision=revision, has_weights=False)
     elif not any(folder.glob("*token*")):
         raise ValueError(
-            f"The model folder {path} has no tokenizer (no tokenizer.json). Save the "
-            "model's tokenizer into it."
+            f"The model folder {path} has no tokenizer (tokenizer.json is missing). "
+            "Save the model's tokenizer into it."
         )
     else:
         check_files(folder)
@@ -93,7 +93,7 @@ def load_tokenizer(
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"The tokenizer of {path} cannot be loaded: {first_line(error)}"
+            f"Cannot load the tokenizer of {path}: {first_line(error)}"
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     return tokenizer

@@ -1,4 +1,4 @@
-"""A group: the completions of one prompt, turn by turn, and what they were given."""
+"""Groups, completions and their turns."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _replay(
             evaluator.read_step(moment.step, moment.metrics, without=without)
         for key, alert in evaluator.alerts.items():
             if moment.step <= alert.step and key in evaluator.tracks:
-                evaluator.tracks[key].calm = 0
+                evaluator.tracks[key].num_clear = 0
     # The rewards before the next evaluation may belong to the previous phase.
     rewards = (moment.metrics.get(REWARD) for moment in reversed(last))
     evaluator.remember_rewards(value for value in rewards if value is not None)

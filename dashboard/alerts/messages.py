@@ -182,7 +182,7 @@ class NotSent(Exception):
 def webhook_hosts() -> HostAllowlist:
     """Raises Refused where the variable cannot be read."""
     return HostAllowlist(
-        asks="A webhook is sent",
+        action="A webhook is sent",
         variable=VARIABLE,
         allowed=read_hosts(settings.WEBHOOK_HOSTS, VARIABLE),
     )

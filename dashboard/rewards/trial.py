@@ -20,7 +20,7 @@ from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
 from trainer.rewards.rule import Sample
 from trainer.rewards.sandbox.levels import NAMES
-from trainer.rewards.sandbox.slot import Found, found_here
+from trainer.rewards.sandbox.slot import SandboxStatus, find_sandbox
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, judges_several
 
@@ -207,10 +207,10 @@ class Sandbox:
 
 def sandbox_here(*, timeout_seconds: float = PAGE_SECONDS) -> Sandbox:
     """Cached; without a sandbox, for a minute."""
-    return describe(found_here(timeout_seconds=timeout_seconds))
+    return describe(find_sandbox(timeout_seconds=timeout_seconds))
 
 
-def describe(found: Found) -> Sandbox:
+def describe(found: SandboxStatus) -> Sandbox:
     return Sandbox(
         level=found.level,
         name=NAMES[found.level] if found.level else "",

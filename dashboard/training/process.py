@@ -52,7 +52,7 @@ def trainer_command(
         str(attempt),
         "--checkpoints",
         str(directory.checkpoints),
-        "--lives",
+        "--attempts",
         str(directory.attempts),
         *resume,
     ]

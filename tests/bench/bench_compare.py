@@ -36,10 +36,10 @@ def make_sets(team: Team) -> list[Run]:
         "recipe_version": first.recipe_version,
     }
     runs = [first]
-    for place in range(1, 10):
-        loss = {"kl_coef": 0.04} if place >= 5 else {}
-        config = make_config(seed=place % 5, loss=loss)
-        runs.append(make_run(team, f"run-{place}", config=config, **same))
+    for index in range(1, 10):
+        loss = {"kl_coef": 0.04} if index >= 5 else {}
+        config = make_config(seed=index % 5, loss=loss)
+        runs.append(make_run(team, f"run-{index}", config=config, **same))
     for run in runs:
         make_history(run)
     return runs

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.apart import call_apart
 from tests.bench.comparison import least_seconds, rates_for, rates_line
 from tests.bench.machine import heading, say, spread, table, tell
 from tests.bench.rates import MachineRates
+from tests.bench.subprocesses import call_in_subprocess
 from tests.bench.work import Lengths, Step, Work, rates, write_rows
 from trainer.data import Prompt
 from trainer.model.policy import Policy
@@ -51,7 +51,7 @@ def compare_generation(
     work: Work, *, num_rounds: int, deadline: float | None = None
 ) -> Sampled:
     """Rounds of both in turn; by the deadline as in `comparison.compare`."""
-    ours, theirs = call_apart(
+    ours, theirs = call_in_subprocess(
         sample_in_turn, work, num_rounds=num_rounds, deadline=deadline
     )
     machine = rates_for(work, ours[0].lengths)
@@ -109,10 +109,10 @@ def _our_sampler(policy: Policy, work: Work) -> Sample:
             Request(
                 token_ids=prompt.token_ids,
                 seeds=tuple(
-                    number * 10**6 + place * 10**3 + k for k in range(work.group_size)
+                    number * 10**6 + index * 10**3 + k for k in range(work.group_size)
                 ),
             )
-            for place, prompt in enumerate(prompts)
+            for index, prompt in enumerate(prompts)
         ]
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=1.0)
         groups = engine.sample(requests, params)

@@ -46,13 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(refusal)
         return 2
     # behind the check, since they need what it asks for
-    from tests.bench.apart import call_apart
+    from tests.bench.subprocesses import call_in_subprocess
     from tests.bench.theirs import what_is_missing
 
     without = what_is_missing() if "step" in args.part else ""
     if without:
         tell(without)
-    host = call_apart(machine, args.device)
+    host = call_in_subprocess(machine, args.device)
     say(heading("tests.bench.bench_gpu", host=host))
     results: dict[str, Any] = {
         "command": sys.argv,
@@ -115,13 +115,13 @@ def _parts(args: argparse.Namespace, *, has_trl: bool) -> Iterator[dict[str, Any
 
 
 def _work(args: argparse.Namespace, name: str) -> Any:
-    from tests.bench.apart import call_apart
     from tests.bench.random_models import make_model
+    from tests.bench.subprocesses import call_in_subprocess
     from tests.bench.work import Work
 
     tell(f"{name}: making the model, unless it is there")
     # in another process, whose memory on the GPU goes with it
-    model = call_apart(
+    model = call_in_subprocess(
         make_model, name, args.folder.resolve(), dtype=args.dtype, device=args.device
     )
     return Work(

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.bench.apart import Apart, call_apart, take_turns
 from tests.bench.limits import (
     Rates,
     bytes_per_position,
@@ -17,6 +16,7 @@ from tests.bench.limits import (
 from tests.bench.machine import mebibytes, spread, tell
 from tests.bench.ours import our_steps
 from tests.bench.rates import MachineRates, measure_rates
+from tests.bench.subprocesses import Subprocess, call_in_subprocess, take_turns
 from tests.bench.theirs import micro_batch_rates, their_steps
 from tests.bench.work import Lengths, Step, Work, median_phase, rates
 from trainer.model_sizes import Dimensions, read_dimensions
@@ -58,12 +58,12 @@ def compare(
     best = micro_batches[0] if micro_batches else 0
     if len(micro_batches) > 1:
         tell(f"{work.name}: TRL with {micro_batches} micro-batches")
-        found = call_apart(micro_batch_rates, work, micro_batches)
+        found = call_in_subprocess(micro_batch_rates, work, micro_batches)
         best = max(found, key=lambda count: found[count])
     with contextlib.ExitStack() as stack:
-        sides = [stack.enter_context(Apart(our_steps, work))]
+        sides = [stack.enter_context(Subprocess(our_steps, work))]
         if best:
-            theirs = Apart(their_steps, work, micro_batches=best)
+            theirs = Subprocess(their_steps, work, micro_batches=best)
             sides.append(stack.enter_context(theirs))
         for side in sides:
             side.wait_until_ready()
@@ -83,7 +83,7 @@ def rates_for(work: Work, lengths: Lengths) -> MachineRates:
     """The machine's rates at the sizes of this work, measured in another process."""
     tell(f"{work.name}: the machine's own rates")
     sizes = read_dimensions(str(work.model))
-    found = call_apart(
+    found = call_in_subprocess(
         measure_rates,
         sizes,
         device=work.device,

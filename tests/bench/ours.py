@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench.apart import READY, Give, peak_bytes
+from tests.bench.subprocesses import READY, Give, peak_bytes
 from tests.bench.work import RATE, Lengths, Step, Work
 
 
@@ -25,7 +25,7 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
     from trainer.loop import run_step
     from trainer.output.log import EventLog
     from trainer.setup import prepare
-    from trainer.state import Place, enter_phase
+    from trainer.state import RunPaths, enter_phase
 
     if work.device == "cuda":
         _time_kernels_where_they_were_started()
@@ -33,7 +33,7 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
     config = RunConfig.model_validate(config_tree(work))
     run, state = prepare(
         config,
-        Place(
+        RunPaths(
             config=folder / "run.json",
             out=folder,
             checkpoints=folder / "checkpoints",

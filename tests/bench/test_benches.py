@@ -110,7 +110,7 @@ def test_each_bench_finds_what_it_uses() -> None:
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_a_step_stands_beside_trls(
+def test_a_step_is_compared_with_trls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = ["--prompts", "2", "--group", "2", "--new", "8", "--steps", "1"]

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.bench.apart import READY, Give, peak_bytes
+from tests.bench.subprocesses import READY, Give, peak_bytes
 from tests.bench.work import RATE, Lengths, Step, Work, rates
 
 _NEEDED = ("trl", "datasets", "accelerate")

@@ -46,10 +46,10 @@ def container_command(service: str) -> list[str]:
 def health_command(service: str) -> list[str]:
     """As the container runs it: a list, or what its shell is given."""
     image = "gpu" if service == "training-worker" else "web"
-    told = compose()[service].get("healthcheck")
-    if told is None:
+    reported = compose()[service].get("healthcheck")
+    if reported is None:
         return dockerfile_list(image, "HEALTHCHECK")
-    kind, *arguments = told["test"]
+    kind, *arguments = reported["test"]
     # Compose itself takes "$$" for "$".
     arguments = [argument.replace("$$", "$") for argument in arguments]
     return arguments if kind == "CMD" else ["/bin/sh", "-c", *arguments]

@@ -33,20 +33,20 @@ SAME = {"%H": "%h", "127.0.0.1": "0.0.0.0", "--pidfile=": "--pidfile "}  # noqa:
 def test_a_unit_runs_what_the_container_does() -> None:
     for service in SERVICES:
         python, flag, *rest = unit_command(service)
-        said = " ".join(rest)
+        message = " ".join(rest)
         for ours, theirs in SAME.items():
-            said = said.replace(ours, theirs)
-        said = said.replace("training-%i@", "training@")
+            message = message.replace(ours, theirs)
+        message = message.replace("training-%i@", "training@")
 
         assert (python, flag) == (PYTHON, "-m"), service
-        assert said == " ".join(container_command(service)), service
+        assert message == " ".join(container_command(service)), service
 
 
 def test_a_unit_has_as_long_to_stop() -> None:
     for service in SERVICES:
         if service != "beat":
-            told = unit_of(service)["Service"]["TimeoutStopSec"]
-            assert int(told) == grace_seconds(service), service
+            reported = unit_of(service)["Service"]["TimeoutStopSec"]
+            assert int(reported) == grace_seconds(service), service
         assert unit_of(service)["Service"]["Restart"] == "always", service
 
 

@@ -52,10 +52,10 @@ def test_a_real_log_is_answered_number_for_number(
         ingest(claim, read_events(lines, attempt=1))
         tailer.advance(lines)
 
-    told = only(read_lines(log), "tokens_measured")
+    reported = only(read_lines(log), "tokens_measured")
 
-    assert GroupTokens.objects.count() == len(told) == 6
-    for event in told:
+    assert GroupTokens.objects.count() == len(reported) == 6
+    for event in reported:
         place = [run.team.slug, run.id, event["step"], event["prompt_index"]]
         found = bob_client.get(reverse("group_tokens", args=place)).json()
         for each, expected in zip(

@@ -53,7 +53,7 @@ def test_a_run_skips_damaged_checkpoints_and_reports_them(
     log = supervisor_log(data_folder, run, attempt=2)
     assert f"{newest.name}: {WEIGHTS} has SHA-256" in log
     assert f"{older.name}: {OPTIMIZER} has SHA-256" in log
-    assert "passed over" in trainer_log(data_folder, run, attempt=2)
+    assert "Skipped damaged" in trainer_log(data_folder, run, attempt=2)
     # What the run's page shows as its warnings.
     warned = run.events.get(type="warned", body__code="checkpoint_damaged")
     assert newest.name in warned.body["message"]

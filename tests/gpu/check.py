@@ -131,7 +131,7 @@ class Stage:
             printed, _ = self._process.communicate(timeout=max(1.0, limit))
         except subprocess.TimeoutExpired:
             self.end()
-            reason = f"it took longer than {limit:.0f} s"
+            reason = f"timed out after {limit:.0f} s"
             return self._result("FAIL", reason)
         lines = printed.strip().splitlines()
         if self._process.returncode != 0 or not lines:

@@ -70,7 +70,7 @@ from trainer.model.packing import (
 from trainer.model.policy import Policy
 from trainer.outcome import LossTerms, Pass
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.decoder import Way
+from trainer.rollout.decoder import DecodingMethod
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
@@ -252,12 +252,12 @@ def sampling(setup: Setup) -> None:
     policy, figures = random_policy(setup), setup.figures
     count, group, new = setup.size(64, 4), setup.size(8, 3), setup.size(256, 24)
     requests = requests_of(policy, count, group)
-    told: list[Slowed] = []
+    reported: list[Slowed] = []
     params = SamplingParams(max_new_tokens=new, temperature=1.0)
 
-    def engine(rows: int, ways: list[Way]) -> TransformersEngine:
+    def engine(rows: int, ways: list[DecodingMethod]) -> TransformersEngine:
         found = TransformersEngine(policy, max_batch_rows=rows)
-        found.on_slowed = told.append
+        found.on_slowed = reported.append
         # those that this model has on this device
         found._ways = [way for way in found._ways if way in ways]
         return found
@@ -286,8 +286,8 @@ def sampling(setup: Setup) -> None:
         rate = round(len(few) * group * new / seconds)
         figures[f"tokens/s, {len(few) * group} rows, {way}"] = rate
         compare(setup, policy, few, found, f" {way}", noise)
-    if told:
-        raise Failed(f"a slower way was taken: {told[0].reason}")
+    if reported:
+        raise Failed(f"a slower way was taken: {reported[0].reason}")
 
 
 def runs(setup: Setup) -> None:

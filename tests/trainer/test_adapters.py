@@ -94,9 +94,9 @@ def test_bfloat16_adapters_follow_float32_masters(
 
     assert {p.dtype for p in adapters} == {torch.bfloat16}
     assert len(masters) == len(adapters)
-    for place, adapter in enumerate(adapters):
-        master = optimizer.state_dict()[f"{place}.master"]
-        moved = (master - masters[f"{place}.master"]).abs()
+    for index, adapter in enumerate(adapters):
+        master = optimizer.state_dict()[f"{index}.master"]
+        moved = (master - masters[f"{index}.master"]).abs()
         # Adam's first step is the rate for each weight with a gradient
         assert 0.5e-6 < moved.max() < 2e-6
         assert torch.equal(adapter, master.bfloat16())

@@ -120,7 +120,7 @@ def test_mean_scale_divides_by_the_groups_mean() -> None:
 
 
 def test_mean_scale_refuses_negative_rewards() -> None:
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(ValueError, match="got -1"):
         advantages([1, -1], scale="mean")
 
 
@@ -156,11 +156,11 @@ def slow(group: list[float], baseline: str, scale: str, ddof: int) -> list[float
         spread = statistics.stdev if ddof else statistics.pstdev
         divisor = spread(scored) + 1e-4
     found = []
-    for place, reward in enumerate(group):
+    for index, reward in enumerate(group):
         if math.isnan(reward):
             found.append(0.0)
             continue
-        others = [r for at, r in enumerate(group) if at != place and not math.isnan(r)]
+        others = [r for at, r in enumerate(group) if at != index and not math.isnan(r)]
         compared = others if baseline == "leave_one_out" else scored
         found.append((reward - statistics.fmean(compared)) / divisor)
     return found
@@ -281,13 +281,13 @@ def test_a_missing_score_leaves_the_others_as_if_it_were_not_there(
 ) -> None:
     rows = padded(groups)
     width = len(rows[0])
-    place = data.draw(st.integers(0, width))
-    with_gaps = [[*row[:place], NAN, *row[place:]] for row in rows]
+    index = data.draw(st.integers(0, width))
+    with_gaps = [[*row[:index], NAN, *row[index:]] for row in rows]
     options = {"baseline": baseline, "scale": scale}
 
     found = advantages(*with_gaps, **options)
 
-    assert [row.pop(place) for row in found] == [0.0] * len(rows)
+    assert [row.pop(index) for row in found] == [0.0] * len(rows)
     expected = flattened(advantages(*rows, **options))
     assert flattened(found) == pytest.approx(expected, abs=1e-12)
 

@@ -20,10 +20,10 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
     """The places after which it holds."""
     track = Track(condition)
     places = []
-    for place, value in enumerate(readings):
+    for index, value in enumerate(readings):
         track.read(value)
         if track.fires:
-            places.append(place)
+            places.append(index)
     return places
 
 
@@ -181,9 +181,9 @@ def test_any_readings_are_judged_as_the_whole_history_says(
     condition: Condition, readings: Readings
 ) -> None:
     expected = [
-        place
-        for place in range(len(readings))
-        if slow_fires(condition, readings[: place + 1])
+        index
+        for index in range(len(readings))
+        if slow_fires(condition, readings[: index + 1])
     ]
 
     assert fires_at(condition, readings) == expected
@@ -193,10 +193,10 @@ def overfits_at(pairs: list[tuple[float, float]], for_steps: int = 2) -> list[in
     condition = Condition(kind=Kind.OVERFITS, threshold=0.05, for_steps=for_steps)
     track = Track(condition)
     places = []
-    for place, (value, reward) in enumerate(pairs):
+    for index, (value, reward) in enumerate(pairs):
         track.read(value, reward=reward)
         if track.fires:
-            places.append(place)
+            places.append(index)
     return places
 
 

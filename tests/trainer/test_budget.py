@@ -246,7 +246,7 @@ def test_a_run_recomputes_where_the_measured_pass_is_too_large(
     assert memory["chosen"]["checkpointing"]
 
 
-def test_a_resumed_run_goes_on_with_what_was_chosen(
+def test_a_resumed_run_continues_with_what_was_chosen(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     whole, memory = run(tmp_path / "whole", model_folder, rows_path)
@@ -262,7 +262,7 @@ def test_a_resumed_run_goes_on_with_what_was_chosen(
     assert resumed.read_bytes() == whole.read_bytes()
 
 
-def test_a_later_phase_chooses_anew(
+def test_a_later_phase_chooses_again(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, optim=AUTO)
@@ -288,7 +288,7 @@ def test_nothing_is_measured_where_all_is_configured(
     assert (done.returncode, gpu.num_measured) == (0, 0)
 
 
-def test_sampling_beside_an_update_leaves_room_for_its_cache(
+def test_sampling_during_an_update_leaves_room_for_its_cache(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     ahead = {"one_step_off": True}

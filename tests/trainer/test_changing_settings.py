@@ -70,7 +70,7 @@ def test_intervals_change_behind_the_step_that_is_named(
     assert [path.name for path in kept] == ["step-000006-attempt-1"]
 
 
-def test_a_run_that_hears_of_more_steps_at_its_end_goes_on(
+def test_a_run_that_gets_more_steps_at_its_end_continues(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
     ask(tmp_path / "out", change(1, 6, optim__num_steps=7))
@@ -128,7 +128,7 @@ def test_a_resumed_run_repeats_a_change_at_its_step(
         assert steps_of(events, "settings_changed") == repeated
 
 
-def test_a_file_that_cannot_be_read_is_told_of_once_and_changes_nothing(
+def test_a_file_that_cannot_be_read_is_reported_once_and_changes_nothing(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
     ask(tmp_path / "out", change(1, None, rollout__group_size=2))

@@ -201,7 +201,7 @@ def _check_outcome_coefficient(each: Seen, *, beta: float) -> None:
     torch.testing.assert_close(each.coefficients, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_grpo_by_process_credits_a_token_with_the_steps_still_to_come(
+def test_grpo_by_process_sums_later_steps(
     seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     pattern = "[e-h0-4]"
@@ -255,10 +255,10 @@ def _credit_of_steps(group: dict[str, Any], pattern: str) -> list[list[float]]:
     for completion, steps, given in zip(
         group["completions"], cut, rewards, strict=True
     ):
-        owner = [place for place, step in enumerate(steps) for _ in TOKEN.findall(step)]
+        owner = [index for index, step in enumerate(steps) for _ in TOKEN.findall(step)]
         owner += [len(steps) - 1] * (completion["num_tokens"] - len(owner))
         normal = [(reward - mean) / spread for reward in given]
-        credit.append([sum(normal[place:]) for place in owner])
+        credit.append([sum(normal[index:]) for index in owner])
     return credit
 
 
@@ -318,13 +318,13 @@ def _check_pair(each: Seen, group: dict[str, Any], beta: float) -> float | None:
     assert weight > 0 > advantages[worst] == -weight
     assert sum(a != 0 for a in advantages) == 2
     ratio = {}
-    for place, sign in ((best, weight), (worst, -weight)):
+    for index, sign in ((best, weight), (worst, -weight)):
         rows = [
             r for r, a in enumerate(each.advantages.tolist()) if abs(a - sign) < 1e-7
         ]
         assert each.reference is not None
         totals = ((each.logprobs - each.reference) * each.mask).sum(dim=1).tolist()
-        ratio[place] = [totals[row] for row in rows]
+        ratio[index] = [totals[row] for row in rows]
     # weights may be equal in several groups; then one of their pairs has this margin
     fits = [
         beta * (won - lost)

@@ -91,18 +91,18 @@ def test_a_weight_that_moves_is_logged():
 
 
 @pytest.mark.parametrize(
-    ("combine", "parts", "said"),
+    ("combine", "parts", "message"),
     [
         (
             "normalize_then_sum",
             {"loss": {"kl_coef": 0.1, "kl_in": "reward"}},
             "never sums rewards",
         ),
-        ("product", {"advantage": {"combine": "normalize_then_sum"}}, "their product"),
+        ("product", {"advantage": {"combine": "normalize_then_sum"}}, "by product"),
     ],
 )
-def test_what_the_run_and_its_recipe_disagree_on_is_refused(combine, parts, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_the_run_and_its_recipe_disagree_on_is_refused(combine, parts, message):
+    with pytest.raises(ValueError, match=message):
         composed({}, {}, combine=combine, **parts)
 
 

@@ -32,7 +32,7 @@ STEPS = OVERLONG | {
         ({"advantage": {"credit": "process"}}, "each reasoning step"),
         (
             {"loss": {"kl_estimator": "full", "kl_coef": 0.1, "kl_in": "reward"}},
-            "one number a token",
+            "no gradient",
         ),
         (
             {
@@ -45,48 +45,48 @@ STEPS = OVERLONG | {
             },
             "whole vocabulary",
         ),
-        ({"loss": {"kl_ratio": True, "kl_in": "reward"}}, "which need none"),
-        ({"loss": {"kl_ratio": True, "kl_estimator": "k1+"}}, "which need none"),
-        ({"loss": {"kl_ratio": True, "kl_estimator": "full"}}, "which need none"),
-        ({"loss": {"kl_target": 1.0}}, "a KL weight to start from"),
-        ({"reference": {"kind": "base"}}, "without its adapters"),
-        ({"reference": {"kind": "server"}}, "belong together"),
+        ({"loss": {"kl_ratio": True, "kl_in": "reward"}}, "kl_ratio"),
+        ({"loss": {"kl_ratio": True, "kl_estimator": "k1+"}}, "kl_ratio"),
+        ({"loss": {"kl_ratio": True, "kl_estimator": "full"}}, "kl_ratio"),
+        ({"loss": {"kl_target": 1.0}}, "initial KL weight"),
+        ({"reference": {"kind": "base"}}, "LoRA adapters"),
+        ({"reference": {"kind": "server"}}, "requires reference.url"),
         (
             {"reference": {"kind": "server", "url": "http://127.0.0.1:1"}},
-            "asks for a token",
+            "reference.token_file",
         ),
         (
             {
                 "reference": {"reset_every_steps": 5},
                 "model": {"path": "m", "lora_rank": 4},
             },
-            "cannot be reset or mixed",
+            "reset_every_steps",
         ),
         ({"model": {"path": "m", "quantization": "4bit"}}, "cannot be trained"),
-        ({"rollout": {"group_size": 1}}, "nothing to compare with"),
-        ({"optim": {"minibatches": 17}}, "cannot be cut into"),
+        ({"rollout": {"group_size": 1}}, "group_size"),
+        ({"optim": {"minibatches": 17}}, "17 minibatches"),
         ({"advantage": {"credit": "preference"}}, "gradient coefficient"),
         (
             {"rollout": {"top_p": 0.9}, "loss": {"old_logprobs": "sampling"}},
-            "off by that part's mass",
+            "top_p = 0.9",
         ),
         (
             {"loss": {"include_prompt": True, "importance_correction": "token_mask"}},
-            "nobody sampled",
+            "loss.include_prompt",
         ),
         (
             {
                 "rollout": {"logprob_temperature": 1.0, "temperature": 0.9},
                 "loss": {"old_logprobs": "sampling"},
             },
-            "cannot be compared with those of sampling at 0.9",
+            "log-probs at 0.9",
         ),
         (
             {
                 "rollout": {"logprob_temperature": 1.0, "temperature": 0.9},
                 "loss": {"kl_in": "reward", "kl_coef": 0.1},
             },
-            "cannot be compared with those of sampling at 0.9",
+            "log-probs at 0.9",
         ),
         (
             {
@@ -97,9 +97,9 @@ STEPS = OVERLONG | {
         ),
         (
             {"advantage": {"credit": "process", "scale": "mean"}, "reward": STEPS},
-            "the step recipe can give -2",
+            "can give -2",
         ),
-        ({"advantage": {"credit": "ones", "whiten": True}}, "Switch it off"),
+        ({"advantage": {"credit": "ones", "whiten": True}}, "advantage.whiten"),
         (
             {"reward": OVERLONG | {"overlong_buffer_tokens": 9}},
             "Rename the rule",
@@ -109,26 +109,26 @@ STEPS = OVERLONG | {
                 "reward": {"recipe": RULE, "overlong_buffer_tokens": 17},
                 "rollout": {"max_new_tokens": 16},
             },
-            "does not fit into completions of at most 16",
+            "at most 16 tokens",
         ),
         (
             {
                 "loss": {"kl_in": "reward", "kl_coef": 0.1},
                 "rollout": {"source": "start"},
             },
-            "by the starting model",
+            "the starting model",
         ),
         ({"reward": OVERLONG | {"step_pattern": "(?=a)"}}, "RE2"),
-        ({"evaluation": {"sets": {"AIME-24": "a"}}}, "cannot name a held-out set"),
-        ({"evaluation": {"sets": {"heldout": "a"}}}, "cannot name a held-out set"),
+        ({"evaluation": {"sets": {"AIME-24": "a"}}}, "held-out set"),
+        ({"evaluation": {"sets": {"heldout": "a"}}}, "held-out set"),
         ({"evaluation": {"sets": {"aime": ""}}}, "has no file"),
-        ({"rollout": {"source": "dataset"}}, "nothing to compare"),
+        ({"rollout": {"source": "dataset"}}, 'credit = "ones"'),
         (
             {
                 "rollout": {"source": "dataset", "group_size": 2},
                 "advantage": {"credit": "ones"},
             },
-            "one completion a row",
+            "one completion per row",
         ),
         (
             {
@@ -153,9 +153,9 @@ STEPS = OVERLONG | {
         ),
         (
             {"loss": {"kl_coef": 0.1}, "reference": {"kind": "none"}},
-            "needs a reference model",
+            "loss.kl_coef = 0.1",
         ),
-        ({"optim": {"num_steps": 5, "warmup_steps": 5}}, "leaves nothing"),
+        ({"optim": {"num_steps": 5, "warmup_steps": 5}}, "warmup_steps is 5"),
     ],
 )
 def test_settings_that_contradict_are_refused(
@@ -188,7 +188,7 @@ def test_a_constant_divisor_is_the_longest_completion_by_default() -> None:
         ("run.toml", "[model]\npath = 'm'\n", "data: Field required"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_so(
+def test_a_file_that_cannot_be_read_is_reported(
     tmp_path: Path, name: str, text: str, complaint: str
 ) -> None:
     path = tmp_path / name
@@ -246,15 +246,15 @@ def test_a_run_without_phases_is_one_stage() -> None:
 @pytest.mark.parametrize(
     ("phase", "complaint"),
     [
-        ({"name": "a", "num_steps": 4}, "have 4 steps together"),
+        ({"name": "a", "num_steps": 4}, "4 steps in total"),
         ({"name": "a", "num_steps": 5, "changes": {"model": {}}}, "cannot change"),
         (
             {"name": "a", "num_steps": 5, "changes": {"optim": {"num_steps": 5}}},
-            "Move it there",
+            "changes.optim",
         ),
         (
             {"name": "a", "num_steps": 5, "changes": {"optim": {"warmup_steps": 5}}},
-            'Phase "a".*leaves nothing',
+            'Phase "a".*warmup_steps is 5',
         ),
         (
             {"name": "a", "num_steps": 5, "changes": {"loss": {"clip_lo": 0.1}}},

@@ -22,19 +22,19 @@ from trainer.setup import check_consistent_content, check_consistent_setup
 class Recorder(World):
     """One process of two; what the other one says is what it was given."""
 
-    said: dict[str, str]
+    message: dict[str, str]
     heard: Mapping[str, str]
     size: int = 2
 
     def gather(self, value: Any) -> list[Any]:
-        self.said.update(value)
+        self.message.update(value)
         return [value, {name: self.heard.get(name, own) for name, own in value.items()}]
 
 
 def says(model: Path, rows: Path, **change: Any) -> dict[str, str]:
-    world = Recorder(said={}, heard={})
+    world = Recorder(message={}, heard={})
     check(world, model, rows, **change)
-    return world.said
+    return world.message
 
 
 def check(
@@ -63,7 +63,7 @@ def test_processes_with_the_same_before_them_pass(
 ) -> None:
     theirs = says(model_folder, rows_path)
 
-    check(Recorder(said={}, heard=theirs), model_folder, rows_path)
+    check(Recorder(message={}, heard=theirs), model_folder, rows_path)
     check(ALONE, model_folder, rows_path)
 
 
@@ -81,7 +81,7 @@ def test_another_one_on_another_host_is_refused(
     theirs = says(model_folder, rows_path, **change)
 
     with pytest.raises(ValueError, match=f"Process 1 .* {name} "):
-        check(Recorder(said={}, heard=theirs), model_folder, rows_path)
+        check(Recorder(message={}, heard=theirs), model_folder, rows_path)
 
 
 def test_models_in_another_place_are_the_same_configuration(
@@ -92,9 +92,9 @@ def test_models_in_another_place_are_the_same_configuration(
         judge = {"name": "judge", "kind": "reward_model", "params": {"path": host}}
         tree = config_tree(model_folder, rows_path, model={"path": f"{host}/model"})
         tree["reward"] = {"recipe": {"rules": [judge]}}
-        world = Recorder(said={}, heard={})
+        world = Recorder(message={}, heard={})
 
         check_consistent_setup(world, RunConfig.model_validate(tree))
-        digests.add(world.said["run configuration"])
+        digests.add(world.message["run configuration"])
 
     assert len(digests) == 1

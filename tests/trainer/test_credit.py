@@ -161,7 +161,7 @@ def test_whitening_equals_a_slow_version(rewards: list[list[int]]) -> None:
 # --- process supervision
 
 
-def test_a_token_is_credited_with_the_steps_still_to_come() -> None:
+def test_the_advantage_of_a_token_sums_later_steps() -> None:
     # the last step also has the outcome: pooled 1, 0, 0, 1 -> +1, -1, -1, +1
     group = make_group(
         -1.0,
@@ -181,7 +181,7 @@ def test_a_token_is_credited_with_the_steps_still_to_come() -> None:
 
 @given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
 def test_one_step_at_the_end_is_the_outcome(rewards: list[float]) -> None:
-    lengths = [place + 1 for place in range(len(rewards))]
+    lengths = [index + 1 for index in range(len(rewards))]
     steps = [[(length, 0.0)] for length in lengths]
     group = make_group(*rewards, lengths=lengths, steps=steps)
 

@@ -28,8 +28,8 @@ from trainer.rollout.decoder import (
     Decoder,
     Decoding,
     GraphDecoder,
+    decoding_methods,
     make_decoder,
-    ways_to_decode,
 )
 from trainer.rollout.llama import LlamaDecoder
 
@@ -222,7 +222,7 @@ def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
 
 
 @pytest.mark.parametrize(("num_steps", "least", "count"), [(130, 512, 2), (130, 30, 4)])
-def test_a_step_is_recorded_anew_when_its_tensors_move(
+def test_a_step_is_recorded_again_when_its_tensors_move(
     num_steps: int,
     least: int,
     count: int,
@@ -271,7 +271,7 @@ def decoder_of(policy: Policy, decoding: Decoding = "auto") -> Decoder:
             torch.ones(2, 3).long(),
             rows,
             max_new_tokens=4,
-            way=ways_to_decode(policy, decoding)[0],
+            way=decoding_methods(policy, decoding)[0],
         )
 
 
@@ -316,10 +316,10 @@ def test_a_gpu_replays_graphs_unless_weights_are_in_four_bits(
     lean = make(tmp_path / "lean", KINDS["llama"])
     window = make(tmp_path / "window", MistralConfig(**SIZES, sliding_window=4))
     four_bits = make(tmp_path / "four", KINDS["llama"], quantization="4bit")
-    assert ways_to_decode(lean, "auto") == ["lean", "plain"]
+    assert decoding_methods(lean, "auto") == ["lean", "plain"]
     monkeypatch.setattr(decoder, "is_gpu", lambda _device: True)
 
-    assert ways_to_decode(lean, "auto") == ["graph", "lean", "plain"]
-    assert ways_to_decode(four_bits, "auto") == ["lean", "plain"]
-    assert ways_to_decode(window, "auto") == ["plain"]
-    assert ways_to_decode(lean, "plain") == ["plain"]
+    assert decoding_methods(lean, "auto") == ["graph", "lean", "plain"]
+    assert decoding_methods(four_bits, "auto") == ["lean", "plain"]
+    assert decoding_methods(window, "auto") == ["plain"]
+    assert decoding_methods(lean, "plain") == ["plain"]

@@ -188,7 +188,9 @@ def test_a_checkpoint_of_two_processes_has_the_form_of_one(
 
 
 @pytest.mark.slow
-def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
+def test_one_process_continues_from_a_checkpoint_of_two(
+    config: Path, two: Path
+) -> None:
     checkpoint = two / "checkpoints" / "step-000002-attempt-1"
 
     out = alone(config, "one-from-two", "--resume-from", checkpoint)
@@ -197,7 +199,9 @@ def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -
 
 
 @pytest.mark.slow
-def test_two_processes_go_on_from_a_checkpoint_of_one(config: Path, one: Path) -> None:
+def test_two_processes_continue_from_a_checkpoint_of_one(
+    config: Path, one: Path
+) -> None:
     checkpoint = one / "checkpoints" / "step-000002-attempt-1"
 
     out = together(config, "two-from-one", "--resume-from", checkpoint)
@@ -264,7 +268,7 @@ def test_two_processes_train_as_one_does_in_any_kind_of_run(
 
 
 @pytest.mark.slow
-def test_adapters_of_two_processes_are_gone_on_from_by_one(
+def test_adapters_of_two_processes_are_resumed_by_one(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(

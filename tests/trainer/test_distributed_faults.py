@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainer import mishaps
+from tests.trainer import faults
 from tests.trainer.several import run_several
 from tests.trainer.test_distributed import alone, assert_same_story, tree_of
 from tests.trainer.tiny import only, read_events, write_config
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "mishap",
-    [mishaps.memory_runs_out_going_forward, mishaps.memory_runs_out_going_backward],
+    [faults.memory_runs_out_going_forward, faults.memory_runs_out_going_backward],
 )
 def test_all_do_the_step_again_with_less_at_once(
-    mishap: Callable[[int], None], model_folder: Path, rows_path: Path, tmp_path: Path
+    fault: Callable[[int], None], model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = tree_of(
         model_folder,
@@ -37,7 +37,7 @@ def test_all_do_the_step_again_with_less_at_once(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishap,
+        before=fault,
     )
 
     assert codes == [0, 0], output
@@ -57,7 +57,7 @@ def test_all_choose_by_the_process_with_the_least_memory(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.memory_runs_out_measuring,
+        before=faults.memory_runs_out_measuring,
     )
 
     assert codes == [0, 0], output
@@ -69,7 +69,7 @@ def test_all_choose_by_the_process_with_the_least_memory(
     assert memory["limit"] is None
 
 
-def test_the_log_tells_of_another_process_that_samples_less_at_once(
+def test_the_log_reports_another_process_that_samples_less_at_once(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
@@ -78,7 +78,7 @@ def test_the_log_tells_of_another_process_that_samples_less_at_once(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.memory_runs_out_sampling,
+        before=faults.memory_runs_out_sampling,
     )
 
     assert codes == [0, 0], output
@@ -97,7 +97,7 @@ def test_processes_with_different_rows_do_not_train(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.it_has_other_rows,
+        before=faults.it_has_other_rows,
     )
 
     assert codes == [1, 1], output
@@ -114,7 +114,7 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.there_is_no_memory,
+        before=faults.there_is_no_memory,
     )
 
     assert codes == [1, 1], output
@@ -139,7 +139,7 @@ def test_the_log_names_the_process_whose_sampling_ahead_failed(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.sampling_ahead_fails,
+        before=faults.sampling_ahead_fails,
         patience_seconds=90,
     )
 
@@ -159,14 +159,14 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.it_is_stuck,
+        before=faults.it_is_stuck,
         patience_seconds=90,
     )
 
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
-    assert "gone or stuck" in failed["error"]
+    assert "does not respond" in failed["error"]
 
 
 def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
@@ -178,7 +178,7 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.it_fails_while_the_first_is_stuck,
+        before=faults.it_fails_while_the_first_is_stuck,
         patience_seconds=60,
     )
 
@@ -199,7 +199,7 @@ def test_the_others_hear_why_the_first_one_failed(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.the_first_one_fails,
+        before=faults.the_first_one_fails,
     )
 
     assert codes == [1, 1], output
@@ -222,7 +222,7 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.losses_become_infinite,
+        before=faults.losses_become_infinite,
     )
 
     assert codes == [0, 0], output
@@ -244,7 +244,7 @@ def test_a_full_disk_under_the_log_pauses_all_behind_the_same_step(
     run = ("run", config, "--out", tmp_path / "two")
 
     codes, output = run_several(
-        2, *run, output=tmp_path / "log", before=mishaps.the_disk_is_full_from_step_2
+        2, *run, output=tmp_path / "log", before=faults.the_disk_is_full_from_step_2
     )
 
     assert codes == [4, 4], output

@@ -60,10 +60,14 @@ def test_this_engine_and_this_trainer_agree(
 
     done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 3)
 
-    told = capsys.readouterr().out.splitlines()
+    reported = capsys.readouterr().out.splitlines()
     assert done.returncode == 0, done.stderr
-    assert [line.split("  ")[0] for line in told[:3]] == ["step 1", "step 2", "step 3"]
-    assert told[3].startswith("ok:")
+    assert [line.split("  ")[0] for line in reported[:3]] == [
+        "step 1",
+        "step 2",
+        "step 3",
+    ]
+    assert reported[3].startswith("ok:")
 
 
 def test_what_a_system_compares_with_on_purpose_is_no_drift(
@@ -156,7 +160,7 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["--steps", 0], "at least 1"), ([], "There is no model folder")],
+    [(["--steps", 0], "at least 1"), ([], "Model folder")],
 )
 def test_what_cannot_be_compared_is_refused(
     arguments: list[object], sentence: str, rows_path: Path, tmp_path: Path

@@ -90,7 +90,7 @@ class Started:
 
     def __init__(self, policy: Policy, *, is_replaced: bool = True) -> None:
         self.sampler: Any = Sampler(policy)
-        self.told: list[Slowed] = []
+        self.reported: list[Slowed] = []
         self.at_rest = threading.Event()
         self.at_rest.set()
         own = lambda: TransformersEngine(policy, max_batch_rows=64)  # noqa: E731
@@ -99,7 +99,7 @@ class Started:
             VllmEngine(policy, self.sampler),
             own=own if is_replaced else None,
             at_rest=self.at_rest,
-            on_slowed=self.told.append,
+            on_slowed=self.reported.append,
         )
 
 
@@ -139,7 +139,7 @@ def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
         ({}, {"device": torch.device("cpu")}, "no GPU"),
         ({}, {"dtype": torch.float32}, "float32"),
         ({"model": {"quantization": "4bit", "lora_rank": 4}}, {}, "4-bit"),
-        ({"rollout": {"source": "start"}}, {}, "not the policy's"),
+        ({"rollout": {"source": "start"}}, {}, "the policy"),
         ({"rollout": {"top_p": 0.9}}, {}, "top_p"),
         ({"rollout": {"temperature": 0.005}}, {}, "0.005"),
         ({}, {"num_parameters": 99_000_000}, "99,000,000"),
@@ -226,12 +226,12 @@ def test_a_vllm_that_does_not_start_gives_way(
 
     monkeypatch.setattr(select, "VllmSampler", refuse)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_: "")
-    told: list[Slowed] = []
+    reported: list[Slowed] = []
 
-    engine = make_engine(config_of(), policy, on_slowed=told.append)
+    engine = make_engine(config_of(), policy, on_slowed=reported.append)
 
     assert uses_own_decoder(engine)
-    (slowed,) = told
+    (slowed,) = reported
     assert (slowed.code, slowed.failed) == ("engine_fallback", "vLLM")
     assert type(error).__name__ in slowed.reason
     with pytest.raises(type(error)):
@@ -275,7 +275,7 @@ def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) ->
     requests = requests_of(policy, 4)
     places: list[int] = []
 
-    vllm.engine.sample(requests, WARM, on_group=lambda place, _: places.append(place))
+    vllm.engine.sample(requests, WARM, on_group=lambda index, _: places.append(index))
     vllm.engine.rest()
     assert vllm.sampler.is_asleep
     stir(policy)
@@ -285,7 +285,7 @@ def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) ->
     own = TransformersEngine(policy, max_batch_rows=64)
     assert ids_of(found) == ids_of(own.sample(requests, WARM))
     assert places == [*range(len(requests))]
-    assert vllm.told == []
+    assert vllm.reported == []
     assert engine_name(vllm.engine) == "vLLM 0.32.0"
     assert not uses_own_decoder(vllm.engine)
     # two batches, and a completion of each prompt twice to compare
@@ -306,7 +306,7 @@ def test_a_vllm_that_disagrees_is_left(
     places: list[int] = []
 
     found = vllm.engine.sample(
-        requests, WARM, on_group=lambda place, _: places.append(place)
+        requests, WARM, on_group=lambda index, _: places.append(index)
     )
 
     own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
@@ -314,8 +314,8 @@ def test_a_vllm_that_disagrees_is_left(
         [one.logprobs for one in group] for group in own
     ]
     assert sorted(places) == [*range(len(requests))]
-    (slowed,) = vllm.told
-    assert (slowed.failed, slowed.way) == ("vLLM", "the trainer's own decoder")
+    (slowed,) = vllm.reported
+    assert (slowed.failed, slowed.way) == ("vLLM", select.OWN_DECODER)
     assert f"{off:.2g} nats" in slowed.reason
     assert vllm.sampler.is_closed
     assert uses_own_decoder(vllm.engine)
@@ -324,20 +324,20 @@ def test_a_vllm_that_disagrees_is_left(
 def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
     policy: Policy, vllm: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(select, "bearable_gap", lambda _policy: -1.0)
+    monkeypatch.setattr(select, "max_logprob_gap", lambda _policy: -1.0)
 
     vllm.engine.sample(requests_of(policy, 2), WARM)
 
-    assert vllm.told == []
+    assert vllm.reported == []
 
 
-def test_a_vllm_that_was_asked_for_is_told_of_and_kept(policy: Policy) -> None:
+def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
     vllm = Started(policy, is_replaced=False)
     vllm.sampler.off = 0.01
 
     vllm.engine.sample(requests_of(policy, 2), WARM)
 
-    (slowed,) = vllm.told
+    (slowed,) = vllm.reported
     assert slowed.code == "engine_fallback"
     assert "vLLM" in slowed.way
     vllm.sampler.fails_after = 3
@@ -358,14 +358,14 @@ def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
     found = vllm.engine.sample(
         requests,
         WARM,
-        on_group=lambda place, own: groups.append((place, [c.token_ids for c in own])),
+        on_group=lambda index, own: groups.append((index, [c.token_ids for c in own])),
     )
 
     own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
     assert ids_of(found) == ids_of(own)  # by the same seeds
     assert sorted(groups) == list(enumerate(ids_of(own)))
     assert vllm.sampler.num_sampled - before == 6
-    (slowed,) = vllm.told
+    (slowed,) = vllm.reported
     assert slowed.reason == "RuntimeError: CUDA error: out of luck"
     assert vllm.sampler.is_closed
     stir(policy)
@@ -374,7 +374,7 @@ def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
     assert ids_of(vllm.engine.sample(requests, WARM)) == ids_of(
         TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
     )
-    assert len(vllm.told) == 1
+    assert len(vllm.reported) == 1
     vllm.engine.close()
 
 
@@ -387,7 +387,7 @@ def test_a_vllm_that_fails_between_two_steps_gives_way(
     vllm.engine.rest()
     vllm.engine.sync_weights()
 
-    (slowed,) = vllm.told
+    (slowed,) = vllm.reported
     assert slowed.reason.startswith("ZeroDivisionError")
     assert len(vllm.engine.sample(requests_of(policy, 2), WARM)) > 1
 
@@ -399,7 +399,7 @@ def test_an_error_of_a_listener_is_not_vllms(policy: Policy, vllm: Started) -> N
     with pytest.raises(RuntimeError, match="reward workers"):
         vllm.engine.sample(requests_of(policy, 2), WARM, on_group=listen)
 
-    assert vllm.told == []
+    assert vllm.reported == []
     assert not uses_own_decoder(vllm.engine)
 
 
@@ -409,12 +409,12 @@ def test_while_the_policy_is_trained_nothing_is_compared_with_it(
     vllm.sampler.off = 0.01
     vllm.at_rest.clear()
     vllm.engine.sample(requests_of(policy, 2), WARM)
-    assert vllm.told == []
+    assert vllm.reported == []
 
     vllm.at_rest.set()
     vllm.engine.sync_weights()
 
-    assert len(vllm.told) == 1
+    assert len(vllm.reported) == 1
 
 
 def test_weights_are_taken_over_once_they_are_at_rest(

@@ -81,10 +81,10 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
 ) -> None:
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=4)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
     groups: list[int] = []
-    on_group: OnGroup = lambda place, _completions: groups.append(place)  # noqa: E731
+    on_group: OnGroup = lambda index, _completions: groups.append(index)  # noqa: E731
 
     found = engine.sample(requests, PARAMS, on_group=on_group)
     engine.sample(requests, PARAMS)
@@ -94,15 +94,15 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
     # by graphs, then kernel by kernel, then never again
     assert len(broken_decoder) == 41
     assert sorted(groups) == list(range(len(requests)))  # each once
-    assert told == [
+    assert reported == [
         Slowed(
             code="engine_fallback",
             reason="RuntimeError: CUDA error: an illegal instruction",
             way=way,
         )
         for way in (
-            "its own decoder without CUDA graphs",
-            "transformers' own forward pass",
+            "Cohort's decoder without CUDA graphs",
+            "transformers' forward pass",
         )
     ]
 
@@ -114,11 +114,11 @@ def test_a_decoder_that_computes_something_else_is_left(
 ) -> None:
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=64)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
     if is_later:  # stale weights, which show when there are new ones
         engine.sample(requests, PARAMS)
-        assert told == []
+        assert reported == []
     forward = LlamaDecoder.forward
     monkeypatch.setattr(
         LlamaDecoder,
@@ -129,13 +129,13 @@ def test_a_decoder_that_computes_something_else_is_left(
     groups: list[int] = []
 
     found = engine.sample(
-        requests, PARAMS, on_group=lambda place, _: groups.append(place)
+        requests, PARAMS, on_group=lambda index, _: groups.append(index)
     )
 
     plain = TransformersEngine(policy, max_batch_rows=64, decoding="plain")
     assert ids_of(found) == ids_of(plain.sample(requests, PARAMS))
     assert sorted(groups) == list(range(len(requests)))
-    (slowed,) = told
+    (slowed,) = reported
     assert slowed.code == "engine_fallback"
     assert slowed.way.startswith("transformers'")
 
@@ -150,12 +150,12 @@ def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
     monkeypatch.setattr(graphs, "record", refuse)
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=512)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
 
     found = engine.sample(requests, PARAMS)
 
-    assert ["CUDA graphs" in slowed.way for slowed in told] == [True]
+    assert ["CUDA graphs" in slowed.way for slowed in reported] == [True]
     assert ids_of(found) == ids_of(sample(policy, requests))
 
 
@@ -175,12 +175,12 @@ def test_a_recording_without_memory_is_tried_with_fewer_rows(
     monkeypatch.setattr(graphs, "record", record)
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=512)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
 
     found = engine.sample(requests, PARAMS)
 
-    assert [(each.code, each.rows) for each in told] == [
+    assert [(each.code, each.rows) for each in reported] == [
         ("out_of_memory", 10),
         ("out_of_memory", 4),
     ]
@@ -188,34 +188,34 @@ def test_a_recording_without_memory_is_tried_with_fewer_rows(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_groups_are_told_of_while_no_row_leaves(
+def test_groups_are_reported_while_no_row_leaves(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = requests_of(policy, 2)[:3]
     stops = [60, 60, 2, 2, 20, 20]  # tokens of each row; the shortest prompt's first
-    place = 0
+    index = 0
 
     def drawn(
         logits: torch.Tensor, uniform: torch.Tensor, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal place
-        place += 1
+        nonlocal index
+        index += 1
         assert len(logits) == len(stops)
-        ids = [policy.eos_ids[0] if stop == place else 5 for stop in stops]
+        ids = [policy.eos_ids[0] if stop == index else 5 for stop in stops]
         return torch.tensor(ids), torch.zeros(len(ids))
 
     monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
     engine._is_check_due = False  # these log-probs are made up
 
     found = engine.sample(
         requests,
         SamplingParams(max_new_tokens=70, temperature=1.0),
-        on_group=lambda n, _: told.append((TEXTS[n], place)),
+        on_group=lambda n, _: reported.append((TEXTS[n], index)),
     )
 
-    assert told == [(TEXTS[0], 16), (TEXTS[2], 32), (TEXTS[1], 64)]
+    assert reported == [(TEXTS[0], 16), (TEXTS[2], 32), (TEXTS[1], 64)]
     assert [group[0].num_tokens for group in found] == [2, 60, 20]
 
 
@@ -244,8 +244,8 @@ def test_on_a_cpu_nothing_is_tried_again(
 @pytest.mark.usefixtures("gpu_branches")
 def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
     engine = TransformersEngine(policy, max_batch_rows=512)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
 
     def listen(_place: int, _completions: object) -> None:
         raise RuntimeError("the reward workers are gone")
@@ -253,7 +253,7 @@ def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
     with pytest.raises(RuntimeError, match="reward workers"):
         engine.sample(requests_of(policy, 2), PARAMS, on_group=listen)
 
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.usefixtures("gpu_branches", "broken_decoder")

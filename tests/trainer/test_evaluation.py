@@ -186,7 +186,7 @@ def test_rules_without_an_answer_have_no_majority() -> None:
     assert answer_reader(recipe("length")) is None
 
 
-def test_interval_ends_stand_beside_each_share() -> None:
+def test_each_share_has_interval_ends() -> None:
     groups = [group("4", "5", right="4"), group("7", "7", right="7")]
     reader = answer_reader(recipe("numeric_answer"))
 

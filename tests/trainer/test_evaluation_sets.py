@@ -30,13 +30,13 @@ def test_each_set_is_evaluated_under_its_name(
     done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
 
     assert done.returncode == 0, done.stderr
-    told = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
-    assert [(e["step"], e["name"], e["num_prompts"]) for e in told] == [
+    reported = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
+    assert [(e["step"], e["name"], e["num_prompts"]) for e in reported] == [
         (step, name, count)
         for step in (0, 1, 2)
         for name, count in (("heldout", 4), ("more", 3))
     ]
-    assert all(f"eval/{e['name']}/mean" in e["metrics"] for e in told)
+    assert all(f"eval/{e['name']}/mean" in e["metrics"] for e in reported)
 
 
 def test_a_set_can_stand_in_for_held_out_rows(
@@ -53,8 +53,8 @@ def test_a_set_can_stand_in_for_held_out_rows(
 
     run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
 
-    told = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
-    assert {e["name"] for e in told} == {"only"}
+    reported = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
+    assert {e["name"] for e in reported} == {"only"}
 
 
 def test_a_phase_may_be_evaluated_on_a_set_of_its_own(
@@ -72,8 +72,8 @@ def test_a_phase_may_be_evaluated_on_a_set_of_its_own(
 
     run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
 
-    told = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
-    assert [e["step"] for e in told if e["name"] == "late"] == [2]
+    reported = only(read_events(tmp_path / "out" / "events.jsonl"), "evaluated")
+    assert [e["step"] for e in reported if e["name"] == "late"] == [2]
 
 
 def test_a_missing_file_is_named_before_the_first_step(
@@ -91,7 +91,7 @@ def test_a_missing_file_is_named_before_the_first_step(
 
 
 @pytest.mark.parametrize("name", ["heldout", "a/b", "", "x" * 41])
-def test_names_that_metrics_cannot_bear_are_refused(
+def test_names_that_are_invalid_in_metrics_are_refused(
     name: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, evaluation={"sets": {name: "a.jsonl"}})

@@ -112,7 +112,7 @@ def test_so_they_do_with_adapters_4_bits_and_recomputed_activations(
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
-def test_layers_are_computed_anew_where_that_is_asked_for(
+def test_layers_are_computed_again_where_that_is_requested(
     recomputes: bool,
     tmp_path: Path,
     model_folder: Path,
@@ -179,9 +179,9 @@ def test_each_scored_token_is_predicted_from_what_is_before_it(
     for (prompt, completion), first in zip(texts, firsts, strict=True):
         whole = prompt + completion
         for offset in range(first, len(whole)):
-            place = next(places)
-            assert layout.input_ids[place] == whole[offset - 1]
-            assert layout.positions[place] == offset - 1
+            index = next(places)
+            assert layout.input_ids[index] == whole[offset - 1]
+            assert layout.positions[index] == offset - 1
     assert next(places, None) is None
 
 

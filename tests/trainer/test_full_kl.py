@@ -275,7 +275,7 @@ def test_a_clamp_bounds_the_full_kl() -> None:
     assert loss.item() == pytest.approx(0.75)
 
 
-def test_a_full_kl_that_was_not_computed_is_asked_for() -> None:
+def test_a_missing_full_kl_is_refused() -> None:
     with pytest.raises(ValueError, match="got none"):
         policy_loss(
             torch.zeros(1, 2),

@@ -152,7 +152,7 @@ def test_no_group_is_lost_or_counted_twice(
     rounds: list[list[tuple[int, int]]], mode: str
 ) -> None:
     numbered = [
-        {4 * turn + place: each for place, each in enumerate(row)}
+        {4 * turn + index: each for index, each in enumerate(row)}
         for turn, row in enumerate(rounds)
     ]
 
@@ -207,10 +207,10 @@ def test_steps_may_differ_under_equal_totals() -> None:
 def test_rounds_of_a_step_have_no_row_in_common_and_reach_them_all() -> None:
     order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
     for step in (1, 4):
-        rounds = [order.places_of_round(step, turn) for turn in range(6)]
+        rounds = [order.round_indices(step, turn) for turn in range(6)]
 
         assert rounds[0] == order.places(step)
-        assert sorted(place for each in rounds for place in each) == list(range(11))
+        assert sorted(index for each in rounds for index in each) == list(range(11))
         assert [len(each) for each in rounds] == [3, 3, 3, 2, 0, 0]
-    assert order.places_of_round(1, 1) != order.places_of_round(4, 1)
-    assert order.places_of_round(4, 1) == order.places_of_round(4, 1)
+    assert order.round_indices(1, 1) != order.round_indices(4, 1)
+    assert order.round_indices(4, 1) == order.round_indices(4, 1)

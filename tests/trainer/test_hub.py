@@ -103,7 +103,7 @@ def config(rows_path: Path, tmp_path: Path) -> Path:
     ("host", "why"),
     [
         ("silent", "no answer within 0.5 s"),
-        ("127.0.0.1:1", "its port"),
+        ("127.0.0.1:1", "the port"),
         pytest.param("no.such.host.invalid", "its name", marks=pytest.mark.slow),
     ],
 )

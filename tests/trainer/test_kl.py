@@ -219,7 +219,7 @@ def test_a_kl_that_is_no_number_leaves_a_weight_that_is_one(kl: float) -> None:
     assert controller.coef == pytest.approx(0.2, rel=1e-3)
 
 
-def test_it_goes_on_from_its_state() -> None:
+def test_it_continues_from_its_state() -> None:
     first, second = (AdaptiveKL(coef=0.2, target=6.0, horizon=100) for _ in range(2))
     first.update(9.0, 32)
 

@@ -80,9 +80,9 @@ def kl_of_completions(
 ) -> dict[tuple[int, int, int], list[float]]:
     """The tokens' KL of each completion that has one: by step, prompt and place."""
     return {
-        (event["step"], event["prompt_index"], place): each["kl"]
+        (event["step"], event["prompt_index"], index): each["kl"]
         for event in only(events, "tokens_measured")
-        for place, each in enumerate(event["completions"])
+        for index, each in enumerate(event["completions"])
         if each["kl"] is not None
     }
 
@@ -141,15 +141,15 @@ def test_what_the_loss_leaves_out_is_not_chosen(policy: Policy, often: None) -> 
             prompt_ids=each.prompt_ids,
             completion_ids=each.completion_ids,
             sampling_logprobs=each.sampling_logprobs,
-            end_reason="length" if place % 3 else "stop",
+            end_reason="length" if index % 3 else "stop",
         )
-        for place, each in enumerate(batch.samples)
+        for index, each in enumerate(batch.samples)
     ]
 
     found = {
-        place
+        index
         for step in range(1, 50)
-        for place in sampler(policy).places(Batch(tuple(samples), loss), step=step)
+        for index in sampler(policy).places(Batch(tuple(samples), loss), step=step)
     }
 
     assert found == {0, 3, 6, 9}
@@ -177,10 +177,10 @@ def test_chosen_completions_get_the_log_probs_that_all_would_get(
     for micro, whole in zip(micros, expected, strict=True):
         assert micro.reference_logprobs is not None
         assert whole is not None
-        for row, place in enumerate(micro.members):
+        for row, index in enumerate(micro.members):
             inside = micro.mask[row] > 0
             values = micro.reference_logprobs[row][inside]
-            if place in chosen:
+            if index in chosen:
                 torch.testing.assert_close(values, whole[row][inside])
             else:
                 assert values.isnan().all()
@@ -293,7 +293,7 @@ def test_two_processes_measure_as_one_does(
     assert one[2]["kl/mean"] > 1e-4
 
 
-def test_without_memory_for_it_the_run_goes_on_without(
+def test_without_memory_for_it_the_run_continues_without_it(
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,

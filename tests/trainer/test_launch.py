@@ -165,7 +165,7 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
 
 
 @pytest.mark.slow
-def test_a_bad_configuration_starts_nobody(
+def test_a_bad_configuration_starts_no_process(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = tree_of(
@@ -194,7 +194,7 @@ def test_an_occupied_folder_is_refused_once(
     output, _ = child.communicate(timeout=120)
 
     assert child.returncode == 2
-    assert output.count("already holds") == 1
+    assert output.count("already contains") == 1
 
 
 @pytest.mark.parametrize(("local_rank", "count"), [(0, 1), (1, 0)])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.disk import MEBIBYTE, DiskFull, full_disk, telling_of_a_full_disk
+from trainer.disk import MEBIBYTE, DiskFull, full_disk, raise_disk_full
 from trainer.events import RunFinished, StepFinished, parse_event
 from trainer.output.log import EventLog, archive_log, newest_attempt
 
@@ -50,7 +50,7 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
         EventLog(path, attempt=1)
 
 
-def test_lives_are_archived_under_their_number(tmp_path: Path) -> None:
+def test_attempts_are_archived_under_their_number(tmp_path: Path) -> None:
     for attempt in (1, 4):
         assert newest_attempt(tmp_path) == (0 if attempt == 1 else 1)
         with EventLog(tmp_path / "events.jsonl", attempt=attempt) as log:
@@ -82,18 +82,18 @@ class FullDisk:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("tells_later", [False, True])
+@pytest.mark.parametrize("defers_errors", [False, True])
 def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
-    tmp_path: Path, *, tells_later: bool
+    tmp_path: Path, *, defers_errors: bool
 ) -> None:
     path = tmp_path / "events.jsonl"
-    with EventLog(path, attempt=1, tells_later=tells_later) as log:
+    with EventLog(path, attempt=1, defers_errors=defers_errors) as log:
         file, log._file = log._file, FullDisk()  # type: ignore[assignment]
         log.add(StepFinished, step=1, metrics={})
-        if tells_later:
+        if defers_errors:
             log.flush()
-            with pytest.raises(DiskFull, match="run writes"):
-                log.require_room()
+            with pytest.raises(DiskFull, match="the run"):
+                log.require_disk_space()
         else:
             with pytest.raises(OSError, match="No space left"):
                 log.flush()
@@ -102,7 +102,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
         log._file = file
         log.add(RunFinished, step=1)
         log.flush()
-        log.require_room()
+        log.require_disk_space()
         assert log.is_written()
 
     events = [parse_event(line) for line in path.read_bytes().splitlines()]
@@ -125,7 +125,7 @@ def test_where_it_has_the_room_something_else_is_full(tmp_path: Path) -> None:
     """A run that went on by itself would meet the same at once, without an end."""
     with (
         pytest.raises(DiskFull) as caught,
-        telling_of_a_full_disk(tmp_path, 1, purpose="the checkpoint being saved"),
+        raise_disk_full(tmp_path, 1, purpose="the checkpoint being saved"),
     ):
         raise FULL
 

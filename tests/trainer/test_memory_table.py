@@ -44,7 +44,7 @@ def test_a_large_set_of_its_own_file_is_sampled_too(
     rows_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def told(sets: dict[str, str]) -> str:
+    def reported(sets: dict[str, str]) -> str:
         evaluation = {"every_steps": 1, "samples_per_prompt": 4, "sets": sets}
         tree = config_tree(model_folder, rows_path, evaluation=evaluation)
         assert run_trainer("memory", write_config(tmp_path, tree)).returncode == 0
@@ -52,10 +52,10 @@ def test_a_large_set_of_its_own_file_is_sampled_too(
 
     write_rows(tmp_path / "many.jsonl", 100)
 
-    assert told({"many": "many.jsonl"}) != told({})
+    assert reported({"many": "many.jsonl"}) != reported({})
 
 
-def test_a_set_that_is_not_here_is_told(
+def test_a_set_that_is_not_here_is_reported(
     tmp_path: Path, model_folder: Path, rows_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, evaluation={"sets": {"a": "a.jsonl"}})
@@ -91,7 +91,7 @@ def test_the_tables_units_are_right() -> None:
     assert ["gradients", "1023", "B"] in lines
 
 
-def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> None:
+def test_a_model_that_is_not_here_is_reported(tmp_path: Path, rows_path: Path) -> None:
     tree = config_tree(tmp_path / "no-model", rows_path)
 
     done = run_trainer("memory", write_config(tmp_path, tree))

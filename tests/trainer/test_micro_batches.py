@@ -90,8 +90,8 @@ def step_gradient(
 def step_batch(config: LossConfig) -> Batch:
     """13 completions in groups of 4, 2, 4 and 3; every third one was cut."""
     samples = [
-        replace(sample, end_reason="length" if place % 3 == 0 else "stop")
-        for place, sample in enumerate(make_batch(13).samples)
+        replace(sample, end_reason="length" if index % 3 == 0 else "stop")
+        for index, sample in enumerate(make_batch(13).samples)
     ]
     return Batch(tuple(samples), loss=config, group_sizes=(4, 2, 4, 3))
 
@@ -197,9 +197,9 @@ def test_parts_stay_within_the_token_budget() -> None:
 
     parts = split_by_length(lengths, max_tokens=40)
 
-    assert sorted(place for part in parts for place in part) == list(range(8))
+    assert sorted(index for part in parts for index in part) == list(range(8))
     for part in parts:
-        padded = len(part) * max(lengths[place] for place in part)
+        padded = len(part) * max(lengths[index] for index in part)
         assert padded <= 40 or len(part) == 1
 
 
@@ -224,7 +224,7 @@ def test_completions_of_a_prompt_stay_together_where_they_can(
     ]
 
     def size(places: Sequence[int]) -> float:
-        chosen = [samples[place] for place in places]
+        chosen = [samples[index] for index in places]
         prompts = {sample.prompt_ids for sample in chosen}
         copies = sum(len(sample.prompt_ids) for sample in chosen) / 4
         return copies + sum(
@@ -257,8 +257,8 @@ def test_covered_places_are_those_of_the_mask(masks: dict[str, Any]) -> None:
     ends = ("length", "stop", "stop")
     batch = Batch(
         tuple(
-            replace(sample, end_reason=ends[place % 3])
-            for place, sample in enumerate(samples)
+            replace(sample, end_reason=ends[index % 3])
+            for index, sample in enumerate(samples)
         ),
         loss=LossConfig(**masks),
     )

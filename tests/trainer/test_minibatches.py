@@ -36,9 +36,9 @@ def read(minibatch: Minibatch, name: str) -> dict[int, list[float]]:
     """Each completion's values, without padding."""
     found = {}
     for micro in minibatch.micro_batches:
-        for place, member in enumerate(micro.members):
-            inside = micro.completion_mask[place] > 0
-            found[member] = getattr(micro, name)[place][inside].tolist()
+        for index, member in enumerate(micro.members):
+            inside = micro.completion_mask[index] > 0
+            found[member] = getattr(micro, name)[index][inside].tolist()
     return found
 
 
@@ -53,7 +53,7 @@ def test_log_probs_follow_their_completions_into_another_cut() -> None:
     assert read(minibatch, "reference_logprobs") == before
 
 
-def test_log_probs_that_only_some_parts_have_are_computed_anew() -> None:
+def test_log_probs_that_only_some_parts_have_are_computed_again() -> None:
     minibatch = cut(make_batch(9), 40)
     label(minibatch)
     minibatch.micro_batches[-1].reference_logprobs = None
@@ -100,26 +100,26 @@ class Memory:
 
 
 def test_work_is_done_again_with_half_as_many_tokens_until_it_fits() -> None:
-    told: list[tuple[int, str]] = []
-    budget = MemoryBudget(120, on_halved=lambda *what: told.append(what))
+    reported: list[tuple[int, str]] = []
+    budget = MemoryBudget(120, on_halved=lambda *what: reported.append(what))
     memory = Memory(room=40)
 
     sizes = budget.run(cut(make_batch(9), 120), memory)
 
     assert max(sizes) <= 40
-    assert [tokens for tokens, _ in told] == [60, 30]
-    assert "1 TiB" in told[0][1]
+    assert [tokens for tokens, _ in reported] == [60, 30]
+    assert "1 TiB" in reported[0][1]
     assert budget.tokens == 30
 
 
 def test_a_budget_far_above_the_batch_is_halved_until_it_matters() -> None:
-    told: list[int] = []
-    budget = MemoryBudget(8192, on_halved=lambda tokens, _: told.append(tokens))
+    reported: list[int] = []
+    budget = MemoryBudget(8192, on_halved=lambda tokens, _: reported.append(tokens))
     memory = Memory(room=100)
 
     budget.run(cut(make_batch(9), 8192), memory)
 
-    assert len(memory.seen) == len(told) + 1 <= 3
+    assert len(memory.seen) == len(reported) + 1 <= 3
 
 
 def test_completions_that_are_alone_cannot_be_cut() -> None:
@@ -152,7 +152,7 @@ def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
     assert memory.seen == [max(memory.seen)]
 
 
-def test_what_memory_bears_is_known_to_later_phases_and_lives() -> None:
+def test_what_fits_into_memory_is_known_to_later_phases_and_attempts() -> None:
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)

@@ -27,7 +27,7 @@ def reads(folder: Path, path: str, **parts: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("path", ["model", "org/model", "./model", "../here/model"])
-def test_a_folder_beside_the_configuration_is_the_model(
+def test_a_folder_next_to_the_configuration_is_the_model(
     path: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "here"
@@ -78,7 +78,7 @@ def reward_of(path: str) -> dict[str, Any]:
     return {"recipe": {"rules": [rule]}}
 
 
-def test_reward_models_of_any_phase_are_beside_it_too(tmp_path: Path) -> None:
+def test_reward_models_of_any_phase_are_next_to_it_too(tmp_path: Path) -> None:
     (tmp_path / "judge").mkdir()
     phases = [
         {"name": "first", "num_steps": 4},
@@ -118,7 +118,7 @@ def test_a_run_and_its_memory_read_the_model_from_any_working_folder(
     assert str(tmp_path / "run" / "model") in capsys.readouterr().out
 
 
-def test_a_recipes_reward_model_is_beside_its_file(tmp_path: Path) -> None:
+def test_a_recipes_reward_model_is_next_to_its_file(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(reward_of("./judge")["recipe"]))
 

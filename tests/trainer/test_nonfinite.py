@@ -131,13 +131,13 @@ def test_from_there_on_the_learning_rate_is_half_of_what_it_would_be(
     _, events = run(tmp_path / "broken", model_folder, rows_path, optim=optim)
 
     rates = [
-        [step["metrics"]["lr"] for step in only(told, "step_finished")]
-        for told in (calm, events)
+        [step["metrics"]["lr"] for step in only(reported, "step_finished")]
+        for reported in (calm, events)
     ]
     halved = [rate if step <= 6 else rate / 2 for step, rate in enumerate(rates[0], 1)]
     assert rates[1] == halved
-    (told,) = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert " 0.5 " in told["message"]
+    (reported,) = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
+    assert " 0.5 " in reported["message"]
     resumed = run_trainer(
         "run",
         tmp_path / "broken" / "run.json",

@@ -102,7 +102,9 @@ def test_an_update_lowers_the_loss(policy: Policy) -> None:
     assert losses == sorted(losses, reverse=True)
 
 
-def test_the_norm_before_clipping_is_told(policy: Policy, model_folder: Path) -> None:
+def test_the_norm_before_clipping_is_reported(
+    policy: Policy, model_folder: Path
+) -> None:
     other = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
     free, clipped = run_config(max_grad_norm=None), run_config(max_grad_norm=1e-3)
 
@@ -183,7 +185,7 @@ def test_bfloat16_weights_follow_a_float32_master(model_folder: Path) -> None:
     assert moved.max() > 4e-4
 
 
-def test_a_restored_optimizer_goes_on_alike(model_folder: Path) -> None:
+def test_a_restored_optimizer_continues_alike(model_folder: Path) -> None:
     for dtype in ("float32", "bfloat16"):
         model = ModelConfig(path=str(model_folder), device="cpu", dtype=dtype)
         policy, config = load_policy(model), run_config()
@@ -215,7 +217,7 @@ def test_recomputing_activations_changes_nothing(
     assert torch.allclose(weights(lean), weights(policy), atol=1e-5)
 
 
-def test_an_optimizer_that_forgets_goes_on_like_a_new_one(model_folder: Path) -> None:
+def test_an_optimizer_that_forgets_continues_like_a_new_one(model_folder: Path) -> None:
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
     policy, config = load_policy(model), run_config()
     optimizer = Optimizer(policy, config.optim)
@@ -270,7 +272,7 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(weights(policy), weights(other))
 
 
-def test_gradients_reach_their_masters_while_the_pass_goes_on(
+def test_gradients_reach_their_masters_while_the_pass_continues(
     model_folder: Path,
 ) -> None:
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")

@@ -72,7 +72,7 @@ def test_a_later_phase_needs_it_too() -> None:
         (VLLM, (), "vllm", "rollout.engine"),
     ],
 )
-def test_a_run_that_lacks_one_says_so_in_its_log(
+def test_a_run_that_lacks_one_reports_it_in_its_log(
     parts: dict[str, Any],
     here: Sequence[str],
     package: str,

@@ -214,7 +214,7 @@ def test_a_probe_is_of_the_first_phase_and_saves_nothing(
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_a_checkpoint_is_sampled_beside_its_base_model(
+def test_a_checkpoint_is_sampled_next_to_its_base_model(
     lora_rank: int, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(
@@ -253,7 +253,7 @@ def test_a_checkpoint_is_sampled_beside_its_base_model(
     assert unscored[0]["completions"][0]["reward"] is None
 
 
-def test_a_deleted_checkpoint_is_told(
+def test_a_deleted_checkpoint_is_reported(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, config_tree(model_folder, rows_path))

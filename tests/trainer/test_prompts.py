@@ -62,10 +62,10 @@ def test_a_chat_template_that_refuses_is_a_sentence(
     policy.tokenizer.chat_template = template
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
-    with pytest.raises(ValueError, match=f"refuses row 3 .*{reason}") as refused:
+    with pytest.raises(ValueError, match=f"row 3 .*{reason}") as refused:
         renderer.render(row("ab", index=3))
 
-    assert "of user" in str(refused.value)
+    assert "roles user" in str(refused.value)
 
 
 def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
@@ -198,7 +198,7 @@ def test_each_pass_is_a_permutation_without_its_remainder() -> None:
     order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
 
     passes = [
-        [place for step in range(first, first + 3) for place in order.places(step)]
+        [index for step in range(first, first + 3) for index in order.places(step)]
         for first in (1, 4, 7)
     ]
 

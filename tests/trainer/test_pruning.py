@@ -37,7 +37,7 @@ def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert _left(tmp_path) == {"step-1000000-attempt-1"}
 
 
-def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
+def test_a_lost_attempt_deletes_nothing_of_its_successor(
     tmp_path: Path,
 ) -> None:
     _save(
@@ -61,24 +61,24 @@ def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
 def test_a_life_given_up_for_lost_keeps_what_its_successor_began_with(
     tmp_path: Path,
 ) -> None:
-    folder, lives = tmp_path / "checkpoints", tmp_path / "attempts"
-    for made in (folder, lives / "1", lives / "2"):
+    folder, attempts = tmp_path / "checkpoints", tmp_path / "attempts"
+    for made in (folder, attempts / "1", attempts / "2"):
         made.mkdir(parents=True)
     _save(folder, "step-000010-attempt-1", "step-000020-attempt-1")
 
-    prune_checkpoints(folder, keep_last=1, step=20, attempt=1, lives=lives)
+    prune_checkpoints(folder, keep_last=1, step=20, attempt=1, attempts=attempts)
     kept = _left(folder)
-    prune_checkpoints(folder, keep_last=1, step=20, attempt=2, lives=lives)
+    prune_checkpoints(folder, keep_last=1, step=20, attempt=2, attempts=attempts)
 
     assert kept == {"step-000010-attempt-1", "step-000020-attempt-1"}
     assert _left(folder) == {"step-000020-attempt-1"}
 
 
-def test_a_folder_of_lives_that_is_not_there_ends_no_run(tmp_path: Path) -> None:
+def test_a_missing_folder_of_attempts_does_not_end_the_run(tmp_path: Path) -> None:
     _save(tmp_path, "step-000010-attempt-1", "step-000020-attempt-1")
 
     prune_checkpoints(
-        tmp_path, keep_last=1, step=20, attempt=1, lives=tmp_path / "none"
+        tmp_path, keep_last=1, step=20, attempt=1, attempts=tmp_path / "none"
     )
 
     assert _left(tmp_path) == {"step-000020-attempt-1"}

@@ -202,7 +202,7 @@ def test_a_reset_goes_before_a_mix_that_is_due_too(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_moved_reference_is_saved_and_goes_on_exactly(
+def test_a_moved_reference_is_saved_and_continues_exactly(
     tmp_path: Path, model_folder: Path, rows_path: Path, dtype: str
 ) -> None:
     mixes = {"mix_every_steps": 1, "mix_alpha": 0.3}

@@ -162,7 +162,7 @@ def test_more_questions_than_can_wait_are_sent_away(
         answerer.end()
 
 
-def test_a_model_that_fails_says_so_and_goes_on(policy: Policy) -> None:
+def test_a_failing_model_reports_it_and_continues(policy: Policy) -> None:
     model = SlowModel(policy)
     model.may_go.set()
     whole, model.body = model.body, None

@@ -37,7 +37,7 @@ from trainer.serving.reference_client import (
         ({"temperature": float("inf")}, "temperature must be one number above 0"),
     ],
 )
-def test_a_question_the_model_cannot_take_is_refused(
+def test_a_request_beyond_the_model_is_refused(
     changes: dict[str, Any], words: str
 ) -> None:
     body = pack_question(question(**changes))
@@ -70,7 +70,7 @@ def client(url: str, *, patience: float = 1.0) -> ServerReference:
     )
 
 
-def test_a_server_that_stays_away_is_waited_for_and_then_named(
+def test_an_unreachable_server_is_retried_and_then_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     url = f"http://127.0.0.1:{unused_port()}"
@@ -84,7 +84,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         b"",
         b"SSH-2.0-OpenSSH\r\n",
@@ -92,33 +92,33 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
         b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_half_answers_are_asked_for_again(said: bytes) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match=r" \d+ s "):
+def test_incomplete_responses_are_retried(message: bytes) -> None:
+    with talker(message) as url, pytest.raises(ValueError, match=r" \d+ s "):
         client(url).check_model()
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is no reference server"),
-        (b"HTTP/1.1 302 Go\r\nLocation: http://e.org\r\n\r\n", "refused with 302"),
-        (b"HTTP/1.1 500 No\r\n\r\n{", "refused with 500: it gave no reason"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "not a reference server"),
+        (b"HTTP/1.1 302 Go\r\nLocation: http://e.org\r\n\r\n", "returned 302"),
+        (b"HTTP/1.1 500 No\r\n\r\n{", "returned 500"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 999_999,
             "larger than",
         ),
     ],
 )
-def test_other_answers_are_refused_at_once(said: bytes, words: str) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match=words):
+def test_other_answers_are_refused_at_once(message: bytes, words: str) -> None:
+    with talker(message) as url, pytest.raises(ValueError, match=words):
         client(url, patience=60).check_model()
 
 
 class talker:
     """Something on loopback that says the same to everyone."""
 
-    def __init__(self, said: bytes) -> None:
-        self._said = said
+    def __init__(self, message: bytes) -> None:
+        self._said = message
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._talk)
 
@@ -151,8 +151,8 @@ class talker:
         ("http://127.0.0.1:99999", "must look like"),
         ("http://127.0.0.1:8600/path", "must look like"),
         ("http://me:secret@127.0.0.1:8600", "must look like"),
-        ("http://8.8.8.8:8600", "leads out of the private network"),
-        ("https://8.8.8.8:8600", "leads out of the private network"),
+        ("http://8.8.8.8:8600", "the private network"),
+        ("https://8.8.8.8:8600", "the private network"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None:

@@ -161,9 +161,9 @@ def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> No
     ("body", "headers", "status", "words"),
     [
         (b"{}", {}, 409, "another model"),
-        (b"{}", {"X_Model": "right"}, 400, "not safetensors"),
-        (b"", {"X_Model": "right"}, 400, "not safetensors"),
-        (b"x" * 2**25, {"X_Model": "right"}, 413, "larger than this server"),
+        (b"{}", {"X_Model": "right"}, 400, "safetensors file"),
+        (b"", {"X_Model": "right"}, 400, "safetensors file"),
+        (b"x" * 2**25, {"X_Model": "right"}, 413, "exceeds this server"),
         (b"x", {"X_Model": "right", "Content_Length": "ten"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "-1"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "9" * 40}, 411, "Content-Length"),
@@ -298,7 +298,7 @@ def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -
 
 
 @pytest.mark.faults
-def test_a_run_waits_while_its_server_is_killed_and_goes_on(
+def test_a_run_waits_while_its_server_is_killed_and_continues(
     tmp_path: Path, model_folder: Path, rows_path: Path
 ) -> None:
     server = Server(model_folder, tmp_path / "token")
@@ -322,14 +322,14 @@ def test_a_run_waits_while_its_server_is_killed_and_goes_on(
         assert _num_steps(out) <= seen + 1
 
         server.start(server.port)
-        said, _ = run.communicate(timeout=90)
+        message, _ = run.communicate(timeout=90)
     finally:
         run.kill()
         run.communicate()
         server.end()
 
-    assert run.returncode == 0, said
-    assert f"server at {server.url}" in said
+    assert run.returncode == 0, message
+    assert f"server at {server.url}" in message
     assert _num_steps(out) == 12
     in_process = _metrics_without_server(tmp_path, tree)
     assert [e["metrics"]["kl/mean"] for e in _steps(out)] == pytest.approx(

@@ -125,7 +125,7 @@ def test_what_a_killed_run_logged_up_to_its_checkpoint_is_kept(
     assert old == [event for event in whole if event["step"] <= resumed]
 
 
-def test_a_stopped_run_saves_and_goes_on_where_it_was(
+def test_a_stopped_run_saves_and_continues_where_it_was(
     config: Path, undisturbed: Path
 ) -> None:
     out = config.parent / "stopped"
@@ -188,7 +188,7 @@ def test_a_named_checkpoint_that_is_damaged_is_refused(
     )
 
     assert done.returncode == 2
-    assert "is no checkpoint" in done.stderr
+    assert "not a checkpoint" in done.stderr
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
 
 def test_tokens_are_drawn_with_their_probabilities() -> None:
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, -torch.inf])
-    seeds = [derive(0, place) for place in range(4000)]
+    seeds = [derive(0, index) for index in range(4000)]
     drawn = uniforms(seeds, first=3, count=1)[:, 0]
 
     chosen, logprobs = draw_tokens(logits.expand(4000, 5), drawn, temperature=2.0)
@@ -228,9 +228,9 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     requests = requests_of(policy, 4)
     expected = sample(policy, requests, max_batch_rows=4)
     tried = with_little_memory(monkeypatch, room=7)
-    told: list[Slowed] = []
+    reported: list[Slowed] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
-    engine.on_slowed = told.append
+    engine.on_slowed = reported.append
     params = SamplingParams(max_new_tokens=30, temperature=1.0)
 
     found = engine.sample(requests, params)
@@ -238,7 +238,7 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     assert found == expected
     # 20 rows fail, 10 are cut between groups of 4 and fail, 4 do not
     assert [size for size in tried if size > 7] == [20, 8]
-    assert told[-1] == Slowed(
+    assert reported[-1] == Slowed(
         code="out_of_memory",
         reason=NO_MEMORY,
         rows=4,
@@ -279,46 +279,46 @@ def test_a_completion_that_does_not_fit_alone_is_an_error(
 
 
 @pytest.mark.parametrize("max_batch_rows", [512, 10, 3])
-def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> None:
+def test_groups_are_reported_as_they_end(policy: Policy, max_batch_rows: int) -> None:
     requests = requests_of(policy, 8)
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     params = SamplingParams(max_new_tokens=60, temperature=1.0)
-    told: dict[int, tuple[Rollout, ...]] = {}
+    reported: dict[int, tuple[Rollout, ...]] = {}
 
-    def on_group(place: int, completions: tuple[Rollout, ...]) -> None:
-        assert place not in told
-        told[place] = completions
+    def on_group(index: int, completions: tuple[Rollout, ...]) -> None:
+        assert index not in reported
+        reported[index] = completions
 
     found = engine.sample(requests, params, on_group=on_group)
 
-    assert [told[place] for place in range(len(requests))] == found
+    assert [reported[index] for index in range(len(requests))] == found
     assert found == engine.sample(requests, params)
 
 
-def test_a_group_is_told_of_while_longer_ones_are_sampled(
+def test_a_group_is_reported_while_longer_ones_are_sampled(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = requests_of(policy, 2)[:3]
     stops = [9, 9, 2, 2, 5, 5]  # tokens of each row; the shortest prompt's come first
-    rows, place = list(range(6)), 0
+    rows, index = list(range(6)), 0
 
     def drawn(
         logits: torch.Tensor, uniform: torch.Tensor, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal rows, place
-        rows = [row for row in rows if stops[row] > place]
-        place += 1
-        ids = [policy.eos_ids[0] if stops[row] == place else 5 for row in rows]
+        nonlocal rows, index
+        rows = [row for row in rows if stops[row] > index]
+        index += 1
+        ids = [policy.eos_ids[0] if stops[row] == index else 5 for row in rows]
         return torch.tensor(ids), torch.zeros(len(ids))
 
     monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
 
     engine.sample(
         requests,
         SamplingParams(max_new_tokens=60, temperature=1.0),
-        on_group=lambda n, _: told.append((TEXTS[n], place)),
+        on_group=lambda n, _: reported.append((TEXTS[n], index)),
     )
 
-    assert told == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]
+    assert reported == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]

@@ -29,7 +29,7 @@ def config_of(**parts: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def test_the_policy_samples_itself_unless_another_engine_is_asked_for(
+def test_the_policy_samples_itself_unless_another_engine_is_requested(
     policy: Policy,
 ) -> None:
     assert isinstance(make_engine(config_of(), policy), TransformersEngine)
@@ -38,24 +38,24 @@ def test_the_policy_samples_itself_unless_another_engine_is_asked_for(
 @pytest.mark.parametrize(
     "rollout", [{"engine": "vllm", "cache_gib": 0.5, "sleep": True}, SERVER]
 )
-def test_each_engine_can_be_asked_for(rollout: dict[str, Any]) -> None:
+def test_each_engine_can_be_configured(rollout: dict[str, Any]) -> None:
     assert config_of(rollout=rollout).rollout.engine == rollout["engine"]
 
 
 @pytest.mark.parametrize(
     ("rollout", "words"),
     [
-        ({"engine": "vllm_server", "token_file": "t"}, "belong together"),
-        ({"url": "http://127.0.0.1:8700"}, "belong together"),
-        (SERVER | {"engine": "vllm"}, "belong together"),
+        ({"engine": "vllm_server", "token_file": "t"}, "requires rollout.url"),
+        ({"url": "http://127.0.0.1:8700"}, "requires rollout.url"),
+        (SERVER | {"engine": "vllm"}, "requires rollout.url"),
         (SERVER | {"token_file": None}, r"Set rollout\.token_file"),
-        ({"engine": "vllm", "top_p": 0.9}, "log-probs of that part"),
-        (SERVER | {"top_k": 50}, "log-probs of that part"),
-        ({"engine": "vllm", "temperature": 0.005}, "takes a temperature of 0.005"),
+        ({"engine": "vllm", "top_p": 0.9}, "top_[pk] = "),
+        (SERVER | {"top_k": 50}, "top_[pk] = "),
+        ({"engine": "vllm", "temperature": 0.005}, "temperature of 0.005"),
         ({"engine": "vllm", "cache_gib": 0}, "greater than 0"),
         ({"engine": "vllm", "tensor_parallel_size": 0}, "greater than or equal to 1"),
-        (SERVER | {"url": "http://a:1, http://a:1"}, "names a server twice"),
-        (SERVER | {"url": " , "}, "belong together"),
+        (SERVER | {"url": "http://a:1, http://a:1"}, "a server twice"),
+        (SERVER | {"url": " , "}, "requires rollout.url"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(
@@ -68,7 +68,7 @@ def test_what_an_engine_cannot_do_is_refused(
 def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() -> None:
     config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0})
 
-    with pytest.raises(ValueError, match=r"takes a temperature of 0\.001"):
+    with pytest.raises(ValueError, match=r"temperature of 0\.001"):
         config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
 
 
@@ -101,12 +101,12 @@ def test_a_phase_cannot_change_the_engine(name: str) -> None:
         RunConfig.model_validate(tree | {"phases": phases})
 
 
-def test_that_vllm_is_missing_is_told(
+def test_that_vllm_is_missing_is_reported(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
 
-    with pytest.raises(ValueError, match="vLLM cannot") as error:
+    with pytest.raises(ValueError, match="import vLLM") as error:
         make_engine(config_of(rollout={"engine": "vllm"}), policy)
 
     assert "rollout.engine" in str(error.value)
@@ -126,13 +126,13 @@ class Llm:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.missing: list[str] = []
-        self._num_asked = 0
+        self._num_sent = 0
         self._waiting: list[Any] = []
 
     def enqueue(self, prompts: list[Any], *_: Any, **options: Any) -> list[str]:
         self.asked.append("generate")
-        first, self._num_asked = self._num_asked, self._num_asked + len(prompts)
-        numbers = range(first, self._num_asked)
+        first, self._num_sent = self._num_sent, self._num_sent + len(prompts)
+        numbers = range(first, self._num_sent)
         self._waiting = [
             SimpleNamespace(
                 request_id=str(number),
@@ -216,19 +216,19 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
     ]
 
 
-def test_each_completion_is_told_of_when_it_ends(llm: Llm) -> None:
-    sampler, told = sampler_of(llm), []
+def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
+    sampler, reported = sampler_of(llm), []
 
     for _ in range(2):
-        told.clear()
+        reported.clear()
         found = sampler.sample(
             [PROMPT] * 3,
             WARM,
             eos_ids=(),
-            on_ended=lambda number, sampled: told.append((number, sampled)),
+            on_ended=lambda number, sampled: reported.append((number, sampled)),
         )
 
-    assert told == [(2, found[2]), (1, found[1]), (0, found[0])]
+    assert reported == [(2, found[2]), (1, found[1]), (0, found[0])]
     assert [sampled.token_ids for sampled in found] == [(3,), (4,), (5,)]
 
 
@@ -252,7 +252,7 @@ def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> N
 def test_weights_that_a_worker_lacks_end_the_run(llm: Llm) -> None:
     llm.missing = ["lm_head.weight", "model.norm.weight"]
 
-    with pytest.raises(RuntimeError, match="weights but 2"):
+    with pytest.raises(RuntimeError, match="receive 2 weights"):
         sampler_of(llm).load_weights([])
 
 

@@ -27,7 +27,7 @@ from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout.lease import NotHeld
+from trainer.rollout.lease import NotLeased
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
@@ -176,7 +176,7 @@ def test_a_server_that_was_started_again_is_sent_the_weights(
     again.end()
 
 
-def test_a_server_that_stays_away_is_waited_for_and_then_named(
+def test_an_unreachable_server_is_retried_and_then_named(
     policy: Policy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served = Served()
@@ -190,7 +190,7 @@ def test_a_server_that_stays_away_is_waited_for_and_then_named(
     engine.close()
 
 
-def test_an_engine_that_failed_is_not_asked_again(
+def test_an_engine_that_failed_is_not_called_again(
     policy: Policy, served: Served, engine: VllmServerEngine
 ) -> None:
     served.sampler.fails = True
@@ -198,7 +198,7 @@ def test_an_engine_that_failed_is_not_asked_again(
         engine.sample(requests_of(policy, 1), WARM)
     served.sampler.fails = False
 
-    with pytest.raises(ValueError, match="Start it again"):
+    with pytest.raises(ValueError, match="Restart it"):
         engine.sample(requests_of(policy, 1), WARM)
 
 
@@ -228,12 +228,12 @@ def test_a_run_asks_the_server_that_its_configuration_names(
 
 
 def test_an_address_out_of_the_private_network_is_refused(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"rollout\.url http://8\.8\.8\.8 leads out"):
+    with pytest.raises(ValueError, match=r"rollout\.url http://8\.8\.8\.8"):
         engine_of(policy, "http://8.8.8.8")
 
 
 @pytest.mark.parametrize("path", ["/hold", "/weights", "/load", "/sample", "/places"])
-def test_everything_needs_the_token(served: Served, path: str) -> None:
+def test_every_path_requires_the_token(served: Served, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     connection.request("POST", path, body=b"", headers={"Authorization": "Bearer x"})
 
@@ -242,7 +242,7 @@ def test_everything_needs_the_token(served: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/weights", "/load", "/sample", "/places"])
-def test_only_the_run_that_holds_it_is_answered(
+def test_only_the_run_with_the_lease_is_answered(
     served: Served, engine: VllmServerEngine, path: str
 ) -> None:
     for word in ("", "another"):
@@ -252,15 +252,15 @@ def test_only_the_run_that_holds_it_is_answered(
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [
-        ("/weights", b"{}", "not safetensors"),
-        ("/weights", save({"w": torch.zeros(2**18 - 99)}), "more than this server's"),
-        ("/load", b"{}", "no Order: names: Field required"),
-        ("/load", b"no json", "no Order: all: Invalid JSON"),
-        ("/load", b'{"names": ["w"], "rank": "all", "alpha": 1}', "no Order: rank"),
-        ("/load", b'{"names": ["w"], "rank": -1, "alpha": 1}', "no Order: rank"),
-        ("/sample", b"", "not safetensors"),
-        ("/places", b"[", "no Adapted: all: Invalid JSON"),
-        ("/places", b'{"layers": 3, "rank": 1}', "no Adapted: layers"),
+        ("/weights", b"{}", "safetensors file"),
+        ("/weights", save({"w": torch.zeros(2**18 - 99)}), "more than the"),
+        ("/load", b"{}", "Order: names: Field required"),
+        ("/load", b"no json", "Order: all: Invalid JSON"),
+        ("/load", b'{"names": ["w"], "rank": "all", "alpha": 1}', "Order: rank"),
+        ("/load", b'{"names": ["w"], "rank": -1, "alpha": 1}', "Order: rank"),
+        ("/sample", b"", "safetensors file"),
+        ("/places", b"[", "Adapted: all: Invalid JSON"),
+        ("/places", b'{"layers": 3, "rank": 1}', "Adapted: layers"),
     ],
 )
 def test_what_is_no_question_is_answered_with_a_sentence(
@@ -291,7 +291,7 @@ def test_adapters_of_too_high_a_rank_are_sent_merged(
     engine.close()
 
 
-def test_a_load_that_is_asked_for_again_has_the_weights_sent_again(
+def test_a_load_that_is_requested_again_has_the_weights_sent_again(
     policy: Policy, served: Served, engine: VllmServerEngine
 ) -> None:
     """As when the answer to the first was lost on the way."""
@@ -326,7 +326,7 @@ def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
         second = server.holding.take(None, word=None)
         busy.set()
 
-        with pytest.raises(NotHeld):
+        with pytest.raises(NotLeased):
             late.result()
 
     assert served.sampler.loaded == []
@@ -335,7 +335,7 @@ def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
     server.holding.release(second)
 
 
-def test_a_question_without_a_hold_is_refused_unread(served: Served) -> None:
+def test_a_request_without_a_lease_is_refused_unread(served: Served) -> None:
     read = []
     served.server.holding.add_weights = lambda *args: read.append(args)
 

@@ -165,14 +165,14 @@ def test_one_that_was_started_again_is_sent_the_weights_and_the_other_is_not(
         served.end()
 
 
-def test_one_that_stays_away_ends_the_run_by_its_name(
+def test_an_unreachable_server_ends_the_run_by_its_name(
     policy: Policy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost, kept = Served(), Served()
     engine = engine_of(policy, lost.url, kept.url, patience_seconds=1.0)
     lost.end()
 
-    with pytest.raises(ValueError, match=f"rollout server at {lost.url} has been away"):
+    with pytest.raises(ValueError, match=f"{lost.url} has been unreachable"):
         engine.sample(requests_of(policy, 1), WARM)
 
     engine.close()
@@ -184,7 +184,7 @@ def test_one_that_is_refused_lets_the_others_go(
 ) -> None:
     first = engine_of(policy, two[1].url)
 
-    with pytest.raises(ValueError, match=f"{two[1].url} is held"):
+    with pytest.raises(ValueError, match=f"{two[1].url} is used"):
         engine_of(policy, two[0].url, two[1].url)
 
     wait_until(lambda: two[0].server.holding.is_free)

@@ -44,20 +44,20 @@ def test_a_question_arrives_as_it_was_sent() -> None:
     ("changes", "words"),
     [
         ({"prompts": [SeededPrompt(token_ids=(2, 99), seed=0)]}, "tokens must be"),
-        ({"eos_ids": (99,)}, "eos_ids must be at least 0 and below 37"),
-        ({"prompts": []}, "lengths must be"),
-        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must be"),
+        ({"eos_ids": (99,)}, "eos_ids must .* below 37"),
+        ({"prompts": []}, "lengths must"),
+        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must"),
         (
             {"params": SamplingParams(max_new_tokens=0, temperature=1.0)},
             "max_new_tokens at least 1",
         ),
         (
             {"params": SamplingParams(max_new_tokens=1, temperature=float("nan"))},
-            "temperature must be at least 0",
+            "temperature must be",
         ),
     ],
 )
-def test_a_question_the_model_cannot_take_is_refused(
+def test_a_request_beyond_the_model_is_refused(
     changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -69,7 +69,7 @@ def test_completions_of_other_weights_are_refused() -> None:
     question = question_of()
 
     assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
-    with pytest.raises(ValueError, match=r"\[6\], not of 7"):
+    with pytest.raises(ValueError, match=r"\[6\], .* 7"):
         unpack_answer(pack_answer(sampled, version=6), question)
 
 

@@ -189,7 +189,7 @@ def test_a_log_that_exists_is_not_overwritten(finished: Path) -> None:
     done = run_trainer("run", finished.parent / "run.json", "--out", finished)
 
     assert done.returncode == 2
-    assert "already holds" in done.stderr
+    assert "already contains" in done.stderr
     assert (finished / "events.jsonl").read_bytes() == before
 
 
@@ -212,14 +212,14 @@ def test_a_bad_configuration_is_refused_field_by_field(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model": {"path": "/nowhere/model"}}, "There is no model folder"),
-        ({"data": {"rows": "none.jsonl"}}, "There is no file"),
-        ({"data": {"max_prompt_tokens": 3}}, "tokens; 1 to 3 are allowed"),
-        ({"rollout": {"prompts_per_step": 21}}, "20 rows to train on"),
-        ({"data": {"num_eval_rows": 24}}, "held-out prompts leave none"),
+        ({"model": {"path": "/nowhere/model"}}, "/nowhere/model"),
+        ({"data": {"rows": "none.jsonl"}}, "none.jsonl"),
+        ({"data": {"max_prompt_tokens": 3}}, "1 to 3"),
+        ({"rollout": {"prompts_per_step": 21}}, "20 rows"),
+        ({"data": {"num_eval_rows": 24}}, "24 held-out prompts"),
     ],
 )
-def test_a_run_that_cannot_start_says_why_in_its_log(
+def test_a_run_that_cannot_start_explains_why_in_its_log(
     changes: dict[str, dict[str, object]],
     sentence: str,
     model_folder: Path,

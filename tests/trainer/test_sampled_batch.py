@@ -31,11 +31,11 @@ def group_of(prompt: Prompt, *, reward: float | None) -> Group:
         completions=tuple(
             Rollout.of_one_turn(
                 text=text,
-                token_ids=tuple(range(2, 4 + place)),
-                logprobs=tuple(-0.1 / (3 + place + k) for k in range(2 + place)),
-                end_reason="length" if place else "stop",
+                token_ids=tuple(range(2, 4 + index)),
+                logprobs=tuple(-0.1 / (3 + index + k) for k in range(2 + index)),
+                end_reason="length" if index else "stop",
             )
-            for place, text in enumerate(texts)
+            for index, text in enumerate(texts)
         ),
         scores=tuple(
             Score(reward, {"answer": reward, "tags": 0.1 + 0.2}, {"answer": "no"})
@@ -80,7 +80,7 @@ def test_numbers_are_kept_apart_from_texts(batch: SampledBatch, tmp_path: Path) 
     assert "logprobs" not in groups[0]["completions"][0]
 
 
-def test_rows_that_are_no_longer_there_are_told(
+def test_rows_that_are_no_longer_there_are_reported(
     batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
 ) -> None:
     save_batch(tmp_path / "ahead", batch)

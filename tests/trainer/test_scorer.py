@@ -51,7 +51,7 @@ class Letters:
 
     def __init__(self, policy: Policy) -> None:
         self.tokenizer = policy.tokenizer
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
@@ -60,9 +60,9 @@ class Letters:
             tuple(self._write(LETTERS[(prompt.index + k) % 6]) for k in range(3))
             for prompt in prompts
         ]
-        for place in self._order(len(groups)):
-            on_group(place, groups[place])
-            self.told.append(place)
+        for index in self._order(len(groups)):
+            on_group(index, groups[index])
+            self.reported.append(index)
         return groups
 
     def sync_weights(self) -> None:
@@ -154,7 +154,7 @@ class Waiting(Letters):
     def sample(
         self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
     ) -> list[tuple[Rollout, ...]]:
-        prompts = [make_prompt(place) for place in range(len(requests))]
+        prompts = [make_prompt(index) for index in range(len(requests))]
         return self.complete(prompts, 0, on_group=on_group)
 
     def rest(self) -> None:
@@ -173,7 +173,7 @@ def test_a_group_is_scored_before_the_last_one_is_sampled(
 
     found = gathered(source, scorer, run_config())
 
-    assert source.told == list(range(7))
+    assert source.reported == list(range(7))
     assert [group.prompt.index for group in found.groups] == list(range(7))
 
 

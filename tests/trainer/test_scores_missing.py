@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trainer.grpo
-from tests.trainer import mishaps
+from tests.trainer import faults
 from tests.trainer.scored import make_group
 from tests.trainer.several import run_several
 from tests.trainer.test_resume import story
@@ -58,22 +58,22 @@ def test_what_does_not_apply_is_no_error(scores, share):
     assert error_share([group(*scores)]) == share
 
 
-def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
+def test_more_than_the_limit_is_reported_with_its_most_frequent_reason():
     groups = [group(FINE, FAILED), group(FAILED, FAILED)]
 
     check_scores(groups, limit=0.375, step=7)
-    with pytest.raises(ScoresMissing) as told:
+    with pytest.raises(ScoresMissing) as reported:
         check_scores(groups, limit=0.37, step=7)
 
-    text = str(told.value)
+    text = str(reported.value)
     assert text.startswith("38% ")
     assert "step 7" in text
     assert "allows 37%" in text
-    (fault,) = told.value.faults
+    (fault,) = reported.value.faults
     assert (fault.rule, fault.error, fault.count) == ("b", LOST, 3)
 
 
-def test_the_commonest_errors_are_told_first_and_cut():
+def test_the_commonest_errors_are_reported_first_and_cut():
     scores = [
         Score(None, {"a": None}, {"a": f"{n} " + "x" * 2_000})
         for n in range(9)
@@ -229,7 +229,7 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
         2,
         *("run", written, "--out", tmp_path / "out"),
         output=tmp_path / "log",
-        before=mishaps.scores_fail_from_step_three,
+        before=faults.scores_fail_from_step_three,
     )
 
     assert codes == [4, 4], output
@@ -237,12 +237,12 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2]
     (paused,) = only(events, "run_paused")
     assert paused["checkpoint"] == "step-000002-attempt-1"
-    assert output.count("Fix what failed") == 1
+    assert output.count("--resume") == 1
     assert sum(fault["count"] for fault in paused["faults"]) == 8
 
 
 @pytest.mark.parametrize(("error", "limit"), [(NotApplicable, 0.2), (Unscorable, 1.0)])
-def test_the_run_goes_on_where_nothing_failed_or_all_may(
+def test_the_run_continues_where_nothing_failed_or_all_may(
     model_folder, rows_path, tmp_path, fail_from, error, limit
 ):
     fail_from(2, error)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from tests.trainer import mishaps
+from tests.trainer import faults
 from tests.trainer.rollout_servers import (
     TOKEN,
     WARM,
@@ -163,8 +163,8 @@ def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(
     for expected in (before, 2 * before):
         groups = engine.sample(requests, WARM)
 
-        (told,) = {value for group in groups for c in group for value in c.logprobs}
-        assert told == pytest.approx(expected)
+        (reported,) = {value for group in groups for c in group for value in c.logprobs}
+        assert reported == pytest.approx(expected)
         engine.sync_weights()
     engine.close()
     wait_until(lambda: again.server.holding.is_free)
@@ -210,7 +210,7 @@ def test_a_process_that_would_sample_itself_is_not_waited_for(
         2,
         *("run", config, "--out", tmp_path / "two"),
         output=tmp_path / "log",
-        before=mishaps.it_has_another_engine,
+        before=faults.it_has_another_engine,
         patience_seconds=60,
     )
 

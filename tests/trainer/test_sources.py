@@ -13,7 +13,7 @@ from trainer.config import RunConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.decoder import Decoder, Way, make_decoder
+from trainer.rollout.decoder import Decoder, DecodingMethod, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import DatasetSource, EngineSource, make_source
@@ -59,7 +59,7 @@ class Recorder:
         self.num_syncs += 1
 
 
-def test_an_engine_is_asked_for_a_group_with_seeds_of_its_own(
+def test_a_group_is_sampled_with_its_own_seeds(
     policy: Policy, model_folder: Path
 ) -> None:
     rollout = {"group_size": 3, "top_p": 0.9, "top_k": 7, "temperature": 0.8}
@@ -110,7 +110,7 @@ def test_how_it_decodes_is_as_the_run_asks(
     asked: list[str] = []
     make = make_decoder
 
-    def noted(*args: Any, way: Way, **options: Any) -> Decoder:
+    def noted(*args: Any, way: DecodingMethod, **options: Any) -> Decoder:
         asked.append(way)
         return make(*args, way=way, **options)
 
@@ -124,7 +124,7 @@ def test_how_it_decodes_is_as_the_run_asks(
     assert set(asked) == {"plain"}
 
 
-def test_a_row_is_learnt_as_it_is_written(policy: Policy, model_folder: Path) -> None:
+def test_sft_trains_on_the_text_of_the_row(policy: Policy, model_folder: Path) -> None:
     config = config_of(model_folder, rollout=SFT)
     prompts = prompts_of(policy, config, {"completion": "12*3"}, {"completion": "b"})
     engine = TransformersEngine(policy, max_batch_rows=8)

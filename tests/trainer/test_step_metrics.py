@@ -38,7 +38,7 @@ Told = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 def tell(trained: Callable[..., Path]) -> Callable[..., Told]:
     """The metrics of each step of a run, and the groups."""
 
-    def told(**parts: Any) -> Told:
+    def reported(**parts: Any) -> Told:
         optim = {"num_steps": 3, "learning_rate": 1e-9} | parts.pop("optim", {})
         evaluation = {"every_steps": 0}
         out = trained(optim=optim, evaluation=evaluation, **parts)
@@ -46,7 +46,7 @@ def tell(trained: Callable[..., Path]) -> Callable[..., Told]:
         steps = [event["metrics"] for event in only(events, "step_finished")]
         return steps, only(events, "group_scored")
 
-    return told
+    return reported
 
 
 def train(folder: Path, model: Path, rows: Path, **parts: Any) -> None:
@@ -58,7 +58,7 @@ def train(folder: Path, model: Path, rows: Path, **parts: Any) -> None:
 def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
     tell: Callable[..., Told],
 ) -> None:
-    told = {
+    reported = {
         mode: tell(
             reward=SHORT, rollout=REFILL["rollout"] | {"dynamic_sampling": mode}
         )[0]
@@ -68,11 +68,15 @@ def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
     same = ("reward/", "group/", "completion/")
     for step in range(3):
         own = [
-            {name: v for name, v in told[mode][step].items() if name.startswith(same)}
-            for mode in told
+            {
+                name: v
+                for name, v in reported[mode][step].items()
+                if name.startswith(same)
+            }
+            for mode in reported
         ]
         assert own[0] == own[1] == own[2]
-    assert any(step["group/frac_zero_std"] > 0 for step in told["off"])
+    assert any(step["group/frac_zero_std"] > 0 for step in reported["off"])
 
 
 def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Told]) -> None:

@@ -187,7 +187,7 @@ texts = st.text(st.sampled_from("ab é\n.😀€"), max_size=30)
 def slow_ends(text: str) -> list[int]:
     """The character in which each byte's token ends, counted from 1."""
     return [
-        place + 1 for place, letter in enumerate(text) for _ in letter.encode("utf-8")
+        index + 1 for index, letter in enumerate(text) for _ in letter.encode("utf-8")
     ]
 
 
@@ -206,7 +206,7 @@ def test_steps_are_the_whole_completion_and_agree_with_its_tokens(
     reached = 0
     for part, end in found[:-1]:
         reached += len(part)
-        assert end == sum(place <= reached for place in slow_ends(text))
+        assert end == sum(index <= reached for index in slow_ends(text))
         assert part.strip()
 
 

@@ -41,7 +41,7 @@ def stopped(body: str) -> tuple[int, str]:
         "from trainer import stopping",
         "stopping.GRACE_SECONDS = 0.2",
         "switch = stopping.StopSwitch(exit_code=3)",
-        "switch.last_words = lambda: print('bye', flush=True)",
+        "switch.on_exit = lambda: print('bye', flush=True)",
         "asks = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))",
         "with switch.at_once():",
         "    asks.start()",
@@ -67,17 +67,19 @@ while True:
 
 
 @pytest.mark.parametrize("body", [HASHES, SWALLOWS])
-def test_a_library_that_hears_of_no_signal_is_left_after_a_grace(body: str) -> None:
+def test_a_library_that_ignores_signals_is_abandoned_after_a_grace_period(
+    body: str,
+) -> None:
     assert stopped(body) == (3, "bye\n")
 
 
 def test_python_code_is_left_at_once() -> None:
-    code, said = stopped("time.sleep(60)")
+    code, message = stopped("time.sleep(60)")
 
-    assert (code, said) == (1, "")  # by Stopped, which nobody here takes
+    assert (code, message) == (1, "")  # by Stopped, which nobody here takes
 
 
-def test_what_fails_once_a_stop_is_asked_for_is_the_stop() -> None:
+def test_what_fails_once_a_stop_is_requested_is_the_stop() -> None:
     """As a connection to another process does, which was asked as well."""
     stops = StopSwitch(exit_code=3)
 
@@ -89,7 +91,7 @@ def test_what_fails_once_a_stop_is_asked_for_is_the_stop() -> None:
         fail()
 
 
-def test_a_stop_that_was_asked_for_before_is_heeded_where_loading_goes_on() -> None:
+def test_an_earlier_stop_request_ends_loading() -> None:
     stops = StopSwitch(exit_code=3)
     with stops.at_once():
         pass
@@ -164,7 +166,7 @@ def test_several_processes_that_load_stop_together(
 
 
 @pytest.mark.slow  # torch is loaded anew
-def test_a_resumed_run_names_where_it_would_have_gone_on(
+def test_a_resumed_run_names_where_it_would_have_continued(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 2})

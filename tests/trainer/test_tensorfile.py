@@ -96,7 +96,7 @@ def test_a_checkpoint_is_written_without_a_second_optimizer_in_memory(
     assert len(load_file(path / "optimizer.safetensors")) == alive.num_seen + 1
 
 
-def test_a_checkpoint_is_gone_on_from_without_its_optimizer_in_memory_at_once(
+def test_a_checkpoint_is_resumed_without_its_optimizer_in_memory_at_once(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, alive = saved(tmp_path, policy), Alive()
@@ -113,7 +113,7 @@ def test_a_checkpoint_is_gone_on_from_without_its_optimizer_in_memory_at_once(
     assert all(torch.equal(read[name], each) for name, each in optimizer.tensors())
 
 
-def test_a_reference_is_gone_on_from_without_a_second_one_in_memory(
+def test_a_reference_is_resumed_without_a_second_one_in_memory(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive, reference = Alive(), FrozenReference(policy.copied(), ReferenceConfig())

@@ -51,7 +51,7 @@ def test_groups_are_spread_over_the_batch() -> None:
     assert chosen(DEAD, *[MIXED] * 6) == [1, 4]
 
 
-def test_fewer_groups_than_asked_for_are_all_chosen() -> None:
+def test_fewer_groups_than_requested_are_all_chosen() -> None:
     assert chosen(MIXED, token_groups=5) == [0]
     assert chosen(token_groups=5) == []
 
@@ -111,8 +111,8 @@ def describe(
     tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...], **values: Any
 ) -> MeasuredCompletion:
     own = measured(len(ids), **values)
-    (told,) = describe_tokens(group_of(completion(*ids)), [own], tokenizer)
-    return told
+    (reported,) = describe_tokens(group_of(completion(*ids)), [own], tokenizer)
+    return reported
 
 
 def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(
@@ -121,15 +121,15 @@ def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(
     vocabulary = policy.tokenizer.get_vocab()
     ids = tuple(vocabulary[token] for token in ("a", "7", "\n", "<eos>"))
 
-    told = describe(policy.tokenizer, ids)
+    reported = describe(policy.tokenizer, ids)
 
-    assert told.ids == list(ids)
-    assert told.pieces == ["a", "7", "\n", "<eos>"]
-    assert told.special == [3]
+    assert reported.ids == list(ids)
+    assert reported.pieces == ["a", "7", "\n", "<eos>"]
+    assert reported.special == [3]
 
 
 def test_values_have_five_digits_and_what_is_no_number_is_null(policy: Policy) -> None:
-    told = describe(
+    reported = describe(
         policy.tokenizer,
         (3, 4, 5),
         logprob=torch.tensor([-1.23456789, -torch.inf, -1.5e-9]),
@@ -138,34 +138,34 @@ def test_values_have_five_digits_and_what_is_no_number_is_null(policy: Policy) -
         clipped=torch.tensor([-1.0, 2.0, torch.nan]),
     )
 
-    assert told.logprob == [-1.2346, None, -1.5e-9]
-    assert told.kl is None
-    assert told.ratio is None
-    assert told.clipped == [-1, 2, None]
+    assert reported.logprob == [-1.2346, None, -1.5e-9]
+    assert reported.kl is None
+    assert reported.ratio is None
+    assert reported.clipped == [-1, 2, None]
 
 
 def test_a_completion_without_tokens_has_empty_lists(policy: Policy) -> None:
-    told = describe(policy.tokenizer, ())
+    reported = describe(policy.tokenizer, ())
 
-    assert (told.ids, told.pieces, told.logprob) == ([], [], [])
+    assert (reported.ids, reported.pieces, reported.logprob) == ([], [], [])
 
 
-def test_of_a_very_long_group_the_beginnings_are_told(policy: Policy) -> None:
+def test_of_a_very_long_group_the_beginnings_are_reported(policy: Policy) -> None:
     lengths = (10, MAX_TOKENS, 2 * MAX_TOKENS)
     group = group_of(*[completion(*[3] * length) for length in lengths])
 
-    told = describe_tokens(
+    reported = describe_tokens(
         group, [measured(length) for length in lengths], policy.tokenizer
     )
 
-    assert [each.num_tokens for each in told] == list(lengths)
-    assert [len(each.ids) for each in told] == [10, 32_763, 32_763]
-    assert all(len(each.kl or []) == len(each.ids) for each in told)
+    assert [each.num_tokens for each in reported] == list(lengths)
+    assert [len(each.ids) for each in reported] == [10, 32_763, 32_763]
+    assert all(len(each.kl or []) == len(each.ids) for each in reported)
 
 
 def sentence_pieces(*tokens: str) -> PreTrainedTokenizerBase:
     """As Llama 2's, whose decoder takes the first space off."""
-    vocabulary = {token: place for place, token in enumerate(tokens)}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
     tokenizer.decoder = decoders.Sequence(
         [
@@ -181,9 +181,9 @@ def sentence_pieces(*tokens: str) -> PreTrainedTokenizerBase:
 def test_pieces_keep_the_space_that_sentencepiece_takes_off() -> None:
     tokenizer = sentence_pieces("▁the", "re", "▁", "▁▁", "<0xE2>")
 
-    told = describe(tokenizer, (0, 1, 2, 3, 4))
+    reported = describe(tokenizer, (0, 1, 2, 3, 4))
 
-    assert told.pieces == [" the", "re", " ", "  ", "\ufffd"]
+    assert reported.pieces == [" the", "re", " ", "  ", "\ufffd"]
 
 
 def train(folder: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
@@ -257,9 +257,11 @@ def test_a_run_is_bit_for_bit_the_same_with_token_values_and_without(
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def assert_agree(told: dict[str, Any], group: dict[str, Any]) -> None:
+def assert_agree(reported: dict[str, Any], group: dict[str, Any]) -> None:
     """A group's tokens and its completions tell of the same."""
-    for tokens, scored in zip(told["completions"], group["completions"], strict=True):
+    for tokens, scored in zip(
+        reported["completions"], group["completions"], strict=True
+    ):
         assert tokens["num_tokens"] == scored["num_tokens"] == len(tokens["ids"])
         text = "".join(tokens["pieces"]).removesuffix("<eos>")
         assert text == scored["text"].removesuffix("<eos>")
@@ -270,7 +272,7 @@ def assert_agree(told: dict[str, Any], group: dict[str, Any]) -> None:
         )
 
 
-def test_the_log_tells_of_tokens_behind_the_groups_of_their_step(
+def test_the_log_reports_tokens_behind_the_groups_of_their_step(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, logging={"tokens_every_steps": 3})
@@ -284,14 +286,14 @@ def test_the_log_tells_of_tokens_behind_the_groups_of_their_step(
         assert order[begin : begin + 2] == [("tokens_measured", step)] * 2
         assert order[begin + 2] == ("step_finished", step)
     assert {e["step"] for e in only(events, "tokens_measured")} == {1, 3, 6}
-    for told in only(events, "tokens_measured"):
+    for reported in only(events, "tokens_measured"):
         (group,) = [
             each
             for each in only(events, "group_scored")
             if (each["step"], each["prompt_index"])
-            == (told["step"], told["prompt_index"])
+            == (reported["step"], reported["prompt_index"])
         ]
-        assert_agree(told, group)
+        assert_agree(reported, group)
 
 
 def test_a_preference_gives_values_that_it_has(
@@ -299,12 +301,12 @@ def test_a_preference_gives_values_that_it_has(
 ) -> None:
     tree = config_tree(model_folder, rows_path, **VARIANTS["preferences"])
 
-    told = only(train(tmp_path, tree), "tokens_measured")[0]["completions"][0]
+    reported = only(train(tmp_path, tree), "tokens_measured")[0]["completions"][0]
 
-    assert told["ratio"] is None
-    assert told["clipped"] is None
-    assert all(value is not None for value in told["kl"])
-    assert told["coefficient"] == told["advantage"]
+    assert reported["ratio"] is None
+    assert reported["clipped"] is None
+    assert all(value is not None for value in reported["kl"])
+    assert reported["coefficient"] == reported["advantage"]
 
 
 def test_they_are_of_the_first_update_over_a_completion(
@@ -379,7 +381,7 @@ def test_a_group_that_was_dropped_has_no_token_values(
     assert places(only(events, "tokens_measured")) == places(trained)
 
 
-def test_a_change_of_the_run_is_heard(
+def test_a_change_of_the_run_is_received(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     settings = {"logging.token_groups": 1, "logging.tokens_every_steps": 2}

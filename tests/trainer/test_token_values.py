@@ -87,9 +87,9 @@ def test_the_coefficient_of_grpo_is_that_of_its_paper(
 
     minibatch, found = update_of(policy, config)
 
-    told = values_of(found)
+    reported = values_of(found)
     for member, advantage in enumerate(torch.linspace(-1, 1, 9).tolist()):
-        values = told[member]
+        values = reported[member]
         old = own(minibatch, "old_logprobs", member)
         reference = own(minibatch, "reference_logprobs", member)
         ratio = torch.exp(values.logprob - old)
@@ -103,7 +103,7 @@ def test_the_coefficient_of_grpo_is_that_of_its_paper(
         assert values.clipped is not None
         sign = 1 if advantage > 0 else -1
         assert torch.equal(values.clipped, sign * clipped.float())
-    signs = [told[member].clipped for member in ALL]
+    signs = [reported[member].clipped for member in ALL]
     every = torch.cat([each for each in signs if each is not None])
     assert {-1.0, 0.0, 1.0} == set(every.tolist())
 
@@ -212,16 +212,16 @@ def test_the_coefficient_is_the_slope_of_the_loss(
     for row, member in enumerate(micro.members):
         length = micro.mask[row].sum().item()
         divisor = DIVISORS[aggregation](totals, length)
-        for place in range(len(found[member].coefficient)):
-            slope = _slope(lambda at: loss_at(at)[0].item(), start, row, place)
-            told = found[member].coefficient[place].item()
-            assert told == pytest.approx(-slope * divisor, rel=1e-4, abs=1e-6)
+        for index in range(len(found[member].coefficient)):
+            slope = _slope(lambda at: loss_at(at)[0].item(), start, row, index)
+            reported = found[member].coefficient[index].item()
+            assert reported == pytest.approx(-slope * divisor, rel=1e-4, abs=1e-6)
 
 
-def _slope(loss: Any, start: torch.Tensor, row: int, place: int) -> float:
+def _slope(loss: Any, start: torch.Tensor, row: int, index: int) -> float:
     up, down = start.clone(), start.clone()
-    up[row, place] += 1e-6
-    down[row, place] -= 1e-6
+    up[row, index] += 1e-6
+    down[row, index] -= 1e-6
     slope: float = (loss(up) - loss(down)) / 2e-6
     return slope
 
@@ -239,7 +239,7 @@ def test_values_do_not_depend_on_how_the_batch_is_cut(policy: Policy) -> None:
             assert torch.allclose(tokens, other, atol=1e-5, equal_nan=True), name
 
 
-def test_only_the_completions_that_are_asked_for_are_kept(policy: Policy) -> None:
+def test_only_the_completions_that_are_requested_are_kept(policy: Policy) -> None:
     minibatch, found = update_of(policy, config_of(), max_tokens=30, kept={2, 5})
 
     assert set(values_of(found)) == {2, 5}

@@ -91,7 +91,7 @@ def test_the_likeliest_equal_a_slow_version(
     assert found == expected
 
 
-def test_a_rows_tokens_do_not_depend_on_the_rows_beside_it() -> None:
+def test_a_rows_tokens_do_not_depend_on_the_rows_next_to_it() -> None:
     torch.manual_seed(0)
     # bfloat16 makes many tokens equally likely
     probs = torch.randn(12, 500).bfloat16().float().softmax(dim=1)
@@ -104,7 +104,7 @@ def test_a_rows_tokens_do_not_depend_on_the_rows_beside_it() -> None:
 
 def test_kept_tokens_are_drawn_in_proportion_and_others_never() -> None:
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0])
-    seeds = [derive(0, place) for place in range(4000)]
+    seeds = [derive(0, index) for index in range(4000)]
     drawn = uniforms(seeds, first=5, count=1)[:, 0]
 
     chosen, logprobs = draw_tokens(

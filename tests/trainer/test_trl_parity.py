@@ -63,9 +63,9 @@ def sampled(folder: Path) -> Sampled:
     prompts, completions = [], []
     for length in (3, 7, 5):
         prompt = ids(length)
-        for place in range(GROUP_SIZE):
+        for index in range(GROUP_SIZE):
             prompts.append(prompt)
-            is_cut = place == 2
+            is_cut = index == 2
             completions.append(
                 ids(MAX_NEW) if is_cut else (*ids(rng.randint(1, 9)), EOS)
             )

@@ -131,19 +131,19 @@ def test_without_being_synchronised_the_old_policy_is_sampled(
     assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
 
 
-def test_groups_are_told_of_as_they_end(policy: Policy, engine: VllmEngine) -> None:
+def test_groups_are_reported_as_they_end(policy: Policy, engine: VllmEngine) -> None:
     requests = requests_of(policy, 3)
     outputs = kept_outputs(engine)
-    told: dict[int, tuple[Rollout, ...]] = {}
+    reported: dict[int, tuple[Rollout, ...]] = {}
     num_ended: list[int] = []  # completions, each time
 
-    def on_group(place: int, completions: tuple[Rollout, ...]) -> None:
-        told[place] = completions
+    def on_group(index: int, completions: tuple[Rollout, ...]) -> None:
+        reported[index] = completions
         num_ended.append(len(outputs))
 
     found = engine.sample(requests, WARM, on_group=on_group)
 
-    assert [told[place] for place in range(len(requests))] == found
+    assert [reported[index] for index in range(len(requests))] == found
     assert num_ended[0] < 3 * len(requests) == num_ended[-1]
 
 

@@ -192,6 +192,6 @@ def test_a_process_that_dies_ends_the_sampling(
 
     os.kill(pids[1], signal.SIGKILL)
 
-    with pytest.raises(RuntimeError, match=r"ended, with .*-9"):
+    with pytest.raises(RuntimeError, match=r"exited with .*-9"):
         engine.sample(requests_of(policy, 1), WARM)
     wait_until(lambda: not {each.pid for each in active_children()} & {*pids})

@@ -224,7 +224,7 @@ def test_a_batch_sampled_ahead_is_of_the_weights_before_the_last_update(
     assert all(step["staleness/kl"] > 1e-5 for step in others)
 
 
-def test_a_run_goes_on_when_one_of_its_servers_is_killed_and_started_again(
+def test_a_run_continues_when_one_of_its_servers_is_killed_and_started_again(
     tmp_path: Path, wide_folder: Path, rows_path: Path, server: Server, other: Server
 ) -> None:
     tree = config_tree(
@@ -247,14 +247,14 @@ def test_a_run_goes_on_when_one_of_its_servers_is_killed_and_started_again(
         os.kill(other.process.pid, signal.SIGKILL)
         other.process.communicate()
         again = Server(wide_folder, other.token_file, port=other.port)
-        said, _ = run.communicate(timeout=120)
+        message, _ = run.communicate(timeout=120)
     finally:
         run.kill()
         run.communicate()
         end = again.end()
 
-    assert run.returncode == 0, said
-    assert f"server at {other.url}" in said
+    assert run.returncode == 0, message
+    assert f"server at {other.url}" in message
     assert end.endswith("stopped\n")
     steps = only(read_events(log), "step_finished")
     assert len(steps) == 30

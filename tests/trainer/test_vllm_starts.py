@@ -102,9 +102,9 @@ def test_a_run_trains_on_what_vllm_samples(
     out = tmp_path / "out"
 
     run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
-    said, _ = run.communicate(timeout=300)
+    message, _ = run.communicate(timeout=300)
 
-    assert run.returncode == 0, said
+    assert run.returncode == 0, message
     steps = only(read_events(out / "events.jsonl"), "step_finished")
     assert len(steps) == 3
     for step in steps:
@@ -126,9 +126,9 @@ def test_a_run_trains_while_vllm_samples(
     out = tmp_path / "out"
 
     run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
-    said, _ = run.communicate(timeout=300)
+    message, _ = run.communicate(timeout=300)
 
-    assert run.returncode == 0, said
+    assert run.returncode == 0, message
     events = read_events(out / "events.jsonl")
     first, *others = (e["metrics"] for e in only(events, "step_finished"))
     assert first["mismatch/mean"] < CLOSE

@@ -14,8 +14,8 @@ from trainer.errors import explain
     ("error", "sentence"),
     [
         (torch.OutOfMemoryError("CUDA out of memory.\nmore"), "micro_batch_tokens"),
-        (MemoryError(), "The machine has no memory left"),
-        (OSError(errno.ENOSPC, "No space left", "/data/x"), "on the disk of /data/x"),
+        (MemoryError(), "Out of memory"),
+        (OSError(errno.ENOSPC, "No space left", "/data/x"), "/data/x is full"),
         (ValueError("Set this to that."), "Set this to that."),
         (KeyError("wo"), "KeyError"),
     ],

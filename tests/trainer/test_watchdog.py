@@ -35,11 +35,11 @@ class Ending:
     """In place of the end of the process."""
 
     def __init__(self) -> None:
-        self.told: list[Failure] = []
+        self.reported: list[Failure] = []
         self.is_told = threading.Event()
 
     def __call__(self, failure: Failure) -> None:
-        self.told.append(failure)
+        self.reported.append(failure)
         self.is_told.set()
 
 
@@ -51,7 +51,7 @@ def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> Non
 
         assert end.is_told.wait(5)
 
-    assert end.told == [
+    assert end.reported == [
         Failure(f"Process 1 of 2 failed: {BROKEN.sentence}", BROKEN.details)
     ]
 
@@ -72,7 +72,7 @@ def test_one_that_finds_out_by_itself_is_left_to_end_by_itself(
     assert found.sentence.startswith("Process 1 of 2")
 
 
-def test_the_first_failure_is_the_one_that_is_told(store: TCPStore) -> None:
+def test_the_first_failure_is_the_one_that_is_reported(store: TCPStore) -> None:
     members = [HERE, ELSEWHERE, ELSEWHERE]
     own = Watchdog(store, members, rank=0)
 
@@ -104,7 +104,7 @@ def test_nothing_is_found_where_all_are_well(store: TCPStore) -> None:
     with own.watching(end):
         assert own.find() is None
 
-    assert not end.told
+    assert not end.reported
 
 
 def test_the_first_process_stays_until_the_others_have_heard(

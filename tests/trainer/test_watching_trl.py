@@ -84,7 +84,7 @@ def steps_of(fake: FakeServer) -> dict[int, dict[str, float | None]]:
     return {e.step: e.metrics for e in fake.events if isinstance(e, StepFinished)}
 
 
-def test_all_of_every_step_is_told(
+def test_all_of_every_step_is_reported(
     model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
 ) -> None:
     trainer = make(model_folder, tmp_path, eval_strategy="steps", eval_steps=2)

@@ -107,7 +107,7 @@ def test_a_run_says_which_rule_and_completion_ended_it(
         def read(self, *, timeout_seconds: float) -> dict[str, Any]:
             message = super().read(timeout_seconds=timeout_seconds)
             if message:  # behind its first one, which says that it is ready
-                raise NoReply("it was ended by SIGKILL")
+                raise NoReply("it was killed by SIGKILL")
             return message
 
     monkeypatch.setattr(workers, "Child", Lost)
@@ -124,4 +124,4 @@ def test_a_run_says_which_rule_and_completion_ended_it(
     (failed,) = only(read_events(tmp_path / "out" / "events.jsonl"), "run_failed")
     assert 'Rule "short"' in failed["error"]
     assert "completion 1 of row" in failed["error"]
-    assert "ended by SIGKILL" in failed["error"]
+    assert "SIGKILL" in failed["error"]

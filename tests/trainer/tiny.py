@@ -25,7 +25,7 @@ CHARACTERS = "abcdefgh0123456789+-*/=()<> .,:>!?\n"
 
 def write_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     tokens = ["<pad>", "<eos>", *dict.fromkeys(CHARACTERS)]
-    vocabulary = {token: place for place, token in enumerate(tokens)}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()

@@ -1,1 +1,1 @@
-"""The algorithm's numbers: what GRPO computes from rewards and log-probs."""
+"""The math of GRPO on rewards and log-probs."""

@@ -1,6 +1,6 @@
-"""Advantages: how much better a completion is than the others of its group.
+"""Advantages: rewards relative to the other completions of a group.
 
-Without torch, so that the dashboard compares rewards by the same code.
+Without torch, so that the dashboard can use the same code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
 
 
 def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
-    """Compare each reward with its group.
+    """Advantage of each reward within its group.
 
     A = (r - baseline) / (scale + eps), with baseline = mean of the group, mean of the
     group's other completions, or 0; scale = standard deviation of the group or of the
@@ -65,7 +65,7 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
         )
     rewards = rewards.astype(np.float64)
     if np.isinf(rewards).any():
-        raise ValueError("A reward is infinite. Bound the rule that gave it.")
+        raise ValueError("A reward is infinite. Bound the rule that returned it.")
     scored = ~np.isnan(rewards)
     values = np.where(scored, rewards, 0.0)
 
@@ -77,12 +77,12 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
             return is_credited.astype(np.float64)
         case "process":
             raise ValueError(
-                'credit = "process" needs the rewards of steps; '
-                "use process_advantages for one group."
+                'credit = "process" needs step rewards; call process_advantages for '
+                "one group."
             )
         case "preference":
             raise ValueError(
-                'credit = "preference" needs log-probs; use preference_advantages.'
+                'credit = "preference" needs log-probs; call preference_advantages.'
             )
         case "outcome":
             return _outcome(values, scored, config)
@@ -132,8 +132,8 @@ def _divisor(
         case "mean":
             if (values < 0).any():
                 raise ValueError(
-                    'scale = "mean" needs rewards of 0 or more, since it divides by '
-                    f"the group's mean; got {values.min():g}."
+                    'scale = "mean" divides by the group\'s mean, so it needs rewards '
+                    f"of at least 0; got {values.min():g}."
                 )
             divisor = mean + config.eps
             return np.where(divisor > 0, divisor, 1.0)
@@ -166,10 +166,10 @@ def group_std(values: Floats, scored: Bools, *, ddof: int) -> Floats:
 def rule_advantages(
     rule_rewards: Floats, weights: Sequence[float], config: AdvantageConfig
 ) -> Floats:
-    """Σ w·A(r) over several rules, each compared by itself.
+    """Σ w·A(r) over several rules, each normalised separately.
 
-    So a rule of small spread keeps its voice (arXiv:2601.05242, without its last
-    normalisation over the batch, which is `whiten`).
+    So rules with a small standard deviation keep their influence (arXiv:2601.05242,
+    without its last normalisation over the batch, which is `whiten`).
 
     Args:
         rule_rewards: float64 [P, G, R]; NaN where a rule gave no score.
@@ -184,8 +184,8 @@ def rule_advantages(
             "weights; the shape must be [prompts, completions, rules]."
         )
     total = np.zeros(rule_rewards.shape[:2])
-    for place, weight in enumerate(weights):
-        total += weight * group_advantages(rule_rewards[:, :, place], config)
+    for index, weight in enumerate(weights):
+        total += weight * group_advantages(rule_rewards[:, :, index], config)
     return total
 
 
@@ -255,18 +255,18 @@ def _check_steps(
 ) -> None:
     if not len(step_rewards) == len(step_ends) == len(num_tokens):
         raise ValueError(
-            f"Got step rewards of {len(step_rewards)} completions, ends of "
-            f"{len(step_ends)} and lengths of {len(num_tokens)}; they must agree."
+            f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
+            f"ends and {len(num_tokens)} lengths; the counts must be equal."
         )
-    for place, (rewards, ends, length) in enumerate(
+    for index, (rewards, ends, length) in enumerate(
         zip(step_rewards, step_ends, num_tokens, strict=True)
     ):
         rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
         if len(rewards) != len(ends) or not rises:
             raise ValueError(
-                f"Completion {place} has {len(rewards)} step rewards and ends {ends!r} "
-                f"in {length} tokens. Give each step one reward and one end, rising, "
-                f"at most {length}."
+                f"Completion {index} has {len(rewards)} step rewards and step ends "
+                f"{ends!r} in {length} tokens. Give each step one reward and one end; "
+                f"ends increase up to {length}."
             )
 
 

@@ -1,4 +1,4 @@
-"""What each completion, or each of its tokens, is credited with."""
+"""Credit assignment: the advantage of each completion, or of each token."""
 
 from __future__ import annotations
 
@@ -40,15 +40,14 @@ def credit_groups(
     step: int = 1,
     penalties: Floats | None = None,
 ) -> Credit:
-    """Advantages as `config.advantage` asks for them, in float64.
+    """Advantages of `config.advantage`, in float64.
 
-    Completions of the dataset are all credited with 1, scored or not: nobody sampled
-    them, they are there to be learnt.
+    Completions of the dataset have advantage 1, scored or not: SFT learns them all.
 
     Args:
         groups: of equal size, with `step_scores` for credit = "process".
         config: of the run or phase.
-        step: of the run, by whose weights rules count that are compared by themselves.
+        step: of the run, for the weights of rules that are normalised separately.
         penalties: [P, G], subtracted from the rewards before they are compared.
 
     Raises:

@@ -1,4 +1,4 @@
-"""KL estimators, and the controller of an adaptive weight."""
+"""KL estimators and the controller of an adaptive KL weight."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class AdaptiveKL:
     def __init__(self, coef: float, target: float, horizon: int) -> None:
         if coef <= 0 or target <= 0 or horizon < 1:
             raise ValueError(
-                "A KL weight adapts from a weight and to a target above 0, over a "
+                "An adaptive KL weight needs a weight and a target above 0 and a "
                 f"horizon of at least 1 completion; got {coef:g}, {target:g} and "
                 f"{horizon}."
             )

@@ -104,7 +104,7 @@ def policy_loss(
     kl_full: torch.Tensor | None = None,
     kl_coef: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The loss to minimise over a batch, and what to log of it.
+    """The loss of a batch, and its statistics.
 
     Args:
         logprobs: [B, T], nats, under the policy being trained.
@@ -243,7 +243,7 @@ def _correction(
     mask: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor | None:
-    """Weight for tokens sampled by an engine that disagrees with the trainer.
+    """Importance weight of tokens whose sampling log-probs differ from the trainer's.
 
     w = π_old/π_sampled of the token, or of the whole sequence (the product). Truncate:
     min(w, cap). Mask: w where w ≤ cap, else 0. Carries no gradient.
@@ -252,8 +252,8 @@ def _correction(
         return None
     if sampling_logprobs is None:
         raise ValueError(
-            f'importance_correction = "{config.importance_correction}" needs the '
-            "log-probs of sampling; got none."
+            f'importance_correction = "{config.importance_correction}" needs sampling '
+            "log-probs; got none."
         )
     level, action = config.importance_correction.split("_")
     log_weight = (old_logprobs - sampling_logprobs).detach()

@@ -1,4 +1,4 @@
-"""What is measured of each token during an update."""
+"""Statistics of tokens during an update."""
 
 from __future__ import annotations
 
@@ -136,5 +136,5 @@ def _mean(values: torch.Tensor) -> float:
 
 def percentile(values: torch.Tensor, share: float) -> float:
     # torch.quantile refuses more than 16 million values; kthvalue takes any number
-    place = min(int(share * values.numel()) + 1, values.numel())
-    return values.float().kthvalue(place).values.item()
+    index = min(int(share * values.numel()) + 1, values.numel())
+    return values.float().kthvalue(index).values.item()

@@ -1,1 +1,1 @@
-"""Commands of `python -m trainer` beside a run."""
+"""Commands of `python -m trainer` other than `run`."""

@@ -1,4 +1,4 @@
-"""`python -m trainer memory`: what a run would hold, before it is started."""
+"""`python -m trainer memory`: memory estimate of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-gib",
         type=float,
-        help="memory of the GPU, for what the run chooses by it (default: the least)",
+        help="free GPU memory to size micro-batches for (default: the smallest sizes)",
     )
 
 
@@ -62,7 +62,7 @@ def _num_lines(path: Path) -> int:
 
 def table(config: RunConfig, found: MemoryEstimate) -> str:
     """The parts, a line each, and the total."""
-    lines = [f"{config.model.path}, every text at its longest:"]
+    lines = [f"{config.model.path}, with every text at its full length:"]
     for title, value, parts in (
         (
             "always",
@@ -95,7 +95,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         )
     lines += [
         _line("at the peak", found.total),
-        _line("a PPO critic would add", found.ppo_critic),
+        _line("a PPO critic adds", found.ppo_critic),
     ]
     if found.sizes is not None:
         kind = "with" if found.sizes.checkpointing else "without"
@@ -108,7 +108,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         elsewhere = found.reward_models_elsewhere
         lines.append(_line("rewards, other device", elsewhere))
     lines += [
-        f"  not counted, since it is not here: the reward model {path}"
+        f"  not counted, because it is not on this machine: the reward model {path}"
         for path in found.unknown_reward_models
     ]
     return "\n".join(lines) + "\n"

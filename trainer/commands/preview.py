@@ -1,7 +1,7 @@
 """`python -m trainer preview`: rows as the model sees them, one at a time.
 
-Asked and answered in lines of JSON. The first line it writes is `{}` once the tokenizer
-is loaded, or `{"problem": "…"}`. Then, for each line such as
+Requests and replies are lines of JSON. The first line of output is `{}` once the
+tokenizer is loaded, or `{"problem": "…"}`. Then, for each line such as
 
     {"index": 0, "row": {"prompt": "3+4?", "answer": "7", "columns": {}}, "data": {…}}
 
@@ -9,7 +9,7 @@ where `data` are settings of DataConfig, it writes either a problem or
 
     {"pieces": [["<s>", true], ["3+4?", false]], "last_pieces": [], …}
 
-A piece is what consecutive tokens decode to, and whether it is a special token.
+A piece is the text of consecutive tokens, and whether it is a special token.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ SHOWN_CHARS = 200_000  # of either end; one token of a tokenizer may be of any l
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Render prompts as a run does. Reads rows and settings as JSON lines from "
-        "stdin; writes for each a JSON line with the prompt's pieces and the number of "
-        "its tokens, or the problem."
+        "stdin; writes one JSON line per row with the prompt's pieces and its number "
+        "of tokens, or the error."
     )
-    parser.add_argument("--model", required=True, help="folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub model")
+    parser.add_argument(
+        "--model", required=True, help=("model folder or Hugging Face model ID")
+    )
+    parser.add_argument(
+        "--revision", help=("branch, tag or commit of a Hugging Face model")
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -63,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
                 answered = answer(tokenizer, json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"
-            sys.stderr.write(f"{line[:80]!r} is no row to preview ({what}).\n")
+            sys.stderr.write(f"{line[:80]!r} is not a row to preview ({what}).\n")
             return 2
         _write(answered)
     return 0
@@ -86,7 +90,7 @@ def answer(
     except ValueError as error:
         return {"problem": str(error)}
     except MemoryError as error:
-        return {"problem": f"The prompt takes too much memory: {first_line(error)}"}
+        return {"problem": f"The prompt needs too much memory: {first_line(error)}"}
     return {
         "pieces": cut_up(tokenizer, token_ids[:SHOWN_FIRST]),
         # What is left out lies between these two.

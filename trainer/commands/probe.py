@@ -1,7 +1,7 @@
-"""`python -m trainer probe`: what a run would have to learn from, before it is started.
+"""`python -m trainer probe`: samples prompts before a run, to see what it could learn.
 
-With `--checkpoint` it samples a checkpoint of the run beside its base model instead:
-the same prompts, seeds and settings, and no measurements.
+With `--checkpoint` it samples a checkpoint of the run and its base model instead: with
+the same prompts, seeds and settings, and without measurements.
 
 It appends lines of JSON to a file, each with a `type`:
 
@@ -60,7 +60,7 @@ from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
 from trainer.seeding import derive
 from trainer.setup import prepare, set_up_torch
-from trainer.state import Place, Run, RunState, enter_phase
+from trainer.state import Run, RunPaths, RunState, enter_phase
 from trainer.stopping import watch_parent
 from trainer.types import Group, Rollout
 
@@ -100,7 +100,7 @@ def load_probing(
     """
     if num_samples < 1 or (num_prompts is not None and num_prompts < 1):
         raise ValueError(
-            f"A probe takes at least 1 completion of 1 prompt; got {num_samples} of "
+            f"A probe needs at least 1 completion of 1 prompt; got {num_samples} of "
             f"{num_prompts}. Raise --samples or --prompts."
         )
     # A step takes distinct prompts, of which a probe may have fewer than the run.
@@ -110,14 +110,14 @@ def load_probing(
     loaded = loaded.model_copy(
         update={"optim": config.optim.model_copy(update={"minibatches": 1})}
     )
-    place = Place(
+    paths = RunPaths(
         config=folder / "probe.json",
         out=folder,
         checkpoints=folder,
         resume_from=None,
         attempt=1,
     )
-    run, state = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
+    run, state = prepare(loaded, paths, UnwrittenLog(), scorer=scorer)
     return Probing(
         config=config,
         run=run,
@@ -161,9 +161,9 @@ class Probing:
         config = self.config
         scoring = self.run.scorer.begin(prompts, config.reward)
 
-        def add(place: int, completions: tuple[Rollout, ...]) -> None:
-            scoring.add(place, completions)
-            on_prompt(place)
+        def add(index: int, completions: tuple[Rollout, ...]) -> None:
+            scoring.add(index, completions)
+            on_prompt(index)
 
         begin = time.perf_counter()
         completions = self.run.engine.sample(
@@ -181,10 +181,9 @@ class Probing:
         return groups
 
     def time_update(self) -> None:
-        """Train on as much of a step as was sampled, and throw the policy away.
+        """Train on the sampled part of a step, and discard the policy.
 
-        A failure, such as a lack of memory, is kept for the report: what was sampled
-        is worth as much without.
+        A failure, such as out of memory, goes into the report: the samples stay useful.
         """
         groups, num_completions = self._batch_of_step()
         if not num_completions:
@@ -237,20 +236,18 @@ class Probing:
         return time.perf_counter() - begin
 
     def metrics(self) -> Metrics:
-        """What was found; without what nothing was found of.
+        """The measured metrics: those of `trainer.evaluation`, and
 
-        Those of `trainer.evaluation`, and
-
-            num_prompts num_samples num_unscored   prompts, completions of each, of all
-            signal/share /low /high                of groups of the run's size whose
-                                                   rewards differ: `chance_of_signal`
-            group/seen                             share of the sampled groups that did
-            length/p50 length/max                  completion tokens
-            tokens_per_second                      sampled; from the second batch on
-            step/tokens                            tokens that a step of the run samples
-            step/generate step/score step/update   seconds of a step of the run: of its
-            step/total                             completions at this length and speed
-            peak_bytes                             of GPU memory, or of the process
+        num_prompts num_samples num_unscored   prompts, completions of each, of all
+        signal/share /low /high                of groups of the run's size whose
+                                               rewards differ: `chance_of_signal`
+        group/seen                             share of the sampled groups that did
+        length/p50 length/max                  completion tokens
+        tokens_per_second                      sampled; from the second batch on
+        step/tokens                            tokens that a step of the run samples
+        step/generate step/score step/update   seconds of a step of the run: of its
+        step/total                             completions at this length and speed
+        peak_bytes                             of GPU memory, or of the process
         """
         found: Metrics = {
             "num_prompts": len(self.groups),
@@ -373,35 +370,39 @@ class Stopped(BaseException):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="where lines are added"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=("file to append lines to"),
     )
     parser.add_argument(
         "--prompts",
         type=int,
         metavar="N",
-        help="the first N rows of data.rows (default: all)",
+        help="first N rows of data.rows (default: all)",
     )
     parser.add_argument(
         "--samples",
         type=int,
         metavar="K",
-        help="completions of each prompt (default: rollout.group_size)",
+        help="completions per prompt (default: rollout.group_size)",
     )
     parser.add_argument(
         "--sample-only",
         action="store_true",
-        help="leave out the update that tells how long a step takes",
+        help="skip the update that measures the step time",
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="sample this checkpoint of the run beside its base model",
+        help="also sample this checkpoint of the run, next to its base model",
     )
     parser.add_argument(
         "--no-scores",
         action="store_true",
-        help="with --checkpoint: leave the completions without scores",
+        help="with --checkpoint: do not score completions",
     )
 
 
@@ -467,7 +468,7 @@ def _sample(probing: Probing, lines: _Lines) -> None:
     lines.add("phase", name="sampling")
     total, done = len(probing.prompts), 0
 
-    def tell(place: int) -> None:
+    def tell(index: int) -> None:
         nonlocal done
         done += 1
         lines.add("progress", done=done, total=total)
@@ -518,7 +519,7 @@ def _sample_both(
     rows = read_rows(args.config.parent / config.data.rows)[: args.prompts]
     total, done = 2 * len(rows), 0
 
-    def tell(place: int) -> None:
+    def tell(index: int) -> None:
         nonlocal done
         done += 1
         lines.add("progress", done=done, total=total)
@@ -574,7 +575,7 @@ def _sample_side(
     completions = engine.sample(
         _requests(prompts, seed=config.seed, num_samples=num_samples),
         _sampling(config),
-        on_group=lambda place, _: on_prompt(place),
+        on_group=lambda index, _: on_prompt(index),
     )
     if scorer is not None:
         scoring = scorer.begin(prompts, config.reward, step=AT_THE_END)

@@ -1,8 +1,7 @@
-"""`python -m trainer drift`: do rollout engine and trainer agree on log-probs?
+"""`python -m trainer drift`: compares log-probs of the rollout engine and the trainer.
 
-With a learning rate of 0 nothing may change, so whatever they differ by is their own:
-number formats, kernels, a temperature on one side only, or a transfer of weights that
-loses something at each step.
+The learning rate is 0, so differences come from number formats, kernels, a temperature
+on one side only, or an inexact transfer of weights.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 
 from trainer.algorithm.token_stats import percentile
 from trainer.config import LossConfig, RunConfig, read_config, require_packages
-from trainer.console import say
+from trainer.console import print_line
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
 from trainer.grpo import add_gradients, apply_gradients
@@ -42,7 +41,7 @@ GROWTH = 3.0  # of the first step's mean, once above a tenth of the limit
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
     parser.add_argument(
-        "--steps", type=int, default=5, help="steps to compare over (default: 5)"
+        "--steps", type=int, default=5, help="number of steps to compare (default: 5)"
     )
     parser.add_argument(
         "--limit", type=float, help="largest mean difference that passes, in nats"
@@ -88,12 +87,14 @@ def main(args: argparse.Namespace) -> int:
     if limit is None:
         limit = largest_gap(policy)
     complaint = verdict(gaps, limit=limit)
-    say(complaint or f"ok: the mean stays within {limit:g} nats and does not grow")
+    print_line(
+        complaint or f"ok: the mean stays within {limit:g} nats and does not grow"
+    )
     return EXIT_AGREES if complaint is None else EXIT_DRIFTS
 
 
 def _tell(slowed: Slowed) -> None:
-    say(f"{slowed.failed} failed ({slowed.reason}); {slowed.way} samples")
+    print_line(f"{slowed.failed} failed ({slowed.reason}); {slowed.way} samples")
 
 
 def measure(
@@ -111,11 +112,13 @@ def measure(
     source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,
-        on_halved=lambda tokens, _: say(f"memory ran out: {tokens} tokens at once"),
+        on_halved=lambda tokens, _: print_line(
+            f"memory ran out: {tokens} tokens at once"
+        ),
     )
     gaps = []
     for step in range(1, num_steps + 1):
-        chosen = [prompts[place] for place in order.places(step)]
+        chosen = [prompts[index] for index in order.places(step)]
         batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
         engine.rest()
         minibatch = budget.cut(batch, policy)
@@ -131,7 +134,7 @@ def measure(
         source.sync_weights()
         assert result.statistics.mismatch is not None
         gaps.append(Gaps.of(result.statistics.mismatch))
-        say(_line(step, gaps[-1]))
+        print_line(_line(step, gaps[-1]))
     return gaps
 
 
@@ -146,15 +149,15 @@ def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:
     worst = max(gap.mean for gap in gaps)
     if not worst <= limit:
         return (
-            f"drift: the mean difference is {worst:.2g} nats a token, above "
-            f'{limit:g}. Set model.dtype to "float32", or '
-            "loss.importance_correction to weigh what was sampled."
+            f"drift: the mean difference is {worst:.2g} nats per token, above "
+            f'{limit:g}. Set model.dtype to "float32", or set '
+            "loss.importance_correction."
         )
     if gaps[-1].mean > max(GROWTH * gaps[0].mean, limit / 10):
         return (
             f"drift: the mean difference grew from {gaps[0].mean:.2g} to "
-            f"{gaps[-1].mean:.2g} nats though no weight changed. The engine loses "
-            "something whenever weights are handed to it."
+            f"{gaps[-1].mean:.2g} nats although no weight changed. The engine's copy "
+            "degrades with each weight sync."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""`python -m trainer tokens`: how many tokens a model's tokenizer makes of prompts."""
+"""`python -m trainer tokens`: counts the tokens of prompts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from trainer.tokenizers import bound_memory, bounded_seconds, load_bounded
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes a "
-        "number a line, that of the prompt's tokens as a run with default settings "
-        "renders it."
+        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes one "
+        "number per line: the prompt's tokens as a run with default settings renders "
+        "it."
     )
-    parser.add_argument("--model", required=True, help="folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub model")
+    parser.add_argument(
+        "--model", required=True, help=("model folder or Hugging Face model ID")
+    )
+    parser.add_argument(
+        "--revision", help=("branch, tag or commit of a Hugging Face model")
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -29,29 +33,29 @@ def main(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     renderer = PromptRenderer(tokenizer, DataConfig(rows="stdin"))
-    for place, line in enumerate(sys.stdin):
+    for index, line in enumerate(sys.stdin):
         try:
             with bounded_seconds():
-                num_tokens = renderer.count_tokens(_row(place, line))
+                num_tokens = renderer.count_tokens(_row(index, line))
         except ValueError as error:
-            sys.stderr.write(f"Line {place + 1}: {error}\n")
+            sys.stderr.write(f"Line {index + 1}: {error}\n")
             return 2
         sys.stdout.write(f"{num_tokens}\n")
     return 0
 
 
-def _row(place: int, line: str) -> Row:
+def _row(index: int, line: str) -> Row:
     try:
         fields = json.loads(line)
         prompt = fields["prompt"]
         return Row(
-            index=place,
+            index=index,
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             answer=fields["answer"],
             columns=fields["columns"],
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(
-            f"{line[:80]!r} is no object with prompt, answer and columns "
+            f"{line[:80]!r} is not an object with prompt, answer and columns "
             f"({type(error).__name__}: {error})."
         ) from None

@@ -1,8 +1,8 @@
-"""What a run is told to do: one frozen, typed tree, refused early.
+"""Configuration of a run: a frozen, typed tree, validated early.
 
-The web half imports this module, so it imports no torch. Every field has a default
-(but for the model, the rows and the rules), a bound, a label, a line of help and what
-`About` names; the launch form, TOML, help and API are made from exactly these.
+The dashboard imports this module, so it imports no torch. Every field has a default
+(except the model, the rows and the rules), bounds, a label, a help text and the other
+facts of `About`; the launch form, TOML, help and API are generated from them.
 """
 
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig

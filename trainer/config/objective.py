@@ -1,4 +1,4 @@
-"""How rewards become advantages, and advantages a loss."""
+"""Settings of advantages, loss and reference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ RATIO_IS_1: NoEffect = {
     }
 }
 NO_KL: NoEffect = {"the KL weight is 0": {"loss.kl_coef": [0]}}
-KL_OF_REWARD: NoEffect = {"the KL is taken off the rewards": {"loss.kl_in": ["reward"]}}
+KL_OF_REWARD: NoEffect = {
+    "the KL is subtracted from the rewards": {"loss.kl_in": ["reward"]}
+}
 NO_REFERENCE: NoEffect = {"there is no reference": WITHOUT_REFERENCE}
 NO_SERVER: NoEffect = {
     "the reference is not a server": {
@@ -49,16 +51,16 @@ MEANS = {
 
 
 class AdvantageConfig(Part):
-    """How rewards of a group become advantages."""
+    """Advantages from the rewards of a group."""
 
     baseline: Literal["mean", "leave_one_out", "none"] = Field(
         "mean",
-        description="Baseline that is subtracted from each reward of a group.",
+        description="Baseline subtracted from each reward of a group.",
         json_schema_extra=about(
             section="Within a group",
             choices={
                 "mean": "the group's mean reward",
-                "leave_one_out": "the mean of the others",
+                "leave_one_out": "the mean of the other rewards",
                 "none": "nothing",
             },
             no_effect=NOT_COMPARED,
@@ -66,7 +68,7 @@ class AdvantageConfig(Part):
     )
     scale: Literal["group_std", "batch_std", "mean", "none"] = Field(
         "group_std",
-        description="Divisor of the difference.",
+        description="Divisor of the reward minus its baseline.",
         json_schema_extra=about(
             choices={
                 "group_std": "the group's standard deviation",
@@ -80,14 +82,14 @@ class AdvantageConfig(Part):
     ddof: Literal[0, 1] = Field(
         1,
         title="Degrees of freedom",
-        description="1: divide by n-1 in the standard deviation (torch); 0: by n.",
+        description=(
+            "1: divide by n - 1 in the standard deviation (PyTorch's default). 0: by n."
+        ),
         json_schema_extra=about(
             choices={"0": "divide by n", "1": "divide by n - 1"},
             no_effect=NOT_NORMALIZED
             | {
-                "nothing is divided by a standard deviation": {
-                    "advantage.scale": ["mean", "none"]
-                }
+                "no standard deviation is used": {"advantage.scale": ["mean", "none"]}
                 | NOT_WHITENED
             },
         ),
@@ -97,7 +99,7 @@ class AdvantageConfig(Part):
         ge=0,
         le=1,
         title="Epsilon",
-        description="Added to the divisor, so that it is never 0.",
+        description="Added to the divisor to avoid a division by 0.",
         json_schema_extra=about(
             no_effect=NOT_NORMALIZED
             | {"nothing is divided": {"advantage.scale": ["none"]} | NOT_WHITENED}
@@ -105,21 +107,23 @@ class AdvantageConfig(Part):
     )
     combine: Literal["sum_then_normalize", "normalize_then_sum"] = Field(
         "sum_then_normalize",
-        description="Normalise the weighted sum of the rules, or each rule first.",
+        description=(
+            "Normalise the weighted sum of the rules, or each rule before the sum."
+        ),
         json_schema_extra=about(
             choices={
                 "sum_then_normalize": "the weighted sum of the rules",
-                "normalize_then_sum": "each rule by itself (GDPO)",
+                "normalize_then_sum": "each rule separately (GDPO)",
             },
             no_effect=NOT_COMPARED
             | {
-                "steps are compared by their whole rewards": {
+                "steps are compared by their total rewards": {
                     "advantage.credit": ["process"]
                 },
-                "the reward compares each of its rules by itself already": {
+                "the reward already normalises each rule": {
                     "recipe.combine": ["normalize_then_sum"]
                 },
-                "the reward is one rule of weight 1": {
+                "the reward has one rule of weight 1": {
                     "recipe.is_one_rule": ["yes"],
                     "reward.overlong_buffer_tokens": [0],
                 },
@@ -129,35 +133,36 @@ class AdvantageConfig(Part):
     singleton: Literal["zero", "raw"] = Field(
         "zero",
         description="Advantage of a group with one scored completion: 0, or its "
-        "reward as it is.",
+        "reward.",
         json_schema_extra=about(
-            choices={"zero": "0", "raw": "the reward itself"}, no_effect=NOT_COMPARED
+            choices={"zero": "0", "raw": "the reward"}, no_effect=NOT_COMPARED
         ),
     )
     whiten: bool = Field(
         False,
-        description="Normalise the advantages once more over the whole batch, to mean "
-        "0 and standard deviation 1 (the last step of arXiv:2601.05242).",
+        description="Normalise the advantages again over the whole batch, to mean 0 "
+        "and standard deviation 1 (the last step of arXiv:2601.05242).",
     )
     credit: Literal["outcome", "process", "indicator", "ones", "preference"] = Field(
         "outcome",
-        description="What a token is credited with: its completion's advantage, the "
-        "steps still to come, whether the answer is right, 1, or DPO's pull between "
-        "a group's best and worst completion.",
+        description="Advantage of a token. outcome: that of its completion. process: "
+        "the sum over later reasoning steps. indicator: 1 if the answer "
+        "is correct. ones: 1. preference: DPO's gradient on a group's "
+        "best and worst completion.",
         json_schema_extra=about(
-            section="Credit of a token",
+            section="Credit assignment",
             choices={
-                "outcome": "its completion's advantage",
-                "process": "the reasoning steps still to come",
-                "indicator": "1 where the answer is right",
-                "ones": "1 everywhere",
+                "outcome": "the completion's advantage",
+                "process": "sum over later reasoning steps",
+                "indicator": "1 if the answer is correct",
+                "ones": "always 1",
                 "preference": "best against worst, as in DPO",
             },
         ),
     )
     indicator_threshold: float = Field(
         1.0,
-        description="With credit = indicator, a reward of at least this is right.",
+        description="Lowest reward of a correct answer, with credit = indicator.",
         json_schema_extra=about(
             no_effect={
                 "credit is not indicator": {
@@ -170,13 +175,13 @@ class AdvantageConfig(Part):
         0.1,
         gt=0,
         le=100,
-        description="With credit = preference, DPO's beta (arXiv:2305.18290).",
+        description="DPO's beta, with credit = preference (arXiv:2305.18290).",
         json_schema_extra=about(no_effect={"credit is not preference": WITHOUT_PAIRS}),
     )
 
 
 class LossConfig(Part):
-    """The objective of one update."""
+    """Loss of one update."""
 
     surrogate: Literal["clip", "reinforce", "gspo", "cispo"] = Field(
         "clip",
@@ -186,8 +191,8 @@ class LossConfig(Part):
             choices={
                 "clip": "PPO's clipped ratio",
                 "reinforce": "no ratio",
-                "gspo": "one ratio a sequence",
-                "cispo": "clipped weights, no token dropped",
+                "gspo": "one ratio per sequence",
+                "cispo": "clipped importance weights, no dropped token",
             },
         ),
     )
@@ -195,14 +200,14 @@ class LossConfig(Part):
         0.2,
         ge=0,
         le=1,
-        description="The ratio is clipped below at 1 - this.",
+        description="Lower clipping bound: the ratio is at least 1 minus this.",
         json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
     )
     clip_high: float = Field(
         0.2,
         ge=0,
         le=10,
-        description="The ratio is clipped above at 1 + this.",
+        description="Upper clipping bound: the ratio is at most 1 plus this.",
         json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
     )
     dual_clip: float | None = Field(
@@ -212,7 +217,7 @@ class LossConfig(Part):
         "advantage.",
         json_schema_extra=about(
             no_effect={
-                "this surrogate has no second clip": {
+                "this surrogate has no dual clip": {
                     "loss.surrogate": ["reinforce", "cispo"]
                 }
             }
@@ -222,12 +227,12 @@ class LossConfig(Part):
     old_logprobs: Literal["policy", "sampling"] = Field(
         "policy",
         title="Old log-probs",
-        description="What the ratio compares with: the policy before the batch's "
-        "first update, or what the rollout engine reported.",
+        description="Log-probs that the ratio compares with: of the policy before the "
+        "batch's first update, or as the rollout engine returned them.",
         json_schema_extra=about(
             choices={
-                "policy": "the policy before the batch",
-                "sampling": "as sampled, in one pass less",
+                "policy": "of the policy before the batch",
+                "sampling": "of the sampler, saves a forward pass",
             },
             no_effect={
                 "reinforce has no ratio": WITHOUT_WEIGHTS | {"loss.kl_ratio": [False]},
@@ -243,13 +248,13 @@ class LossConfig(Part):
         None,
         description="Corrects for sampling log-probs that differ from the trainer's.",
         json_schema_extra=about(
-            section="Sampling that differs from training",
+            section="Importance correction",
             choices={
                 "": "no correction",
-                "token_truncate": "weights of tokens, capped",
-                "token_mask": "tokens past the cap dropped",
-                "sequence_truncate": "weights of sequences, capped",
-                "sequence_mask": "sequences past the cap dropped",
+                "token_truncate": "token weights, capped",
+                "token_mask": "tokens above the cap masked",
+                "sequence_truncate": "sequence weights, capped",
+                "sequence_mask": "sequences above the cap masked",
             },
         ),
     )
@@ -257,9 +262,11 @@ class LossConfig(Part):
         3.0,
         gt=1,
         le=100,
-        description="Bound of the importance weight.",
+        description="Upper bound of the importance weight.",
         json_schema_extra=about(
-            no_effect={"nothing is corrected": {"loss.importance_correction": [None]}}
+            no_effect={
+                "no importance correction": {"loss.importance_correction": [None]}
+            }
         ),
     )
     aggregation: Literal[
@@ -269,16 +276,16 @@ class LossConfig(Part):
         "constant",
     ] = Field(
         "token_mean",
-        description="How token losses become one number.",
+        description="How token losses are averaged.",
         json_schema_extra=about(
-            section="Tokens that count",
-            choices=MEANS | {"constant": "sum over a fixed length"},
+            section="Loss aggregation",
+            choices=MEANS | {"constant": "sum divided by a constant length"},
         ),
     )
     constant_length: int | None = Field(
         None,
         ge=1,
-        description="Divisor of aggregation = constant; default: max_new_tokens.",
+        description="Divisor for aggregation = constant. Default: max_new_tokens.",
         json_schema_extra=about(
             unit="tokens",
             no_effect={"aggregation is not constant": {"loss.aggregation": [*MEANS]}},
@@ -286,38 +293,39 @@ class LossConfig(Part):
     )
     mask_truncated: bool = Field(
         False,
-        description="Completions cut at max_new_tokens teach nothing.",
+        description="Leave completions truncated at max_new_tokens out of the loss.",
     )
     mask_end_token: bool = Field(
         False,
-        description="The token that ends a completion teaches nothing.",
+        description="Leave the end-of-sequence token out of the loss.",
     )
     include_prompt: bool = Field(
         False,
-        description="The loss covers the tokens of the prompt too, as in rlox's code.",
+        description="Include the prompt's tokens in the loss, as rlox does.",
     )
     kl_coef: float = Field(
         0.0,
         ge=0,
         le=100,
         title="KL weight",
-        description="Penalty for moving away from the reference model. 0 turns it "
-        "off; KL is then measured on a sample of tokens.",
+        description="Weight of the KL penalty, which keeps the policy close to the "
+        "reference model. 0 turns it off; KL is then measured on a sample "
+        "of tokens.",
         json_schema_extra=about(main=7),
     )
     kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (
         Field(
             "k3",
             title="KL estimator",
-            description="How the distance to the reference is estimated. A + takes "
-            "the value of the named estimator and the gradient of k2; full sums over "
-            "the vocabulary.",
+            description="Estimator of the KL divergence from the reference. With + "
+            "the value is the named estimator's and the gradient k2's; "
+            "full sums over the vocabulary.",
             json_schema_extra=about(
-                section="Distance to the reference",
+                section="KL divergence",
                 choices={
                     "k1": "log-ratio",
-                    "abs": "its size",
-                    "k2": "half its square",
+                    "abs": "absolute log-ratio",
+                    "k2": "half the squared log-ratio",
                     "k3": "unbiased, never negative",
                     "full": "over the whole vocabulary",
                     "k1+": "k1 with the gradient of k2",
@@ -330,17 +338,20 @@ class LossConfig(Part):
     )
     kl_ratio: bool = Field(
         False,
-        title="KL times ratio",
-        description="Each token's KL in the loss is weighed by its ratio, which makes "
-        "its gradient that of the divergence (arXiv:2512.02556), as TRL does.",
+        title="KL weighted by ratio",
+        description="Multiply each token's KL in the loss by its ratio, as TRL does, "
+        "for an unbiased gradient of the divergence (arXiv:2512.02556).",
         json_schema_extra=about(no_effect=NO_KL | KL_OF_REWARD),
     )
     kl_in: Literal["loss", "reward"] = Field(
         "loss",
-        title="KL enters in",
-        description="Where the KL enters.",
+        title="KL penalty in",
+        description="Add the KL penalty to the loss, or subtract it from the rewards.",
         json_schema_extra=about(
-            choices={"loss": "a term beside the loss", "reward": "off each reward"},
+            choices={
+                "loss": "added to the loss",
+                "reward": ("subtracted from each reward"),
+            },
             no_effect=NO_KL,
         ),
     )
@@ -350,10 +361,10 @@ class LossConfig(Part):
     ) = Field(
         None,
         title="KL aggregation",
-        description="How token KLs in the loss become one number; empty: as token "
-        "losses do.",
+        description="How token KLs in the loss are averaged. Empty: as the token "
+        "losses.",
         json_schema_extra=about(
-            choices={"": "as the losses of tokens"} | MEANS,
+            choices={"": "as the token losses"} | MEANS,
             no_effect=NO_KL | KL_OF_REWARD,
         ),
     )
@@ -361,25 +372,25 @@ class LossConfig(Part):
         None,
         gt=0,
         title="KL clamp",
-        description="Bounds each token's KL value.",
+        description="Largest absolute KL of a token.",
         json_schema_extra=about(no_effect={"the KL weight is 0": WITHOUT_REFERENCE}),
     )
     kl_target: float | None = Field(
         None,
         gt=0,
         title="KL target",
-        description="The KL weight follows the measured KL to this many nats a "
-        "completion (arXiv:1909.08593); empty: it stays.",
+        description="Adapt the KL weight to keep the KL at this many nats per "
+        "completion (arXiv:1909.08593). Empty: constant weight.",
         json_schema_extra=about(unit="nats", no_effect=NO_KL),
     )
     kl_horizon: int = Field(
         10_000,
         ge=1,
         title="KL horizon",
-        description="Completions over which the KL weight adapts.",
+        description="Horizon of the adaptive KL weight.",
         json_schema_extra=about(
             unit="completions",
-            no_effect=NO_KL | {"there is no KL target": {"loss.kl_target": [None]}},
+            no_effect=NO_KL | {"no KL target is set": {"loss.kl_target": [None]}},
         ),
     )
     entropy_coef: float = Field(
@@ -392,60 +403,61 @@ class LossConfig(Part):
 
 
 class ReferenceConfig(Part):
-    """The model the KL is measured against."""
+    """Reference model of the KL divergence."""
 
     kind: Literal["auto", "none", "frozen", "base", "server"] = Field(
         "auto",
         title="Reference",
-        description="frozen: a copy of the starting model; base: the model with its "
-        "LoRA adapters switched off; server: another process. auto: frozen or base; "
-        "with a KL weight of 0 for a sample of the tokens. none: KL is not measured.",
+        description="frozen: a copy of the starting model. base: the model with its "
+        "LoRA adapters disabled. server: a reference server. auto: frozen "
+        "or base; with a KL weight of 0, only on a sample of the tokens. "
+        "none: KL is not measured.",
         json_schema_extra=about(
-            section="Which model",
+            section="Reference model",
             choices={
-                "auto": "what the KL weight asks for",
+                "auto": "depends on the KL weight",
                 "none": "no reference",
-                "frozen": "a copy of the start",
+                "frozen": "a copy of the starting model",
                 "base": "the model without its adapters",
-                "server": "another process",
+                "server": "a reference server",
             },
         ),
     )
     url: str | None = Field(
         None,
-        title="Server",
-        description="Address of a reference server, such as http://127.0.0.1:8600.",
+        title="Reference server",
+        description="URL of the reference server, such as http://127.0.0.1:8600.",
         json_schema_extra=about(no_effect=NO_SERVER),
     )
     token_file: str | None = Field(
         None,
-        description="File with the token that the reference server asks for.",
+        description="File with the token of the reference server.",
         json_schema_extra=about(no_effect=NO_SERVER),
     )
     reset_every_steps: int = Field(
         0,
         ge=0,
         title="Reset every",
-        description="The policy becomes its own reference every so many steps, an "
-        "outer iteration of arXiv:2402.03300; 0: never.",
+        description="Steps between resets of the reference to the policy, an outer "
+        "iteration of arXiv:2402.03300. 0: never.",
         json_schema_extra=about(
-            unit="steps", section="A reference that moves", no_effect=NO_REFERENCE
+            unit="steps", section="Reference updates", no_effect=NO_REFERENCE
         ),
     )
     mix_every_steps: int = Field(
         0,
         ge=0,
         title="Mix every",
-        description="The reference moves towards the policy every so many steps "
-        "(arXiv:2404.09656); 0: never.",
+        description="Steps between mixes of the policy into the reference "
+        "(arXiv:2404.09656). 0: never.",
         json_schema_extra=about(unit="steps", no_effect=NO_REFERENCE),
     )
     mix_alpha: float = Field(
         0.6,
         gt=0,
         le=1,
-        title="Mixing share",
-        description="Share of the policy in the mixed reference.",
+        title="Mix weight",
+        description="Weight of the policy in each mix.",
         json_schema_extra=about(
             no_effect=NO_REFERENCE
             | {"the reference is never mixed": {"reference.mix_every_steps": [0]}}

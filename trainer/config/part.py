@@ -1,4 +1,4 @@
-"""What every part of a configuration is."""
+"""Base class of the parts of a configuration."""
 
 from __future__ import annotations
 

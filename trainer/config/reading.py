@@ -1,4 +1,4 @@
-"""A configuration out of a file, changes of one, and what it needs of a machine."""
+"""Reads configurations from files, applies changes, lists required packages."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def load_config(path: Path) -> RunConfig:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(
-            f"{path} has more than {MAX_BYTES:,} bytes, which no run configuration "
-            "has. Name another file."
+            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a run "
+            "configuration. Name another file."
         )
     tree = _parse(path, data)
     place_models(tree, path.parent)
@@ -149,7 +149,7 @@ def _parse_json(text: str) -> Any:
 
 def _parse_toml(text: str) -> dict[str, Any]:
     if has_long_key(text, max_parts=MAX_PARTS):
-        raise ValueError(f"a key has more than {MAX_PARTS} parts with dots between")
+        raise ValueError(f"a key has more than {MAX_PARTS} parts separated by dots")
     return parse_toml_text(text)
 
 
@@ -176,7 +176,7 @@ def why_unreadable(error: ValueError | RecursionError) -> str:
         return f"{error.msg} at line {error.lineno}, column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1:,} is not UTF-8"
-    return "a number in it has more than 4,300 digits. Shorten it"
+    return "it contains a number of more than 4,300 digits. Shorten it"
 
 
 # The loop reads these where it needs them; all else went into what it holds.
@@ -191,7 +191,7 @@ class Change(Part):
     >>> Change(number=1, after_step=30, settings={"optim.num_steps": 200})
     """
 
-    number: int = Field(ge=1, description="Of the run's changes, in order.")
+    number: int = Field(ge=1, description="Changes to the run's settings, in order.")
     after_step: int | None = Field(None, ge=0)
     settings: dict[str, int]
 
@@ -201,7 +201,7 @@ class Change(Part):
         for path in settings:
             if path not in MAY_CHANGE:
                 raise ValueError(
-                    f"{path} cannot change while a run trains. It can: "
+                    f"{path} cannot change during a run. These settings can: "
                     f"{', '.join(MAY_CHANGE)}."
                 )
         return settings
@@ -248,7 +248,7 @@ class PackageNeed:
     otherwise: str  # the value that takes none
 
     def __str__(self) -> str:
-        return f"{self.setting} needs the package {self.package}"
+        return f"{self.setting} requires the package {self.package}"
 
     @property
     def remedy(self) -> str:
@@ -308,4 +308,4 @@ def require_packages(config: RunConfig) -> None:
     here = installed_packages()
     for need in needed_packages(config):
         if need.package not in here:
-            raise ValueError(f"{need}, which is not installed here: {need.remedy}.")
+            raise ValueError(f"{need}, which is not installed: {need.remedy}.")

@@ -1,4 +1,4 @@
-"""One run, whole."""
+"""Configuration of a run and its phases."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Phase(Part):
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Steps of the phase. Its schedule covers them.",
+        description="Number of steps in the phase. The schedule covers them.",
         json_schema_extra=about(unit="steps"),
     )
     changes: dict[str, dict[str, Any]] = Field(
-        {}, description="Settings that differ from the run's."
+        {}, description="Settings that differ from those of the run."
     )
 
     @field_validator("changes")
@@ -65,8 +65,8 @@ class Phase(Part):
             )
         if "num_steps" in changes.get("optim", {}):
             raise ValueError(
-                "A phase has its num_steps beside its name, not in changes.optim. "
-                "Move it there."
+                "num_steps of a phase belongs next to its name, not in changes.optim. "
+                "Move it."
             )
         return {
             part: {
@@ -84,7 +84,7 @@ class RunConfig(Part):
         0,
         ge=0,
         le=2**32 - 1,
-        description="Fixes data order, held-out rows and sampling.",
+        description="Seed of the data order, the held-out rows and sampling.",
         json_schema_extra=about(main=11),
     )
     model: ModelConfig
@@ -102,7 +102,7 @@ class RunConfig(Part):
     phases: tuple[Phase, ...] = Field(
         (),
         max_length=100,
-        description="The run's phases in order; none: the run is one phase.",
+        description="Phases of the run, in order. None: the run is one phase.",
     )
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ class RunConfig(Part):
         total = sum(phase.num_steps for phase in self.phases)
         if total != self.optim.num_steps:
             raise ValueError(
-                f"The phases have {total} steps together, but optim.num_steps is "
+                f"The phases have {total} steps in total, but optim.num_steps is "
                 f"{self.optim.num_steps}. Set it to {total}."
             )
         for phase in self.phases:
@@ -137,9 +137,9 @@ class RunConfig(Part):
         for later in self.phase_configs[1:]:
             if later.config.rollout.source == "start":
                 raise ValueError(
-                    f'Phase "{later.name}" samples from the weights it begins with, '
-                    f'which model.quantization = "{self.model.quantization}" does not '
-                    'keep apart. Use rollout.source = "policy", or "none".'
+                    f'Phase "{later.name}" samples from its starting weights, which '
+                    f'model.quantization = "{self.model.quantization}" does not '
+                    'support. Use rollout.source = "policy", or "none".'
                 )
 
     def _check_fixed(self, phase: Phase) -> None:
@@ -149,8 +149,8 @@ class RunConfig(Part):
             fixed = [name for name in named if read_about(fields[name]).get("of_run")]
             if fixed:
                 raise ValueError(
-                    f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which '
-                    "belongs to the run as a whole. Set it there."
+                    f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which is '
+                    "the same for the whole run. Set it for the run."
                 )
 
     def _config_of(self, phase: Phase) -> RunConfig:

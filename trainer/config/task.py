@@ -1,4 +1,4 @@
-"""The model, its prompts, how it is sampled and how it is rewarded."""
+"""Settings of model, data, rollouts and reward."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from trainer.rewards.patterns import refuse_bad_pattern
 from trainer.rewards.spec import Recipe
 
 NO_ADAPTERS: NoEffect = {"the LoRA rank is 0": {"model.lora_rank": [0]}}
-NOT_SAMPLED: NoEffect = {
-    "nothing is sampled to train on": {"rollout.source": ["dataset"]}
-}
+NOT_SAMPLED: NoEffect = {"no completions are sampled": {"rollout.source": ["dataset"]}}
 NOT_IN_PROCESS: NoEffect = {
-    "vLLM does not run in the trainer's process": {
+    "vLLM does not run in the trainer process": {
         "rollout.engine": ["transformers", "vllm_server"]
     }
 }
@@ -27,12 +25,12 @@ NO_STEPS: NoEffect = {
         "advantage.credit": ["outcome", "indicator", "ones", "preference"]
     }
 }
-_WEIGHTS = "the checkpoint holds this model's weights"
+_WEIGHTS = "the checkpoint contains this model's weights"
 _ADAPTERS = "the checkpoint's adapters have this shape"
 
 
 class ModelConfig(Part):
-    """The language model the policy starts from."""
+    """Starting model of the policy."""
 
     path: str = Field(
         min_length=1,
@@ -43,25 +41,25 @@ class ModelConfig(Part):
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        title="Number format",
-        description="Number format of the weights. auto: bfloat16 on GPUs that "
-        "support it, else float32.",
+        title="Data type",
+        description="Data type of the weights. auto: bfloat16 on GPUs that support "
+        "it, else float32.",
         json_schema_extra=about(
             section="Weights",
             choices={
-                "auto": "bfloat16 where a GPU has it",
-                "float32": "4 bytes a number",
-                "bfloat16": "2 bytes a number",
+                "auto": "bfloat16 on GPUs that support it",
+                "float32": "4 bytes per number",
+                "bfloat16": "2 bytes per number",
             },
-            fork="the checkpoint's weights and moments were kept in this format",
+            fork="the checkpoint's weights and optimizer states have this data type",
         ),
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description="Where the model runs. auto: a GPU when there is one.",
+        description="Device of the model. auto: a GPU if there is one.",
         json_schema_extra=about(
             choices={
-                "auto": "a GPU when there is one",
+                "auto": "a GPU if there is one",
                 "cpu": "no GPU",
                 "cuda": "an NVIDIA GPU",
             }
@@ -78,16 +76,17 @@ class ModelConfig(Part):
     )
     revision: str | None = Field(
         None,
-        description="Branch, tag or commit when the model comes from a hub.",
+        description="Branch, tag or commit of a Hugging Face model.",
         json_schema_extra=about(fork=_WEIGHTS),
     )
     gradient_checkpointing: Auto[bool] = Field(
         "auto",
-        description="Recompute activations in the backward pass: less memory, about "
-        "a third more time. auto: on a GPU where 16,384 tokens do not fit without it.",
+        description="Recompute activations in the backward pass: less memory, about a "
+        "third more time. auto: on a GPU where 16,384 tokens do not fit "
+        "otherwise.",
         json_schema_extra=about(
             choices={
-                "auto": "on a GPU that has too little memory without",
+                "auto": "on if the GPU has too little memory",
                 "on": "less memory, more time",
                 "off": "more memory, less time",
             }
@@ -98,8 +97,8 @@ class ModelConfig(Part):
         ge=0,
         le=1_024,
         title="LoRA rank",
-        description="Rank of the adapters that are trained in place of the weights "
-        "(arXiv:2106.09685); 0: the weights themselves.",
+        description="Rank of the LoRA adapters, which are trained instead of the "
+        "weights (arXiv:2106.09685). 0: train the weights.",
         json_schema_extra=about(section="Adapters", fork=_ADAPTERS),
     )
     lora_alpha: float | None = Field(
@@ -107,34 +106,34 @@ class ModelConfig(Part):
         gt=0,
         le=10_000,
         title="LoRA alpha",
-        description="The adapters are scaled by alpha / rank; empty: twice the rank.",
+        description="The adapters are scaled by alpha / rank. Empty: twice the rank.",
         json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
     )
     lora_targets: str = Field(
         "all-linear",
         min_length=1,
         title="LoRA targets",
-        description="Layers that get adapters: all-linear, or endings of their names "
-        "separated by commas, such as q_proj,v_proj.",
+        description="Layers with adapters: all-linear, or name suffixes separated by "
+        "commas, such as q_proj,v_proj.",
         json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
     )
     quantization: Literal["none", "4bit"] = Field(
         "none",
-        description="How the weights under the adapters are kept. 4bit: NF4 by "
+        description="Quantization of the weights under the adapters. 4bit: NF4 with "
         "bitsandbytes.",
         json_schema_extra=about(
-            choices={"none": "weights as they are", "4bit": "NF4, with adapters only"},
+            choices={"none": "no quantization", "4bit": "NF4, with adapters only"},
             fork="the checkpoint's adapters were trained over such weights",
         ),
     )
 
 
 class DataConfig(Part):
-    """The prompts, and which of them are held out for evaluation."""
+    """Prompts, and the rows held out for evaluation."""
 
     rows: str = Field(
         min_length=1,
-        description="JSONL file; each line has prompt, answer and columns.",
+        description="JSONL file. Each line has prompt, answer and columns.",
     )
     num_eval_rows: int = Field(
         64,
@@ -146,25 +145,25 @@ class DataConfig(Part):
     )
     system_prompt: str | None = Field(
         None,
-        description="System message of every prompt.",
+        description="System message for every prompt.",
         json_schema_extra=about(is_long=True),
     )
     prompt_template: str | None = Field(
         None,
-        description="Text with {prompt} and columns in braces. Default: the prompt "
-        "alone.",
+        description="Text with {prompt} and column names in braces. Default: the "
+        "prompt alone.",
         json_schema_extra=about(is_long=True),
     )
     completion_prefix: str = Field(
-        "", description="Text that every completion starts with, such as <think>."
+        "", description="Prefix of every completion, such as <think>."
     )
     chat_template: Literal["auto", "none"] = Field(
         "auto",
-        description="auto: use the tokenizer's chat template when it has one.",
+        description="auto: use the tokenizer's chat template if it has one.",
         json_schema_extra=about(
             choices={
-                "auto": "the tokenizer's, when it has one",
-                "none": "the prompt as it is",
+                "auto": "the tokenizer's, if it has one",
+                "none": "the prompt unchanged",
             }
         ),
     )
@@ -173,13 +172,13 @@ class DataConfig(Part):
         ge=1,
         le=131_072,
         title="Longest prompt",
-        description="Longer prompts are refused at launch.",
+        description="A run with a longer prompt does not start.",
         json_schema_extra=about(unit="tokens"),
     )
     completion_column: str = Field(
         "completion",
         min_length=1,
-        description="Column with the text to learn when completions come from the "
+        description="Column with the completion, when completions come from the "
         "dataset.",
         json_schema_extra=about(
             no_effect={
@@ -190,65 +189,65 @@ class DataConfig(Part):
 
 
 class RolloutConfig(Part):
-    """How completions are sampled."""
+    """Sampling of the completions."""
 
     prompts_per_step: int = Field(
         16,
         ge=1,
         le=65_536,
-        description="Distinct prompts P sampled in each step.",
+        description="Number of distinct prompts per step.",
         json_schema_extra=about(unit="prompts", main=3),
     )
     group_size: int = Field(
         8,
         ge=1,
         le=1_024,
-        description="Completions G of each prompt, compared with one another.",
+        description="Number of completions per prompt, compared with one another.",
         json_schema_extra=about(unit="completions", main=4),
     )
     max_new_tokens: int = Field(
         256,
         ge=1,
         le=131_072,
-        description="Longer completions are truncated here.",
+        description="Maximum completion length. Longer completions are truncated.",
         json_schema_extra=about(unit="tokens", main=5),
     )
     temperature: float = Field(
         1.0,
         gt=0,
         le=5,
-        description="Sampling temperature; log-probs use it too. Higher values "
+        description="Sampling temperature, also used for the log-probs. Higher values "
         "vary the completions more.",
         json_schema_extra=about(main=6),
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
-        title="Completions from",
+        title="Completion source",
         description="Source of the completions: the policy, the starting model (RFT) "
         "or the dataset (SFT).",
         json_schema_extra=about(
             section="Sampling",
             choices={
-                "policy": "the model that is trained",
-                "start": "the model it started from (RFT)",
-                "dataset": "a column of the rows (SFT)",
+                "policy": "the model in training",
+                "start": "the starting model (RFT)",
+                "dataset": "a dataset column (SFT)",
             },
         ),
     )
     one_step_off: bool = Field(
         False,
         title="One step off",
-        description="The next step's completions are sampled while this step's are "
-        "trained on, so by the weights of one step before; loss.importance_correction "
-        "weighs the difference.",
+        description="Sample the next step's completions during this step's update, "
+        "with the weights of one step earlier. Needs "
+        "loss.importance_correction.",
     )
     top_p: float = Field(
         1.0,
         gt=0,
         le=1,
         title="Top-p",
-        description="Sample among the likeliest tokens that hold this share of the "
-        "probability; 1: among all.",
+        description="Sample among the most likely tokens with this total probability. "
+        "1: among all.",
         json_schema_extra=about(no_effect=NOT_SAMPLED),
     )
     top_k: int = Field(
@@ -256,7 +255,7 @@ class RolloutConfig(Part):
         ge=0,
         le=1_000_000,
         title="Top-k",
-        description="Sample among this many likeliest tokens; 0: among all.",
+        description="Sample among this many most likely tokens. 0: among all.",
         json_schema_extra=about(unit="tokens", no_effect=NOT_SAMPLED),
     )
     logprob_temperature: float | None = Field(
@@ -264,34 +263,34 @@ class RolloutConfig(Part):
         gt=0,
         le=5,
         title="Log-prob temperature",
-        description="Divides the logits of the log-probs that ratio and KL are made "
-        "of; empty: the sampling temperature.",
+        description="Temperature of the log-probs in the ratio and the KL. Empty: the "
+        "sampling temperature.",
     )
     max_batch_rows: int = Field(
         512,
         ge=1,
         le=65_536,
-        title="Completions at a time",
-        description="At most this many completions are sampled at the same time.",
+        title="Sampling batch size",
+        description="Maximum number of completions sampled at the same time.",
         json_schema_extra=about(
             unit="completions",
             no_effect={
-                "the server has a limit of its own": {"rollout.engine": ["vllm_server"]}
+                "the server sets its own limit": {"rollout.engine": ["vllm_server"]}
             },
         ),
     )
     engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
         "auto",
-        description="Which program samples the completions. transformers: the "
-        "trainer's own decoder; vllm: a copy of the policy in vLLM, in the trainer's "
-        "process; vllm_server: one in a process of its own. auto: vllm on a GPU where "
-        "it is installed and suits the run, else transformers.",
+        description="Engine that samples the completions. transformers: the policy "
+        "itself. vllm: a copy of it in vLLM, in the trainer process. vllm_server: vLLM "
+        "in another process. auto: vllm on a GPU if it is installed and supports the "
+        "run, else transformers.",
         json_schema_extra=about(
             section="Engine",
             choices={
-                "auto": "vLLM on a GPU, where it suits the run",
+                "auto": "vLLM on a GPU, if it supports the run",
                 "transformers": "the policy itself",
-                "vllm": "a copy in the trainer's process",
+                "vllm": "a copy in the trainer process",
                 "vllm_server": "a copy in another process",
             },
             of_run=True,
@@ -299,27 +298,25 @@ class RolloutConfig(Part):
     )
     decoding: Literal["auto", "plain"] = Field(
         "auto",
-        description="How transformers' engine adds a token. auto: by the engine's own "
-        "decoder for models built like Llama, and by transformers' forward pass for "
-        "others. plain: always by transformers' forward pass, which is slower.",
+        description="Decoder of the transformers engine. auto: Cohort's decoder for "
+        "models with the Llama architecture, else transformers' forward "
+        "pass. plain: always transformers' forward pass, which is slower.",
         json_schema_extra=about(
             choices={
-                "auto": "the engine's own decoder, where it knows the model",
+                "auto": "Cohort's decoder, if it supports the model",
                 "plain": "transformers' forward pass",
             },
             no_effect={
-                "vLLM decides how it decodes": {
-                    "rollout.engine": ["vllm", "vllm_server"]
-                }
+                "vLLM has its own decoder": {"rollout.engine": ["vllm", "vllm_server"]}
             },
         ),
     )
     cache_gib: Auto[Annotated[float, Field(gt=0, le=10_000)]] = Field(
         "auto",
-        title="vLLM's cache",
-        description="Memory that vLLM keeps for keys and values on each of its GPUs, "
-        "besides its copy of the weights. auto: what the completions that are sampled "
-        "at a time need, and half of the free memory at most.",
+        title="vLLM KV cache",
+        description="GPU memory for vLLM's KV cache, per GPU, in addition to the "
+        "weights. auto: enough for the completions sampled at the same "
+        "time, at most half of the free memory.",
         json_schema_extra=about(unit="GiB", no_effect=NOT_IN_PROCESS, of_run=True),
     )
     tensor_parallel_size: int = Field(
@@ -327,19 +324,19 @@ class RolloutConfig(Part):
         ge=1,
         le=64,
         title="Tensor parallel size",
-        description="Number of GPUs that vLLM's copy of the model is split over, "
-        "including the trainer's.",
+        description="Number of GPUs for vLLM's copy of the model, including the "
+        "trainer's.",
         json_schema_extra=about(unit="GPUs", no_effect=NOT_IN_PROCESS, of_run=True),
     )
     sleep: Auto[bool] = Field(
         "auto",
-        title="vLLM sleeps",
-        description="While the policy is updated, vLLM's cache and weights leave the "
-        "GPU, and come back to sample. Without a GPU nothing changes. auto: if they "
-        "take more than a quarter of the GPU's memory.",
+        title="vLLM sleep mode",
+        description="Free the GPU memory of vLLM's weights and KV cache during "
+        "updates. No effect without a GPU. auto: if they use more than a "
+        "quarter of the GPU's memory.",
         json_schema_extra=about(
             choices={
-                "auto": "if it is large",
+                "auto": "if they are large",
                 "on": "less memory, more time",
                 "off": "more memory, less time",
             },
@@ -350,13 +347,13 @@ class RolloutConfig(Part):
     url: str | None = Field(
         None,
         title="Rollout servers",
-        description="Address of a rollout server, such as http://127.0.0.1:8700, or "
-        "of several, with commas between them: they share out each step's prompts.",
+        description="URL of a rollout server, such as http://127.0.0.1:8700, or "
+        "several separated by commas, which share each step's prompts.",
         json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
     )
     token_file: str | None = Field(
         None,
-        description="File with the token that the rollout servers ask for.",
+        description="File with the token of the rollout servers.",
         json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
     )
     dynamic_sampling: Literal["off", "drop", "refill"] = Field(
@@ -364,11 +361,11 @@ class RolloutConfig(Part):
         description="Groups with equal rewards. drop: leave them out of the batch. "
         "refill: sample other prompts instead (arXiv:2503.14476).",
         json_schema_extra=about(
-            section="Groups without a signal",
+            section="Groups without signal",
             choices={
-                "off": "they stay in the batch",
-                "drop": "they leave the batch",
-                "refill": "others are sampled in their place",
+                "off": "keep them in the batch",
+                "drop": "leave them out of the batch",
+                "refill": "sample other prompts instead",
             },
         ),
     )
@@ -376,8 +373,8 @@ class RolloutConfig(Part):
         3,
         ge=1,
         le=100,
-        title="Refills at most",
-        description="With refill, at most this many extra sampling rounds per step.",
+        title="Max refills",
+        description="With refill, maximum number of extra sampling rounds per step.",
         json_schema_extra=about(
             unit="rounds",
             no_effect={
@@ -401,16 +398,18 @@ class RolloutConfig(Part):
 
 
 class RewardConfig(Part):
-    """The recipe that scores a completion."""
+    """Reward of the completions."""
 
-    recipe: Recipe = Field(description="Rules, and how their scores become the reward.")
+    recipe: Recipe = Field(
+        description=("Rules of the reward, and how their scores are combined.")
+    )
     overlong_buffer_tokens: int = Field(
         0,
         ge=0,
         le=131_072,
         title="Overlong buffer",
-        description="Completions within this many tokens of the limit are penalised, "
-        "more the closer they are (arXiv:2503.14476). 0: no penalty.",
+        description="Penalty for completions within this many tokens of the limit, "
+        "higher the closer they are (arXiv:2503.14476). 0: no penalty.",
         json_schema_extra=about(unit="tokens", section="Overlong completions"),
     )
     overlong_penalty: float = Field(
@@ -426,24 +425,24 @@ class RewardConfig(Part):
     )
     step_recipe: Recipe | None = Field(
         None,
-        description="Rules that score each reasoning step; needed with advantage."
-        "credit = process.",
+        description="Rules that score each reasoning step. Required with "
+        "advantage.credit = process.",
         json_schema_extra=about(no_effect=NO_STEPS),
     )
     step_pattern: str = Field(
         r"\n+",
         min_length=1,
         max_length=200,
-        description="Regular expression (RE2) of what stands between reasoning steps: "
-        r"\n\n for paragraphs, Step \d+: for such headings.",
+        description="Regular expression (RE2) that separates reasoning steps: \\n\\n "
+        "for paragraphs, Step \\d+: for such headings.",
         json_schema_extra=about(section="Reasoning steps", no_effect=NO_STEPS),
     )
     step_boundary: Literal["end", "begin"] = Field(
         "end",
-        description="What the pattern matches is the end of a step, as a line break "
-        "is, or the beginning of one, as a heading is.",
+        description="Whether a match ends a step, as a line break does, or begins "
+        "one, as a heading does.",
         json_schema_extra=about(
-            choices={"end": "the end of a step", "begin": "its beginning"},
+            choices={"end": "the end of a step", "begin": "the beginning of a step"},
             no_effect=NO_STEPS,
         ),
     )
@@ -452,22 +451,21 @@ class RewardConfig(Part):
         ge=0,
         le=256,
         title="Scoring processes",
-        description="Processes that score completions while others are sampled; 0: the "
-        "trainer itself does, afterwards. Empty: it does, but slow rules (math_verify, "
-        "reasoning_gym, and rules that ask whether an answer is right) have one for "
-        "each core to spare, up to 8.",
-        json_schema_extra=about(
-            unit="processes", section="Where it is computed", of_run=True
-        ),
+        description="Processes that score completions while others are sampled. 0: "
+        "the trainer scores after sampling. Empty: 0, but up to 8 (one "
+        "per spare core) for slow rules: math_verify, reasoning_gym and "
+        "rules that need to know whether an answer is correct.",
+        json_schema_extra=about(unit="processes", section="Scoring", of_run=True),
     )
     max_error_share: float = Field(
         0.2,
         ge=0,
         le=1,
         title="Errors allowed",
-        description="When more than this share of a step's scores fail, such as by a "
-        "grader that cannot be reached, the step is not trained on and the run pauses "
-        "with a checkpoint. Rows that a rule has nothing to judge by do not count.",
+        description="When more than this share of a step's scores fail, for example "
+        "because a grader is unreachable, the run skips the update, saves "
+        "a checkpoint and pauses. Rows that a rule does not apply to do "
+        "not count.",
         json_schema_extra=about(unit="share"),
     )
 

@@ -1,4 +1,4 @@
-"""A run's course: updates, evaluations, checkpoints, logging, schedules."""
+"""Settings of optimizer, evaluation, checkpoints, logging and processes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pydantic import Field, field_validator
 
 from trainer.config.part import Auto, NoEffect, Part, about
 
-NOT_EVALUATED: NoEffect = {"nothing is evaluated": {"evaluation.every_steps": [0]}}
+NOT_EVALUATED: NoEffect = {"evaluation is off": {"evaluation.every_steps": [0]}}
 
 
 class OptimConfig(Part):
-    """Optimizer, schedule and how a batch is cut."""
+    """Optimizer, learning rate schedule and batch sizes."""
 
     num_steps: int = Field(
         100,
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Steps of the run; each samples, scores and updates once.",
+        description="Number of training steps. Each samples, scores and trains on a "
+        "batch.",
         json_schema_extra=about(unit="steps", main=1, may_change=True),
     )
     learning_rate: float = Field(
@@ -33,14 +34,14 @@ class OptimConfig(Part):
     )
     optimizer: Literal["adamw", "adamw_8bit"] = Field(
         "adamw",
-        description="adamw_8bit keeps its moments in 8 bits (bitsandbytes).",
+        description="adamw_8bit stores its moments in 8 bits (bitsandbytes).",
         json_schema_extra=about(
             section="AdamW",
             choices={
-                "adamw": "moments as the weights",
+                "adamw": "moments with the data type of the weights",
                 "adamw_8bit": "moments in 8 bits",
             },
-            fork="the checkpoint holds this optimizer's moments",
+            fork="the checkpoint contains this optimizer's moments",
         ),
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment decay.")
@@ -49,17 +50,17 @@ class OptimConfig(Part):
     max_grad_norm: float | None = Field(
         1.0,
         gt=0,
-        title="Largest gradient norm",
-        description="The gradient is scaled down to this norm; empty (in TOML, "
-        '"none"): never.',
+        title="Max gradient norm",
+        description="Gradient clipping: the gradient is scaled down to this norm. "
+        'Empty (in TOML, "none"): no clipping.',
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="Shape of the learning rate after warm-up.",
+        description="Learning rate schedule after warm-up.",
         json_schema_extra=about(
             section="Learning rate",
             choices={
-                "constant": "stays",
+                "constant": "no decay",
                 "linear": "linear decay",
                 "cosine": "cosine decay",
             },
@@ -69,7 +70,7 @@ class OptimConfig(Part):
         0,
         ge=0,
         title="Warm-up",
-        description="The learning rate rises from 0 over these steps.",
+        description="Steps in which the learning rate rises from 0.",
         json_schema_extra=about(unit="steps"),
     )
     final_lr_fraction: float = Field(
@@ -97,7 +98,7 @@ class OptimConfig(Part):
         le=4_096,
         description="Minibatches per batch, split by prompts. Each gives one update "
         "per pass.",
-        json_schema_extra=about(unit="parts"),
+        json_schema_extra=about(unit="minibatches"),
     )
     micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
         "auto",
@@ -118,9 +119,9 @@ class OptimConfig(Part):
         ge=1,
         le=1_000,
         title="Non-finite updates",
-        description="After this many updates in a row with a loss or gradient that "
-        "is not finite, the run returns to its last checkpoint with half the "
-        "learning rate. The second time it fails.",
+        description="After this many non-finite losses or gradients in a row, the run "
+        "returns to its last checkpoint with half the learning rate. The "
+        "second time, it fails.",
         json_schema_extra=about(unit="updates"),
     )
 
@@ -149,12 +150,12 @@ class EvaluationConfig(Part):
         ge=0,
         le=5,
         title="Evaluation temperature",
-        description="Sampling temperature; 0: the likeliest token.",
+        description="Sampling temperature. 0: greedy decoding.",
         json_schema_extra=about(no_effect=NOT_EVALUATED),
     )
     sets: dict[str, str] = Field(
         {},
-        description="More held-out sets: a name and a JSONL file each.",
+        description="Additional held-out sets: a name and a JSONL file each.",
     )
 
     @field_validator("sets")
@@ -163,8 +164,8 @@ class EvaluationConfig(Part):
         for name, path in sets.items():
             if not re.fullmatch("[a-z0-9_]{1,40}", name) or name == "heldout":
                 raise ValueError(
-                    f'"{name}" cannot name a held-out set. Use up to 40 of a-z, 0-9 '
-                    "and _, and not heldout, which is the run's own."
+                    f'"{name}" is not a valid name for a held-out set. Use up to 40 '
+                    "of a-z, 0-9 and _, but not the reserved name heldout."
                 )
             if not path:
                 raise ValueError(f'Held-out set "{name}" has no file. Name one.')
@@ -172,7 +173,7 @@ class EvaluationConfig(Part):
 
 
 class CheckpointConfig(Part):
-    """When the run is saved."""
+    """Checkpoints of the run."""
 
     every_steps: int = Field(
         20,
@@ -186,13 +187,13 @@ class CheckpointConfig(Part):
         ge=1,
         le=1_000,
         title="Checkpoints kept",
-        description="Older checkpoints are deleted.",
+        description="Number of newest checkpoints to keep. Older ones are deleted.",
         json_schema_extra=about(unit="checkpoints", may_change=True),
     )
 
 
 class LoggingConfig(Part):
-    """What the event log carries."""
+    """Contents of the event log."""
 
     groups_every_steps: int = Field(
         1,
@@ -214,8 +215,8 @@ class LoggingConfig(Part):
         10,
         ge=1,
         title="Keep token values every",
-        description="Steps between stored token values, plus the first step; only "
-        "where groups are stored too.",
+        description="Steps between stored token values, plus the first step. Only at "
+        "steps that also store groups.",
         json_schema_extra=about(
             unit="steps",
             no_effect={"no token values are stored": {"logging.token_groups": [0]}},
@@ -240,16 +241,16 @@ class DistributedConfig(Part):
         ge=1,
         le=1_024,
         title="Processes",
-        description="Processes on one machine that train the model together, each with "
-        "a GPU of its own; torchrun's number goes before this one.",
+        description="Number of processes on one machine that train the model "
+        "together, each on its own GPU. torchrun's number overrides it.",
         json_schema_extra=about(unit="processes"),
     )
     timeout_seconds: int = Field(
         1_800,
         ge=10,
         le=86_400,
-        title="Patience",
-        description="Seconds that a process waits for another before the run fails.",
+        title="Timeout",
+        description="Time that a process waits for another before the run fails.",
         json_schema_extra=about(
             unit="seconds",
             no_effect={"there is one process": {"distributed.num_processes": [1]}},
@@ -260,7 +261,9 @@ class DistributedConfig(Part):
         ge=1,
         le=1_024,
         title="Threads",
-        description="CPU threads of each process; empty: all cores, shared out.",
+        description=(
+            "CPU threads per process. Empty: all cores, divided among the processes."
+        ),
         json_schema_extra=about(unit="threads"),
     )
 

@@ -1,1 +1,1 @@
-"""The model: what knows transformers, from loading it to one optimizer step."""
+"""The model: all code that uses transformers, from loading to the optimizer step."""

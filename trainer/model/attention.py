@@ -160,8 +160,8 @@ def takes_varlen(model: PreTrainedModel) -> bool:
 class Copies:
     """Rows taken by an index [M] in which each of N rows occurs at least once.
 
-    The gradient adds up a row's copies in float32 and in a fixed order; torch's own
-    would add them one by one, in the number format of the rows and as they come.
+    The gradient sums a row's copies in float32 and in a fixed order; torch's own sums
+    them in the rows' dtype and in no fixed order.
     """
 
     index: torch.Tensor  # [M]
@@ -507,7 +507,7 @@ def _attend(
         )
     for option in ("softcap", "s_aux", "position_bias"):
         if options.get(option) is not None:
-            raise ValueError(f"attention with {option} takes no packed row")
+            raise ValueError(f"attention with {option} does not support packed rows")
     found = layout.attention(
         *(each[0].transpose(0, 1) for each in (query, key, value)),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
@@ -533,7 +533,7 @@ def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
         use_cache=False,
         layout=layout,
     )[0][0]
-    return layout.scored.of(layout.only_asked(hidden))
+    return layout.scored.of(layout.only_predicting(hidden))
 
 
 def use_attention(model: PreTrainedModel, name: str = _NAME) -> str:

@@ -1,4 +1,4 @@
-"""How much goes through the model at once: chosen by a GPU's memory, halved without."""
+"""Micro-batch size and gradient checkpointing: chosen by GPU memory, halved on OOM."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def memory_of(device: torch.device) -> GpuMemory | None:
 
 
 class MemoryBudget:
-    """How many tokens go through the model at once: fewer, once memory ran out.
+    """Tokens per micro-batch, halved when out of memory.
 
-    The cut changes memory and speed, not the result, so a step that ran out of memory
-    is done again with half as many; `on_halved` is told the number and the reason.
+    The size changes memory and speed, not the result, so a step that ran out of memory
+    is repeated with half as many; `on_halved` gets the number and the reason.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class MemoryBudget:
         later_bytes: int,
         beside_bytes: int = 0,
     ) -> PassSizes | None:
-        """Choose what a phase's configuration leaves to the memory that is free.
+        """Choose the settings that a phase leaves to "auto", by free memory.
 
-        What a checkpoint holds of the same phase was chosen before. All processes must
-        ask at the same place.
+        Choices in a checkpoint of the same phase stay. A collective call: all processes
+        must make it.
 
         Args:
             policy: the model that is trained.
@@ -228,10 +228,10 @@ class MemoryBudget:
         )
 
     def run(self, minibatch: Minibatch, work: Work[Result]) -> Result:
-        """Do work on micro-batches that fit; work must bear being begun again.
+        """Do work on micro-batches that fit; it must be repeatable.
 
-        Of several processes, all do it again where one ran out. Work goes through the
-        model and asks nothing else of the other processes.
+        If one process runs out of memory, all repeat it. Work may call the model, but
+        no other collective.
         """
         if minibatch.max_tokens > self.tokens:
             minibatch.cut(self.tokens)

@@ -1,4 +1,4 @@
-"""Scores by a classifier, in a process of its own: a reward model, or one of steps."""
+"""Scores of a reward model, in a process of its own."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
         else AutoModelForTokenClassification
     )
     try:
-        model, told = kind.from_pretrained(
+        model, info = kind.from_pretrained(
             settings.path,
             revision=settings.revision or "main",
             dtype=dtype,
@@ -196,10 +196,10 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
         raise ValueError(
             f"The reward model {settings.path} cannot be loaded: {first_line(error)}"
         ) from error
-    if missing := sorted(told["missing_keys"]):
+    if missing := sorted(info["missing_keys"]):
         # A language model loads too, and what would score is then random.
         raise ValueError(
-            f"{settings.path} is no classifier of {settings.head}s: it has no "
+            f"{settings.path} is not a {settings.head} classifier: it has no "
             f"{missing[0]}. Choose a reward model, or the other head."
         )
     assert isinstance(model, PreTrainedModel)
@@ -210,7 +210,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
 def _label(model: PreTrainedModel, settings: Settings) -> int:
     """The place of the label that is the score."""
     labels = model.config.id2label or {}
-    names = {str(name): int(place) for place, name in labels.items()}
+    names = {str(name): int(index) for index, name in labels.items()}
     if settings.label in names:
         return names[settings.label]
     if settings.label.isdecimal() and int(settings.label) < len(names):
@@ -229,8 +229,8 @@ def _own_device(device: torch.device) -> torch.device:
     """Of a machine's GPUs the one that the trainer beside which this runs has."""
     if device.type != "cuda":
         return device
-    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
-    return torch.device("cuda", place)
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    return torch.device("cuda", index)
 
 
 def main() -> int:
@@ -257,7 +257,7 @@ def _answer(
             models[settings] = Classifier(settings)
         return {"scores": models[settings].scores(question["conversations"])}
     except torch.OutOfMemoryError as error:
-        return {"problem": f"There is not enough memory for it: {first_line(error)}"}
+        return {"problem": f"Not enough memory for it: {first_line(error)}"}
     except RuntimeError:
         raise  # a GPU that failed fails this process from then on; another one may do
     except Exception as error:  # noqa: BLE001 - a model's files may hold anything

@@ -1,7 +1,7 @@
-"""Parts of a decoder layer whose backward pass reads and writes as little as it can.
+"""Parts of a decoder layer with a memory-efficient backward pass.
 
-On small and middle-sized models these operations wait for memory, not for arithmetic;
-each function below keeps only its inputs and goes over them once or twice.
+On small and medium models these operations are bound by memory bandwidth; each function
+keeps only its inputs and reads them once or twice.
 """
 
 from __future__ import annotations
@@ -185,14 +185,14 @@ def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch
     cos, sin = body.rotary_emb(hidden, layout.positions[None])
     cos, sin = cos[0, :, None], signed(sin)[0, :, None]
     last = len(body.layers) - 1
-    for place, layer in enumerate(body.layers):
+    for index, layer in enumerate(body.layers):
         # a layer whose weights are elsewhere gathers them around this
         through = getattr(layer, FLAT_LAYER, None) or partial(flat_layer, layer)
         if recomputes:
             through = partial(
                 checkpoint, through, use_reentrant=False, preserve_rng_state=False
             )
-        hidden = through(hidden, cos, sin, layout, is_last=place == last)
+        hidden = through(hidden, cos, sin, layout, is_last=index == last)
     # not index_select, whose backward pass goes row by row
     hidden = functional.embedding(layout.places, hidden)
     return _normed(body.norm, hidden)
@@ -213,7 +213,7 @@ def flat_layer(
     a prompt's other tokens nobody reads.
     """
     hidden = _attention(layer, hidden, cos, sin, layout)
-    return _flat_mlp(layer, layout.only_asked(hidden) if is_last else hidden)
+    return _flat_mlp(layer, layout.only_predicting(hidden) if is_last else hidden)
 
 
 def _attention(

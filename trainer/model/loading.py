@@ -1,4 +1,4 @@
-"""A model as it is loaded: device, dtype, 4 bits; its fingerprint; a layer's weight."""
+"""Loads a model (device, dtype, 4 bits) and computes its fingerprint."""
 
 from __future__ import annotations
 

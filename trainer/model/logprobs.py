@@ -1,4 +1,4 @@
-"""Log-probs of given tokens, without ever holding the logits of all of them."""
+"""Log-probs of given tokens, without the logits of all tokens in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from trainer.console import say_fault
+from trainer.console import print_traceback
 from trainer.errors import is_out_of_memory
 
 # Logits held at a time, in numbers; 16 million float32 are 64 MiB.
@@ -259,7 +259,7 @@ def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
             if is_out_of_memory(error):
                 raise
             failed = True
-            say_fault(error)
+            print_traceback(error)
             return work(*inputs)
 
     return run
@@ -277,8 +277,8 @@ def _chunk_size(vocabulary: int, device: torch.device) -> int:
         return size
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    bearable = free // 8 // (_BYTES_PER_LOGIT * vocabulary)
-    return max(size, min(_GPU_TOKENS, bearable))
+    tokens = free // 8 // (_BYTES_PER_LOGIT * vocabulary)
+    return max(size, min(_GPU_TOKENS, tokens))
 
 
 def _chunks(num_tokens: int, size: int) -> list[slice]:

@@ -1,8 +1,8 @@
-"""LoRA adapters inside a model, and a base in 4 bits under them.
+"""LoRA adapters in a model, and a 4-bit base model.
 
-An adapter adds (alpha / rank) · B·A to a weight, and only A and B are trained
-(arXiv:2106.09685). peft puts them into the model's own layers, so the model is split,
-sampled and saved as any other.
+An adapter adds (alpha / rank) · B·A to a weight; only A and B are trained
+(arXiv:2106.09685). peft inserts them into the model's layers, so the model is sharded,
+sampled and saved like any other.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
     """
     if (folder / _BASE).read_text().strip() != base:
         raise ValueError(
-            f"model.path is not the model that the adapters in {folder} were made "
-            "for. Set it to that one, as it was then."
+            f"model.path is not the model of the adapters in {folder}. Set it to that "
+            "model, in the same version."
         )
     saved = json.loads((folder / _CONFIG).read_bytes())
     weights = {
@@ -210,8 +210,8 @@ def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
     ):
         raise ValueError(
             f"The adapters in {folder} (rank {saved['r']}, alpha "
-            f"{saved['lora_alpha']:g}) are not those of this configuration. Set "
-            "model.lora_rank, lora_alpha and lora_targets as they were."
+            f"{saved['lora_alpha']:g}) do not match this configuration. Set "
+            "model.lora_rank, lora_alpha and lora_targets to their values."
         )
     set_peft_model_state_dict(model, weights, adapter_name=ADAPTER)
 
@@ -247,8 +247,8 @@ def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
         if not ending or not matching:
             known = sorted({name.rpartition(".")[2] for name in linear})
             raise ValueError(
-                f'model.lora_targets names "{ending}", but no layer that can have an '
-                f"adapter ends so. There are {', '.join(known)}."
+                f'model.lora_targets names "{ending}", but no layer that supports '
+                f"adapters ends with it. Choose from {', '.join(known)}."
             )
         found |= matching
     return sorted(found)

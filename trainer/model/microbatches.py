@@ -1,4 +1,4 @@
-"""A batch cut by tokens and shared among processes."""
+"""Splits a batch into micro-batches, and these among processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Shard:
 
 
 def shard_micro_batches(num_parts: int, *, num_shards: int) -> list[Shard]:
-    """As many micro-batches to each shard.
+    """Distribute micro-batches evenly over shards.
 
-    Every pass through the model is one of all processes, which send one another weights
-    and gradients layer by layer. So they wait for the slowest in each round, and a
-    process with fewer micro-batches would leave the others waiting for ever. The parts
-    come longest first: a round has such as are alike, and the shard that began one ends
-    the next. A shard left one short takes the last part, the shortest, as a filler.
+    A pass through the model is collective: processes exchange weights and gradients
+    layer by layer. So each round waits for the slowest process, and a process with
+    fewer micro-batches would leave the others waiting forever. Parts come longest
+    first, so a round has parts of similar length, and shards alternate direction. A
+    shard with one part less repeats the last part, the shortest, as a filler.
 
     >>> [(shard.places, shard.filler) for shard in shard_micro_batches(5, num_shards=2)]
     [([0, 3, 4], None), ([1, 2], 4)]
@@ -52,11 +52,10 @@ Advantages = Floats | Sequence[Floats]
 
 
 class Minibatch:
-    """The completions that one update is made of, cut into micro-batches.
+    """The completions of one update, split into micro-batches.
 
-    Of several processes each has its own micro-batches, and each equally many. Where
-    they do not come out even, some have one that another has too, with no token that
-    the loss covers.
+    Every process has its own micro-batches, and the same number of them. If they do not
+    divide evenly, some processes repeat one without any token in the loss.
     """
 
     def __init__(

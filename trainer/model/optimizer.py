@@ -1,4 +1,4 @@
-"""The optimizer: AdamW and its float32 masters."""
+"""AdamW with float32 master weights."""
 
 from __future__ import annotations
 
@@ -113,20 +113,20 @@ class Optimizer:
 
         Nobody else is asked for anything.
         """
-        for place, (p, master) in enumerate(
+        for index, (p, master) in enumerate(
             zip(self._parameters, self._masters, strict=True)
         ):
             for name, value in self._adamw.state.get(master, {}).items():
-                yield f"{place}.{name}", _as_tensor(name, value)
+                yield f"{index}.{name}", _as_tensor(name, value)
             if p is not master or self._shards_are_masters:
-                yield f"{place}.master", master.detach()
+                yield f"{index}.master", master.detach()
 
     def load_state_dict(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Continue from what `tensors` gave, in any order."""
         self.forget()
         for key, tensor in tensors:
-            place, name = key.split(".")
-            master = self._masters[int(place)]
+            index, name = key.split(".")
+            master = self._masters[int(index)]
             if name == "master":
                 with torch.no_grad():
                     master.copy_(spread_like(master, tensor))

@@ -1,9 +1,9 @@
 """Micro-batches: sequences that go through the model together, in a token budget.
 
-None of its tokens is padding, and prompts are shared. All lie in one row: first each
-distinct prompt, once, then the completions, the longest first. What a layer does to
-each token alone it does to this row; a completion's tokens attend to its prompt too
-(`model.attention`). A completion's last token predicts nothing and is left out.
+There is no padding, and prompts are shared. All tokens form one row: first each
+distinct prompt once, then the completions, longest first. Token-wise layers process the
+row as it is; a completion's tokens also attend to its prompt (`model.attention`). A
+completion's last token predicts nothing and is left out.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Layout:
 
     input_ids: torch.Tensor  # [N]
     positions: torch.Tensor  # [N]
-    asked: torch.Tensor  # [K], tokens of the row that something is predicted from
+    predicting: torch.Tensor  # [K], tokens of the row that something is predicted from
     answers: torch.Tensor  # [N], where among these a token is, if it is
-    unasked: torch.Tensor  # [N - K], the others: most of the prompts'
+    not_predicting: torch.Tensor  # [N - K], the others: most of the prompts'
     places: torch.Tensor  # [M], where among the asked each scored token is predicted
     scored: Copies  # these among the asked, for a pass on a GPU
     attention: Attention
 
-    def only_asked(self, hidden: torch.Tensor) -> torch.Tensor:
+    def only_predicting(self, hidden: torch.Tensor) -> torch.Tensor:
         """Of hidden states [N, H] those that something is predicted from, [K, H]."""
         found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
-            hidden, self.asked, self.answers, self.unasked
+            hidden, self.predicting, self.answers, self.not_predicting
         )
         return found
 
@@ -83,11 +83,11 @@ def make_layout(
     lengths = [len(prompt) for prompt in prompts]
     offsets = [0] * len(prompts) + [lengths[owner] for owner in owners]
     # completions of one prompt are all begun from its last token
-    asked, places = _joined(scored).unique(return_inverse=True)
+    predicting, places = _joined(scored).unique(return_inverse=True)
     answers = torch.zeros(starts[-1], dtype=torch.long)
-    answers[asked] = torch.arange(len(asked))
-    is_asked = torch.zeros(starts[-1], dtype=torch.bool)
-    is_asked[asked] = True
+    answers[predicting] = torch.arange(len(predicting))
+    is_predicting = torch.zeros(starts[-1], dtype=torch.bool)
+    is_predicting[predicting] = True
     return Layout(
         input_ids=sent(token_tensor(rows), device),
         positions=sent(
@@ -97,9 +97,9 @@ def make_layout(
             ),
             device,
         ),
-        asked=sent(asked, device),
+        predicting=sent(predicting, device),
         answers=sent(answers, device),
-        unasked=sent((~is_asked).nonzero().squeeze(1), device),
+        not_predicting=sent((~is_predicting).nonzero().squeeze(1), device),
         places=sent(places, device),
         scored=Copies.make(places.numpy(), device=device),
         attention=make_attention(

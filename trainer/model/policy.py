@@ -1,4 +1,4 @@
-"""The language model being trained, or held fixed beside it."""
+"""The policy: the language model in training, or a frozen copy of it."""
 
 from __future__ import annotations
 
@@ -222,18 +222,18 @@ class Policy:
         allowed = 0.05 if self.model.dtype == torch.bfloat16 else 1e-3
         if not gap <= allowed * max(1.0, whole.abs().max().item()):
             raise ValueError(
-                f"The logits of {type(self.model).__name__} are not its output "
+                f"The logits of {type(self.model).__name__} are not the output "
                 f"embedding of its last hidden state (they differ by {gap:.3g}), so "
                 "its log-probs cannot be computed. Choose another model."
             )
 
     def choose_form(self) -> str:
-        """Let packed rows take the fastest way that gives what padded rows give.
+        """Choose the fastest form of packed rows with the results of padded rows.
 
-        On a CPU a model built like Llama keeps its own pass, which is faster there.
+        On a CPU, Llama-like models keep Cohort's forward pass, which is faster there.
 
         Returns:
-            Why a slower way than usual was taken on a GPU; "" where none was.
+            Why a slower form was chosen on a GPU; "" if none was.
         """
         is_cuda = self.device.type == "cuda"
         if self.form == "flat" and not is_cuda:
@@ -251,11 +251,11 @@ class Policy:
             if not failure:
                 return reason
             if is_varlen:
-                reason = f"FlashAttention cannot be used ({failure})"
+                reason = f"FlashAttention is not available ({failure})"
         self.form, self.is_varlen = usual, False
         use_attention(self.model, before)
         use_plain_kernels(self.model)
-        return f"Tokens cannot be packed ({failure})" if usual == "flat" else ""
+        return f"Packing is not available ({failure})" if usual == "flat" else ""
 
     def _try(self, micro: MicroBatch, expected: torch.Tensor) -> str:
         """What is wrong with the hidden states of a micro-batch; "" if nothing is."""
@@ -272,11 +272,11 @@ class Policy:
         except Exception as error:  # noqa: BLE001 - any model may come, and do anything
             return f"{type(error).__name__}: {first_line(error)}"
         if len(windows) - windows.count(None) != num_windows(self.model):
-            return "a layer attends in a way of its own"
+            return "a layer has its own attention"
         gap = (found.float() - expected).norm() / expected.norm()
         allowed = 0.03 if found.dtype == torch.bfloat16 else 5e-3
         if not gap.item() <= allowed:
-            return f"hidden states differ by {gap.item():.2g} of their size"
+            return f"hidden states have a relative difference of {gap.item():.2g}"
         return ""
 
 
@@ -344,8 +344,8 @@ def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
     head = model.get_output_embeddings()
     if not isinstance(head, torch.nn.Linear) or model.base_model is model:
         raise ValueError(
-            f"{type(model).__name__} has no plain output embedding. Choose a causal "
-            "language model."
+            f"{type(model).__name__} has no standard output embedding. Choose a "
+            "causal language model."
         )
     return head
 
@@ -370,8 +370,8 @@ def _eos_ids(
         found.add(tokenizer.eos_token_id)
     if not found:
         raise ValueError(
-            "Neither the model nor its tokenizer names an end-of-text token, so every "
-            "completion would run to the limit. Set eos_token in the tokenizer."
+            "Neither the model nor its tokenizer has an end-of-sequence token, so "
+            "every completion would be truncated. Set eos_token in the tokenizer."
         )
     return tuple(sorted(found))
 

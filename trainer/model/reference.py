@@ -1,4 +1,4 @@
-"""Reference models: none, the base beneath an adapter, a copy; KL on a sample."""
+"""Reference models: none, the base model of adapters, or a copy; KL on a sample."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ class Reference(Protocol):
 def make_reference(
     phase: PhaseConfig, policy: Policy, *, saved: Path | None = None
 ) -> Reference | None:
-    """The reference that a run or phase asks for; None where it asks for none.
+    """The reference of a run or phase; None if it has none.
 
     Args:
-        stage: the phase, or the run where it has none. A frozen reference of a phase
-            that goes on from another one's weights is the policy as it is now, not the
-            starting model.
-        policy: the policy it stands beside.
-        saved: the folder that `save` wrote, when resuming with one that had moved.
+        stage: the phase, or the run without phases. The frozen reference of a phase
+        that
+            continues another one's weights is the current policy, not the starting
+            model.
+        policy: the policy to compare with it.
+        saved: the folder that `save` wrote, when resuming with an updated reference.
 
     Raises:
         ValueError: the model cannot be loaded or the server cannot be used.
@@ -162,14 +163,14 @@ class BaseReference:
         """It stays as it is; configurations that want more are refused."""
 
     def save(self, folder: Path) -> None:
-        raise AssertionError("the base under adapters never moves")
+        raise AssertionError("the base model under adapters never changes")
 
 
 _WEIGHTS = "weights.safetensors"
 
 
 class FrozenReference:
-    """A model of its own, from which the policy's steps do not reach.
+    """A separate model, which updates of the policy do not change.
 
     With `reset_every_steps` = n the policy becomes the reference after each n-th step
     (arXiv:2402.03300, Algorithm 1); with `mix_every_steps` the reference becomes
@@ -243,8 +244,8 @@ class FrozenReference:
         kept = self._weights()
         if read_shapes(folder / _WEIGHTS) != _shapes(kept):
             raise ValueError(
-                f"{folder} holds the reference of another model. Resume with the "
-                "configuration that the checkpoint was made with."
+                f"{folder} contains the reference of another model. Resume with the "
+                "configuration of the checkpoint."
             )
         with torch.no_grad():
             for name, tensor in read_tensors(folder / _WEIGHTS):
@@ -343,13 +344,12 @@ class KLSample:
         self._every = every
 
     def places(self, batch: Batch, *, step: int) -> list[int]:
-        """Places of the completions chosen of a step's batch.
+        """Indices of the chosen completions in a step's batch.
 
-        They are chosen without a look at their lengths, or short ones would come more
-        often than they are sampled.
+        The choice ignores lengths, else short completions would be over-represented.
         """
         covered = batch.covered_places
-        samples = [batch.samples[place] for place in covered]
+        samples = [batch.samples[index] for index in covered]
         if not samples:
             return []
         prompts = {sample.prompt_ids for sample in samples}
@@ -363,7 +363,7 @@ class KLSample:
             return []
         count = int(every * tokens / (_ONE_IN * mean))
         order = permutation(derive(self._seed, "kl", step), len(samples))
-        return sorted(covered[place] for place in order[:count])
+        return sorted(covered[index] for index in order[:count])
 
     def add_logprobs(
         self,
@@ -384,9 +384,9 @@ class KLSample:
         if not chosen:
             return ""
         micros = [m for minibatch in minibatches for m in minibatch.micro_batches]
-        here = {place for micro in micros for place in micro.members}
-        own = [place for place in chosen if place in here]  # of this process
-        batch = replace(whole, samples=tuple(samples[place] for place in own))
+        here = {index for micro in micros for index in micro.members}
+        own = [index for index in chosen if index in here]  # of this process
+        batch = replace(whole, samples=tuple(samples[index] for index in own))
         found: list[torch.Tensor] = []
         while own and not found:
             try:
@@ -406,9 +406,9 @@ class KLSample:
         rows = dict(zip(own, found, strict=True))
         for micro in micros:
             logprobs = torch.full_like(micro.mask, math.nan)
-            for row, place in enumerate(micro.members):
-                if place in rows:
-                    values = rows[place][: logprobs.shape[1]]
+            for row, index in enumerate(micro.members):
+                if index in rows:
+                    values = rows[index][: logprobs.shape[1]]
                     logprobs[row, : len(values)] = values
             micro.reference_logprobs = logprobs
         return ""
@@ -429,11 +429,11 @@ class KLSample:
         ]
         self.reference.add_logprobs(micros, temperature=temperature)
         found = {
-            place: values
+            index: values
             for micro in micros
             if micro.reference_logprobs is not None
-            for place, values in zip(
+            for index, values in zip(
                 micro.members, micro.reference_logprobs, strict=True
             )
         }
-        return [found[place] for place in range(len(batch.samples))]
+        return [found[index] for index in range(len(batch.samples))]

@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are either whole and verified, or not there."""
+"""Checkpoints: folders that are complete and verified, or do not exist."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from trainer.config import ModelConfig
 from trainer.disk import (
     DiskFull,
     bytes_needed,
-    check_room,
+    check_disk_space,
     folder_bytes,
     is_disk_full,
-    telling_of_a_full_disk,
+    raise_disk_full,
 )
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
@@ -68,25 +68,24 @@ def save_checkpoint(
     before: Path | None = None,
     world: World = ALONE,
 ) -> SavedCheckpoint:
-    """Write all that a run goes on from as folder/step-…-attempt-….
+    """Save the state of a run as folder/step-…-attempt-….
 
-    model/ is whole and needs nothing else, with adapters merged into it; beside it are
-    the adapters by themselves, a reference that has moved, the weights that a phase
-    samples from and began with, what was sampled ahead for the next step, the
-    optimizer, what adapts itself during the run (as JSON), and the position.
+    model/ is a complete model, with adapters merged. Next to it are the adapters, an
+    updated reference, the weights that a phase samples from and started with, the batch
+    sampled ahead for the next step, the optimizer, the adaptive controllers (as JSON)
+    and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
-    manifest, and only then renamed: a name never stands for half a checkpoint.
+    manifest, and only then renamed, so a checkpoint is never incomplete.
 
-    Of several processes each brings its part of the optimizer and the first one writes
-    it all, tensor by tensor, as a single process would: any number of them can go on
-    from it.
+    With several processes the first one writes all shards of the optimizer, tensor by
+    tensor, in the format of a single process: any number of processes can resume.
 
     Args:
-        before: the checkpoint before, which tells how much room one takes.
+        before: the previous checkpoint, whose size estimates the space needed.
 
     Raises:
-        DiskFull: the disk is full, or would be; nothing is left of what was written.
+        DiskFull: the disk is full, or would be; nothing is left behind.
     """
     name = f"step-{step:06d}-attempt-{attempt}"
     unfinished = folder / f".{name}.unfinished"
@@ -95,7 +94,9 @@ def save_checkpoint(
     needs = bytes_needed(folder_bytes(before) if before else guess)
     writing = partial(_writing, unfinished, needs)
     world.from_main(
-        lambda: check_room(folder, needs, purpose=f"the checkpoint of step {step:,}")
+        lambda: check_disk_space(
+            folder, needs, purpose=f"the checkpoint of step {step:,}"
+        )
     )
     lack: DiskFull | None = None
     if world.is_main:
@@ -138,7 +139,7 @@ def save_checkpoint(
 def _writing(unfinished: Path, needs: int) -> Iterator[None]:
     """Where the disk is full, what was written so far goes."""
     folder = unfinished.parent
-    with telling_of_a_full_disk(folder, needs, purpose="the checkpoint being saved"):
+    with raise_disk_full(folder, needs, purpose="the checkpoint being saved"):
         try:
             yield
         except Exception as error:
@@ -196,7 +197,7 @@ def verify_checkpoint(path: Path) -> None:
         files = json.loads((path / _MANIFEST).read_bytes())["files"]
         digests = {path / name: each["sha256"] for name, each in files.items()}
     except OSError as error:
-        raise ValueError(f"{path} is no checkpoint: {error}") from None
+        raise ValueError(f"{path} is not a checkpoint: {error}") from None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise ValueError(
             f"{path / _MANIFEST} cannot be read. Resume from another checkpoint."
@@ -213,8 +214,8 @@ def verify_checkpoint(path: Path) -> None:
             raise ValueError(f"{file} is missing. Resume from another checkpoint.")
         if found != expected:
             raise ValueError(
-                f"{file} differs from what was saved (its SHA-256 is not the "
-                "manifest's). Resume from another checkpoint."
+                f"{file} is damaged: its SHA-256 is not the manifest's. Resume from "
+                "another checkpoint."
             )
 
 
@@ -249,8 +250,8 @@ def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
         return load_policy(config, path=str(path / MODEL))
     if not (path / _ADAPTERS).is_dir():
         raise ValueError(
-            f"{path} holds no adapters, but model.lora_rank is {config.lora_rank}. "
-            "Resume with the configuration that the checkpoint was made with."
+            f"{path} contains no adapters, but model.lora_rank is {config.lora_rank}. "
+            "Resume with the configuration of the checkpoint."
         )
     return load_policy(config, adapters=path / _ADAPTERS)
 
@@ -292,17 +293,22 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
 
 
 def prune_checkpoints(
-    folder: Path, *, keep_last: int, step: int, attempt: int, lives: Path | None = None
+    folder: Path,
+    *,
+    keep_last: int,
+    step: int,
+    attempt: int,
+    attempts: Path | None = None,
 ) -> None:
     """Delete all but the last `keep_last` checkpoints up to this step and attempt.
 
-    A life that was given up for lost may still be saving here. It must not delete
-    what its successor saves, nor what it saves itself count as the successor's last:
-    whatever is of a newer attempt, or further than `step`, is left alone. Nor may it
-    delete what its successor began with: where `lives`, the folder of the lives'
-    folders, has a newer one, all is. The unfinished folders of killed saves go as well.
+    An attempt that was given up as lost may still save here. It must not delete the
+    checkpoints of its successor, so newer attempts and later steps are kept; nor the
+    checkpoint that its successor resumed from, so nothing is deleted once `attempts`,
+    the folder of all attempts, has a newer one. Unfinished folders of killed saves are
+    deleted as well.
     """
-    if lives is not None and _newest_life(lives) > attempt:
+    if attempts is not None and _newest_attempt(attempts) > attempt:
         return
     own = [
         path
@@ -316,9 +322,11 @@ def prune_checkpoints(
             _remove(path)
 
 
-def _newest_life(lives: Path) -> int:
+def _newest_attempt(attempts: Path) -> int:
     """Made as its supervisor claims the run, before it looks for a checkpoint."""
-    named = (path.name for path in lives.glob("*"))  # a folder that is not there: none
+    named = (
+        path.name for path in attempts.glob("*")
+    )  # a folder that is not there: none
     return max((int(name) for name in named if name.isdecimal()), default=0)
 
 

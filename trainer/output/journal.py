@@ -1,4 +1,4 @@
-"""What a step's events say of its groups, completions and tokens."""
+"""Writes a step's groups, completions and tokens to the event log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
 from trainer.alert_rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
-from trainer.console import say
+from trainer.console import print_line
 from trainer.events import (
     GroupScored,
     MeasuredCompletion,
@@ -41,16 +41,15 @@ MAX_TOKENS = 65_536
 def choose_groups(
     groups: Sequence[Group], config: RunConfig, *, step: int
 ) -> list[int]:
-    """Places of the groups whose token values a step keeps, in the batch's order.
+    """Indices of the groups whose token values a step stores, in the batch's order.
 
-    Those whose completions differ in what they are compared by come first: the others
-    have advantages of 0. Among equals they are spread evenly over the batch, so that
-    each of several minibatches has its share.
+    Groups with different rewards come first: the others have advantage 0. Within both
+    kinds they are spread evenly over the batch, and so over its minibatches.
     """
     if not config.logging.keeps_tokens(step):
         return []
     teaching = [
-        place for place, group in enumerate(groups) if differs(group, config, step=step)
+        index for index, group in enumerate(groups) if differs(group, config, step=step)
     ]
     others = sorted(set(range(len(groups))) - set(teaching))
     count = config.logging.token_groups
@@ -71,7 +70,7 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
     """Places in the step's batch of the completions of each of some groups."""
     ends = list(accumulate((len(group.completions) for group in groups), initial=0))
-    return [range(ends[place], ends[place + 1]) for place in chosen]
+    return [range(ends[index], ends[index + 1]) for index in chosen]
 
 
 def describe_tokens(
@@ -175,7 +174,7 @@ class Journal:
         threshold: float | None = None,
     ) -> None:
         """Add a warning of the step at hand, and print it."""
-        say(f"warning at step {self.step}: {message}")
+        print_line(f"warning at step {self.step}: {message}")
         self._log.add(
             Warned,
             step=self.step,
@@ -199,8 +198,8 @@ class Journal:
         if any(result.is_skipped for result in outcome.updates):
             self.warn(
                 "update_skipped",
-                "Loss or gradient was not finite; the update was skipped and the "
-                "weights are as before. Lower the learning rate.",
+                "Loss or gradient was not finite, so the run skipped the update. "
+                "Lower the learning rate.",
             )
         self._log.add(StepFinished, step=self.step, metrics=metrics)
         self._log.flush()
@@ -231,8 +230,8 @@ class Journal:
             self._record_group(group, nothing, config, num_groups, is_trained=False)
 
     def _record_tokens(self, outcome: StepOutcome) -> None:
-        for place, values in outcome.tokens.items():
-            group = outcome.gathered.groups[place]
+        for index, values in outcome.tokens.items():
+            group = outcome.gathered.groups[index]
             self._log.add(
                 TokensMeasured,
                 step=self.step,

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from trainer.console import say_error
+from trainer.console import print_error
 from trainer.disk import RESERVED_BYTES, DiskFull, full_disk, is_disk_full
 from trainer.events import Event, parse_event
 from trainer.host import tick
@@ -18,20 +18,22 @@ NAME = "events.jsonl"
 
 
 class EventLog:
-    """Appends numbered events to a file; what `flush` has returned is on disk.
+    """Appends numbered events to a file; after `flush` they are on disk.
 
-    Events are held back until then, so a reader sees a step whole or not at all. Any
-    thread may add some: what watches the other processes tells why it ends this one.
+    Events are buffered until then, so a reader sees all of a step or nothing.
+    Thread-safe: the thread that watches the other processes adds why this one ends.
     """
 
-    def __init__(self, path: Path, *, attempt: int, tells_later: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, attempt: int, defers_errors: bool = False
+    ) -> None:
         """
         Args:
-            tells_later: whether a full disk is told by `require_room` alone, for a
-                writer whose failure in the middle of a step others would wait for.
+            defers_errors: whether only `require_disk_space` raises on a full disk, so
+                that no process fails in the middle of a step that others wait for.
         """
         self._folder = path.parent
-        self._tells_later = tells_later
+        self._defers_errors = defers_errors
         self._lack: DiskFull | None = None
         self._file = path.open("xb", buffering=0)
         self._attempt = attempt
@@ -65,9 +67,9 @@ class EventLog:
             try:
                 self._write()
             except OSError as error:
-                if not (self._tells_later and is_disk_full(error)):
+                if not (self._defers_errors and is_disk_full(error)):
                     raise
-                self._lack = lack_of_room(self._folder, error)
+                self._lack = output_disk_full(self._folder, error)
             else:
                 self._lack = None
 
@@ -81,7 +83,7 @@ class EventLog:
             return False
         return self._lack is None
 
-    def require_room(self) -> None:
+    def require_disk_space(self) -> None:
         """
         Raises:
             DiskFull: the disk did not take what the last flush had to write.
@@ -101,7 +103,7 @@ class EventLog:
     def __exit__(self, *raised: object) -> None:
         try:
             if not self.is_written():
-                say_error("The end of the log could not be written: the disk is full.")
+                print_error("The end of the log is missing: the disk is full.")
         finally:
             self._file.close()
 
@@ -121,21 +123,21 @@ class UnwrittenLog(EventLog):
     def is_written(self) -> bool:
         return True
 
-    def require_room(self) -> None:
+    def require_disk_space(self) -> None:
         """None is needed."""
 
     def __exit__(self, *raised: object) -> None:
         """No file is open."""
 
 
-def lack_of_room(folder: Path, error: BaseException) -> DiskFull:
-    """Of whatever a run writes beside its checkpoints."""
-    purpose = "what the run writes"
+def output_disk_full(folder: Path, error: BaseException) -> DiskFull:
+    """For all that a run writes besides its checkpoints."""
+    purpose = "the output of the run"
     return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
 
 
 def newest_attempt(folder: Path) -> int:
-    """The number of the last life whose log is in a folder; 0 when there is none."""
+    """Number of the last attempt with a log in a folder; 0 if there is none."""
     return max([0, *_archived(folder), *_attempts(folder / NAME)])
 
 

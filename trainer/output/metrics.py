@@ -1,4 +1,4 @@
-"""The numbers logged of a step."""
+"""Metrics of a step."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def _mean(values: Floats) -> float | None:
 def update_metrics(
     outcome: StepOutcome, *, samples_kl: bool = False
 ) -> dict[str, float | None]:
-    """Loss, gradient norm and what the tokens went through, over a step's updates.
+    """Loss, gradient norm and token statistics over a step's updates.
 
-    How far engine and trainer are apart is measured in the first update alone, where
-    both have the same weights. One step off they have not: there the gap is mostly the
-    update between them, and is told as the staleness that it is.
+    The mismatch of engine and trainer is measured in the first update only, where both
+    have the same weights. With one_step_off they do not: the difference is mostly the
+    update between them, and is reported as staleness.
     """
     updates = outcome.updates
     done = [result for result in updates if not result.is_skipped]
@@ -160,10 +160,10 @@ def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
 def step_metrics(
     outcome: StepOutcome, config: RunConfig, *, step: int = 1
 ) -> dict[str, float | None]:
-    """All that is logged of a step, but for its times.
+    """All metrics of a step except times.
 
-    Rewards, signals and lengths are those of the step's own prompts; what refilling
-    adds, and what is trained on, shows in sampling/…, advantage/… and the updates'.
+    Rewards, signals and lengths are those of the step's own prompts, without refills;
+    sampling/…, advantage/… and the updates cover all that was sampled or trained on.
     """
     groups = outcome.first_round
     recipe = config.reward.recipe

@@ -1,4 +1,4 @@
-"""A step's groups before they are trained on, in memory and in a checkpoint."""
+"""A step's groups before the update, in memory and in a checkpoint."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def _group_of(
     index, steps = tree["prompt_index"], tree["step_scores"]
     if index not in rows:
         raise ValueError(
-            f"The checkpoint holds completions of row {index} (line {index + 1}), "
-            "which is not trained on here. Resume with the rows and the configuration "
-            "that it was made with."
+            f"The checkpoint contains completions of row {index} (line {index + 1}), "
+            "which is not a training row here. Resume with the rows and the "
+            "configuration of the checkpoint."
         )
     return Group(
         prompt=rows[index],

@@ -1,1 +1,1 @@
-"""Several processes that train as one."""
+"""Training in several processes."""

@@ -1,8 +1,8 @@
-"""A policy whose weights are spread over the processes of a run (FSDP2).
+"""A policy with weights sharded over the processes of a run (FSDP2).
 
-Each process keeps a part of every weight, in float32, with its gradient and moments.
-A layer's weights are gathered when it is reached and let go behind it; its gradients
-are added up over all processes, and each takes the sum for its own part.
+Each process keeps a shard of every weight, in float32, with its gradient and moments. A
+layer's weights are gathered before its pass and freed after it; its gradients are
+summed over all processes and scattered to their shards.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class ShardedPolicy(Policy):
 
 
 class Pace:
-    """Counts the collectives of a pass, so that a failed one can be ended in step.
+    """Counts the collectives of a pass, so that a failed pass can complete them.
 
-    A process that runs out of memory in the middle of a pass leaves the others waiting
-    for it in the next collective. So it goes through the pass once more, with next to
-    nothing to compute, leaves out as many collectives as it had done and does the rest.
+    A process that runs out of memory during a pass leaves the others waiting in the
+    next collective. So it repeats the pass on a tiny input, skips the collectives it
+    has done, and takes part in the rest.
     """
 
     def __init__(self) -> None:
@@ -160,9 +160,9 @@ def _trained_dtype(model: PreTrainedModel) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters() if p.requires_grad}
     if len(dtypes) > 1:
         raise ValueError(
-            f"{type(model).__name__} keeps its weights in several number formats "
-            f"({', '.join(sorted(str(each) for each in dtypes))}), which cannot be "
-            'spread over processes. Set model.dtype to "float32".'
+            f"The weights of {type(model).__name__} have several data types "
+            f"({', '.join(sorted(str(each) for each in dtypes))}) and cannot be "
+            'sharded. Set model.dtype to "float32".'
         )
     return dtypes.pop()
 

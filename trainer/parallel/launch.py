@@ -1,6 +1,6 @@
 """`python -m trainer run`: in this process, or in several that train together.
 
-What starts several needs no torch: it would only take memory beside theirs.
+The launcher of several processes does not import torch, to save memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Self
 
 from trainer.config import RunConfig, read_config
-from trainer.console import log_descriptors, open_json_log, say
+from trainer.console import log_descriptors, open_json_log, print_line
 from trainer.host import load_module, num_cores
 from trainer.stopping import PIPE, Stopped, StopSwitch, watch_parent
 
@@ -39,31 +39,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt",
         type=int,
-        help="number of this attempt of the run (default: the next)",
+        help="number of this attempt of the run (default: the next one)",
     )
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
     )
     parser.add_argument(
-        "--lives",
+        "--attempts",
+        "--lives",  # from a worker of an older version
         type=Path,
-        help="folder of the --out of each attempt, named for its --attempt; what "
-        "judges replied to one is known to all, and one deletes no checkpoint once "
-        "there is a newer one (default: --out is that of all)",
+        help="folder with the --out of every attempt, each named after its --attempt. "
+        "Attempts share the replies of judges, and an attempt that was replaced "
+        "deletes no checkpoints (default: --out is for all attempts)",
     )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(
-        "--resume", action="store_true", help="go on from the newest checkpoint"
+        "--resume", action="store_true", help="resume from the newest checkpoint"
     )
     resume.add_argument(
-        "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
+        "--resume-from",
+        type=Path,
+        metavar="CHECKPOINT",
+        help=("resume from this checkpoint"),
     )
     parser.add_argument(
         "--passed-over",
         action="append",
         default=[],
         metavar="REASON",
-        help="why a further checkpoint is not gone on from, for the log",
+        help="why a newer checkpoint was skipped, for the log",
     )
 
 
@@ -92,7 +96,7 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
             run = load_module("trainer.run")
         code: int = run.main(args, config, stop)
     except Stopped:
-        say("stopped while loading")
+        print_line("stopped while loading")
         return EXIT_STOPPED
     return code
 
@@ -104,7 +108,7 @@ def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
 
 def command_of(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "trainer", "run", str(args.config)]
-    for name in ("out", "attempt", "checkpoints", "lives", "resume_from"):
+    for name in ("out", "attempt", "checkpoints", "attempts", "resume_from"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
@@ -122,7 +126,7 @@ class Family:
 
     def __init__(self, command: list[str], *, count: int) -> None:
         self._killed: set[int] = set()  # ranks that we ended ourselves
-        self._is_asked = False  # to stop
+        self._is_stop_requested = False  # to stop
         read_end, self._write_end = os.pipe()
         environment = _environment(count, pipe=read_end)
         self._members = [
@@ -135,8 +139,8 @@ class Family:
         ]
         os.close(read_end)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask_to_stop)
-        signal.signal(signal.SIGUSR1, self._ask_where_they_are)
+            signal.signal(number, self._request_stop)
+        signal.signal(signal.SIGUSR1, self._dump_stacks)
 
     def __enter__(self) -> Self:
         return self
@@ -147,14 +151,14 @@ class Family:
             member.wait()
         os.close(self._write_end)
 
-    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
-        self._is_asked = True
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self._is_stop_requested = True
         # A terminal's Ctrl-C has reached them too; that and this are one request.
         for member in self._members:
             member.terminate()
         signal.signal(number, signal.SIG_DFL)  # a second one ends us, and them with us
 
-    def _ask_where_they_are(self, number: int, frame: FrameType | None) -> None:
+    def _dump_stacks(self, number: int, frame: FrameType | None) -> None:
         for member in self._members:
             member.send_signal(number)
 
@@ -176,7 +180,7 @@ class Family:
         ends = [member.returncode for member in self._members]
         # one that had only begun knew no other end than the signal's
         stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
-        if self._is_asked and {*ends} <= stopped:
+        if self._is_stop_requested and {*ends} <= stopped:
             return EXIT_STOPPED
         self._tell(ends)
         fault = fault or self._fault_in(ends)
@@ -205,10 +209,10 @@ class Family:
             if code >= 0:
                 continue
             if rank in self._killed:
-                why = "it was ended, as another had been before"
+                why = "it was killed because another process had ended"
             else:
                 why = _why_killed(signal.Signals(-code))
-            sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+            sys.stderr.write(f"Process {rank} of {len(codes)} ended: {why}.\n")
 
 
 def _end_by(number: signal.Signals) -> int:
@@ -221,10 +225,10 @@ def _end_by(number: signal.Signals) -> int:
 
 def _why_killed(number: signal.Signals) -> str:
     if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        who = "a person, or the kernel when memory ran out"
-        return f"it was killed by {number.name} ({who})"
+        who = "by a person, or by the kernel when memory ran out"
+        return f"it was killed with {number.name} ({who})"
     # such as NCCL's own watchdog, when its patience is over
-    return f"it crashed ({number.name}); what it wrote last stands above"
+    return f"it crashed ({number.name}); its last output is above"
 
 
 def _environment(count: int, *, pipe: int) -> dict[str, str]:

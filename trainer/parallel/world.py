@@ -1,12 +1,11 @@
-"""The processes of a run: which one this is, and how they come to agree.
+"""The processes of a run: this process's rank, and communication between them.
 
-One process is one rank and has one GPU, or a share of the CPU's cores. A run of one
-process is a world of one, in which nothing is sent and nothing waits.
+A process has one rank and one GPU, or a share of the CPU cores. With one process,
+nothing is sent and nothing waits.
 
-A process that fails leaves its reason in the store where all of them met, and each
-reads the store once a second, in a thread of its own: over gloo a broken connection
-shows at once that another process is gone, but NCCL's kernel waits, and the main thread
-with it.
+A failing process writes its reason to the rendezvous store, which each process reads
+once a second in a thread: with gloo a broken connection shows that a process ended, but
+an NCCL kernel blocks, and the main thread with it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from trainer.host import ticking
 _LOOK_SECONDS = 1.0
 # For a process to end by itself once it could know, and for others to have looked.
 _PATIENCE_SECONDS = 5.0
-_CAUSE, _HEARD = "cause", "heard"
+_CAUSE, _RECEIVED = "cause", "heard"
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,10 @@ class Watchdog:
 
     @contextmanager
     def watching(self, end: Callable[[Failure], None]) -> Iterator[None]:
-        """Look after the others inside.
+        """Watch the other processes.
 
-        Where one fails and this process does not notice by itself, `end` is called, in
-        another thread than the one that is stuck; it must end the process.
+        If one fails and this process does not notice, `end` is called in a separate
+        thread; it must end the process.
         """
         watch = threading.Thread(
             target=self._watch, args=(end,), daemon=True, name="watchdog"
@@ -87,7 +86,7 @@ class Watchdog:
         try:
             self._store.compare_set(_CAUSE, "", word)  # the first one's stands
             if self._rank == 0:
-                self._wait_till_heard()
+                self._wait_until_sent()
         except dist.DistError:
             return  # the store went with the first process
 
@@ -97,11 +96,11 @@ class Watchdog:
         self._is_found.wait(_PATIENCE_SECONDS)
         return self._found
 
-    def _wait_till_heard(self) -> None:
+    def _wait_until_sent(self) -> None:
         """The store goes with the first process."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            if self._store.add(_HEARD, 0) >= self._size - 1:
+            if self._store.add(_RECEIVED, 0) >= self._size - 1:
                 return
             time.sleep(_LOOK_SECONDS / 10)
 
@@ -121,7 +120,7 @@ class Watchdog:
             if not store.check([_CAUSE]):
                 return None
             rank, sentence, details = json.loads(store.get(_CAUSE))
-            store.add(_HEARD, 1)
+            store.add(_RECEIVED, 1)
         except dist.DistError:
             return None  # the store went with the first process
         return Failure(f"Process {rank} of {self._size} failed: {sentence}", details)
@@ -130,8 +129,8 @@ class Watchdog:
         for rank, pid in self._pids.items():
             if not _is_there(pid):
                 return Failure(
-                    f"Process {rank} of {self._size} was killed, by a person or by the "
-                    "kernel when memory ran out. Resume from the last checkpoint."
+                    f"Process {rank} of {self._size} was killed, by a person or by "
+                    "the kernel when memory ran out. Resume from the last checkpoint."
                 )
         return None
 
@@ -173,10 +172,9 @@ class World:
 
     @property
     def beside(self) -> World:
-        """The same processes, for what samples, be it in a second thread of each.
+        """The same processes with a process group for sampling threads.
 
-        It has a group of its own: in one, two threads' questions would be answered in
-        whatever order they come.
+        In a shared group the collectives of two threads could mix.
         """
         if self.size == 1:
             return self
@@ -200,8 +198,8 @@ class World:
         """The list that `share` was given, of what became of each process's part."""
         shares = self.gather(list(own))
         return [
-            shares[place % self.size][place // self.size]
-            for place in range(sum(len(share) for share in shares))
+            shares[index % self.size][index // self.size]
+            for index in range(sum(len(share) for share in shares))
         ]
 
     def sum(self, value: float) -> float:
@@ -238,10 +236,10 @@ class World:
         return self._watchdog.watching(end)
 
     def explain(self, error: BaseException) -> Failure:
-        """What ended the run, with the process at fault if it is another.
+        """The failure that ended the run, and its process if it is another one.
 
-        A process that ends takes its connections with it, so the others fail as well.
-        Whoever fails first for a reason of its own tells them.
+        When a process ends, its connections break and the others fail as well; the one
+        that failed first stores its reason for them.
         """
         own = Failure.of(error)
         if self._watchdog is None:
@@ -252,8 +250,8 @@ class World:
                 return found if found.details else replace(found, details=own.details)
             own = replace(
                 own,
-                sentence=f"Another of the run's {self.size} processes is gone or "
-                f"stuck: {own.sentence}",
+                sentence=f"Another of the run's {self.size} processes ended or does "
+                f"not respond: {own.sentence}",
             )
         self._watchdog.report(own)
         return own
@@ -269,19 +267,19 @@ ALONE = World()
 
 
 def join_world(config: RunConfig) -> World:
-    """Meet the other processes, where torchrun or `parallel.launch` started several.
+    """Initialise torch.distributed if torchrun or `parallel.launch` started several.
 
     Raises:
         ValueError: there are fewer GPUs on this machine than processes, or the
-            environment speaks of others and does not tell how to meet them.
+            environment is incomplete.
     """
     environment = os.environ
     if int(environment.get("WORLD_SIZE", "1")) == 1:
         return ALONE
     if missing := [name for name in _TOLD if name not in environment]:
         raise ValueError(
-            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} "
-            "is not set. Start the processes with torchrun, or unset WORLD_SIZE."
+            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} is "
+            "not set. Start the processes with torchrun, or unset WORLD_SIZE."
         )
     on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
     if on_gpus:
@@ -318,8 +316,8 @@ def _take_gpu(environment: Mapping[str, str]) -> None:
     count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
     if count < wanted:
         raise ValueError(
-            f"This machine has {count} GPUs, but {wanted} processes were started on "
-            'it. Start one for each GPU, or set model.device to "cpu".'
+            f"This machine has {count} GPUs, but {wanted} processes. Start one "
+            'process per GPU, or set model.device to "cpu".'
         )
     torch.cuda.set_device(int(environment["LOCAL_RANK"]))
 

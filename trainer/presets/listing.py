@@ -1,4 +1,4 @@
-"""`python -m trainer presets`: the presets there are, also compared point by point."""
+"""`python -m trainer presets`: lists the presets, or compares them in a table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainer.rewards.spec import Recipe
 
 _AGGREGATIONS = {
     "token_mean": "mean of all tokens",
-    "sequence_mean_token_mean": "mean of completions' token means",
-    "sequence_mean_token_sum": "mean of completions' token sums",
+    "sequence_mean_token_mean": "mean of each completion's token mean",
+    "sequence_mean_token_sum": "mean of each completion's token sum",
     "constant": "sum ÷ (completions × constant)",
 }
 _BASELINES = {"mean": "r − mean", "leave_one_out": "r − mean of others", "none": "r"}
@@ -184,26 +184,26 @@ def _recipe(recipe: Recipe) -> str:
 POINTS: dict[str, Callable[[RunConfig], str]] = {
     "Advantage": _advantage,
     "Deviation divides by": _deviation,
-    "A single completion": _single,
-    "Groups without a spread": _dead_groups,
+    "Group of one completion": _single,
+    "Groups with equal rewards": _dead_groups,
     "Ratio and clip": _surrogate,
-    "Token losses": _aggregation,
+    "Loss aggregation": _aggregation,
     "Tokens": _mask,
     "KL": _kl,
     "Reference": _reference,
-    "Updates of a batch": _updates,
+    "Updates per batch": _updates,
     "Prompts × completions": _group,
     "Temperature": _sampling,
     "New tokens": _length,
     "Learning rate": _optimizer,
-    "Gradient norm": _grad_norm,
+    "Max gradient norm": _grad_norm,
     "Reward": _reward,
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--table", action="store_true", help="compare them point by point, in Markdown"
+        "--table", action="store_true", help="compare the presets in a Markdown table"
     )
 
 

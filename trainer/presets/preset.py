@@ -1,7 +1,7 @@
-"""Presets: read, made into a run's configuration, and written as TOML.
+"""Presets: loading, conversion to a run configuration, and output as TOML.
 
-A preset is NAME.toml; where it names a published recipe, that is NAME.json. `main` is
-`python -m trainer show PRESET`.
+A preset is NAME.toml; a published recipe is NAME.json. `main` is `python -m trainer
+show PRESET`.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ def load_preset(name: str) -> Preset:
     """Read a preset; ValueError names those there are."""
     if name not in preset_names():
         raise ValueError(
-            f'There is no preset "{name}". Choose one of: {", ".join(preset_names())}.'
+            f'Unknown preset "{name}". Choose one of: {", ".join(preset_names())}.'
         )
     tree = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     about, scaled = tree.pop("preset"), tree.pop("scaled")
     seed = tree.pop("seed", 0)
     for parts in (tree, scaled):
         unknown = set(parts) - set(PARTS)
-        assert not unknown, f"{name}.toml sets {unknown}, which a preset may not"
+        assert not unknown, f"{name}.toml sets {unknown}, which a preset cannot set"
         _find_recipe(parts)
     return Preset(name=name, **about, seed=seed, parts=tree, scaled=scaled)
 
@@ -130,8 +130,7 @@ def load_published(name: str) -> Recipe:
     """The recipe, with strict grading; ValueError for an unknown name."""
     if name not in published_names():
         raise ValueError(
-            f'There is no preset "{name}". Choose one of: '
-            f"{', '.join(published_names())}."
+            f'Unknown preset "{name}". Choose one of: {", ".join(published_names())}.'
         )
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     return Recipe.model_validate_json(text)
@@ -152,7 +151,7 @@ def as_published(recipe: Recipe) -> Recipe:
         kinds = ", ".join(rule.kind for rule in recipe.rules)
         raise ValueError(
             f"No rule of this recipe has an as_published mode (its rules: {kinds}). "
-            "Leave --as-published out."
+            "Remove --as-published."
         )
     for rule in has_mode:
         rule["params"]["mode"] = "as_published"
@@ -162,7 +161,7 @@ def as_published(recipe: Recipe) -> Recipe:
 # What TOML, which has no null, calls the absence of a setting that has a default.
 _ABSENT = "none"
 _PLACEHOLDERS = {
-    "model.path": "a folder with a saved model, or a hub id",
+    "model.path": "a model folder, or a Hugging Face model ID",
     "data.rows": "a JSONL file of prompts",
 }
 
@@ -252,12 +251,14 @@ def _value(value: Any) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("preset", help="a name that `presets` lists")
+    parser.add_argument("preset", help="name of a preset, as `presets` lists it")
     parser.add_argument(
-        "--scaled", action="store_true", help="the form for the starter on a laptop"
+        "--scaled",
+        action="store_true",
+        help=("the small version for the starter on a laptop"),
     )
-    parser.add_argument("--model", metavar="PATH", help="put in as model.path")
-    parser.add_argument("--rows", metavar="FILE", help="put in as data.rows")
+    parser.add_argument("--model", metavar="PATH", help="model.path in the output")
+    parser.add_argument("--rows", metavar="FILE", help="data.rows in the output")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -268,8 +269,8 @@ def main(args: argparse.Namespace) -> int:
         return 2
     about = [preset.title, preset.summary, f"Source: {preset.source}", *preset.notes]
     if args.scaled:
-        about.append("Scaled to the starter; the notes speak of the real thing.")
-    about.append("Behind a setting that differs from Cohort's default stands the one.")
+        about.append("Scaled to the starter; the notes describe the original.")
+    about.append("Comments show Cohort's default where a setting differs from it.")
     if not (args.model and args.rows):
         about.append("To run it, set model.path and data.rows below.")
     sys.stdout.write("".join(f"# {line}\n" for line in about) + "\n")

@@ -1,8 +1,8 @@
-"""A process of our own that is asked in lines of JSON, and never outlives the asker.
+"""A child process that answers lines of JSON and never outlives its parent.
 
-It gets neither our environment nor our files' handles, and a session of its own: a
-signal to the trainer's process group is for the trainer, which ends its children.
-`Child` is the asker's end of the pipes; the functions below it are the other end.
+It inherits neither environment nor file descriptors, and has its own session: a signal
+to the trainer's process group is for the trainer, which ends its children. `Child` is
+the parent's end of the pipes; the functions below it are the other end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Child:
         while b"\n" not in self._received:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1_000):
-                raise NoReply(f"it took longer than {timeout_seconds:g} s")
+                raise NoReply(f"it timed out after {timeout_seconds:g} s")
             part = os.read(descriptor, 65_536)
             if not part:
                 raise NoReply(self._how_it_ended())
@@ -119,9 +119,9 @@ class Child:
         except subprocess.TimeoutExpired:
             return "it closed its output"
         if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
-            return "it took longer than it may"
+            return "it timed out"
         if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
+            return f"it was killed by {signal.Signals(-code).name}"
         return f"it ended with exit code {code}"
 
 

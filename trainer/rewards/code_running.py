@@ -1,8 +1,8 @@
-"""Running code that a model wrote against a row's tests, in a sandbox.
+"""Runs a completion's code against a row's tests, in a sandbox.
 
-The process that runs the code never knows what is expected of it: it is asked for
-values, which are compared here. Asserts that cannot be split into a question and an
-expectation are the exception, and are counted.
+The process of the code does not know the expected values: it returns values, which are
+compared here. Asserts that cannot be split into a call and an expected value are the
+exception, and are counted.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
     tests = _tests(value, most)
     if tests is None:
         raise NotApplicable(
-            f'Column "{column}" has no tests that can be read; this row has '
-            f"{quote(value)}. Give text with asserts, a list of such texts, or a list "
-            'of objects with "input" and "output".'
+            f'Column "{column}" has no readable tests; this row has {quote(value)}. '
+            "Provide text with asserts, a list of such texts, or a list of objects "
+            'with "input" and "output".'
         )
     return tests
 
@@ -75,13 +75,14 @@ def _decoded(value: Any, column: str, sample: Sample) -> Any:
         there = ", ".join(sorted(sample.columns)) or "none"
         raise NotApplicable(
             f'The row has no column "{column}" (its columns: {there}). Name the right '
-            "column in the rule, or take it along when mapping the dataset."
+            "column in the rule, or keep it as an extra column when mapping the "
+            "dataset."
         )
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         if len(value) > _MAX_JSON:
             raise NotApplicable(
-                f'Column "{column}" has {len(value):,} characters of tests; '
-                f"{_MAX_JSON:,} are read at most. Keep fewer tests in the row."
+                f'Column "{column}" has {len(value):,} characters of tests; the limit '
+                f"is {_MAX_JSON:,}. Keep fewer tests in the row."
             )
         try:
             return json.loads(value)
@@ -109,8 +110,8 @@ def _asserts(texts: Sequence[str]) -> Asserts | None:
     size = sum(map(len, texts))
     if size > MAX_TEXT:
         raise NotApplicable(
-            f"The tests have {size:,} characters; {MAX_TEXT:,} are read at most. Lower "
-            "the rule's most tests, or keep fewer in the row."
+            f"The tests have {size:,} characters; the limit is {MAX_TEXT:,}. Lower "
+            "the rule's number of tests, or keep fewer in the row."
         )
     return Asserts(texts=tuple(texts)) if any(map(str.strip, texts)) else None
 
@@ -222,8 +223,7 @@ def plan_of_asserts(tests: Asserts, most: int, entry_point: str | None) -> _Plan
         # Else they may be good, and what reads them failed.
         error = Unscorable if fault else NotApplicable
         raise error(
-            f"The row's tests cannot be read: {why}. Correct them, or leave the row "
-            "out."
+            f"The row's tests cannot be parsed: {why}. Correct them, or remove the row."
         )
     if not plan["tests"]:
         raise NotApplicable("The row's tests have no assert. Write assert f(1) == 2.")

@@ -32,27 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe.add_argument(
         "--preset",
         metavar="NAME",
-        help="a preset's recipe; as published for " + ", ".join(published_names()),
+        help="score with the recipe of a preset; as published for "
+        + ", ".join(published_names()),
     )
     parser.add_argument(
         "--as-published",
         action="store_true",
-        help="grade as the published code does, its holes included",
+        help="score as the published code does, including its faults",
     )
     parser.add_argument(
         "--rows",
         type=Path,
         required=True,
         metavar="FILE",
-        help="JSON lines with prompt, completion, answer and any columns; lines of one "
-        "prompt that follow one another are its group, for rules that compare",
+        help="JSON lines with prompt, completion, answer and any columns; consecutive "
+        "lines with the same prompt are one group",
     )
     parser.add_argument(
         "--step",
         type=int,
         default=1,
         metavar="N",
-        help="step of a run by whose weights to score (default: 1)",
+        help="training step whose rule weights to use (default: 1)",
     )
 
 
@@ -101,8 +102,8 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         recipe = load_preset(options.preset).recipe
         if options.as_published and options.preset not in published_names():
             raise ValueError(
-                f'The reward of preset "{options.preset}" is ours; there is no '
-                "published grader to follow. Leave --as-published out."
+                f'Cohort wrote the reward of preset "{options.preset}"; it has no '
+                "published grader. Remove --as-published."
             )
     else:
         recipe = _recipe_of(options.recipe)
@@ -120,7 +121,7 @@ def _read(path: Path) -> bytes:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(
-            f"{path} has more than {MAX_BYTES:,} bytes, which no recipe has. Name "
+            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a recipe. Name "
             "another file."
         )
     return text
@@ -149,7 +150,7 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
         ) from error
     if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
         raise ValueError(
-            f'{path}, line {number} needs an object with a text "completion"; got '
+            f'{path}, line {number} is not an object with a text "completion"; got '
             f"{line[:80]!r}."
         )
     answer = row.get("answer")

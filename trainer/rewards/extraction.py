@@ -1,4 +1,4 @@
-"""Finding the answer in a completion, in time linear in its length."""
+"""Extracts the answer from a completion, in time linear in its length."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def thinking_field() -> Any:
     return Field(
         False,
         title="Read thinking",
-        description="Answers inside <think> tags count too. Otherwise only what "
-        "follows the thinking is read, and nothing of thinking that does not end.",
+        description="Also read answers inside <think> tags. Otherwise only the text "
+        "after the thinking counts; unfinished thinking gives no answer.",
     )
 
 
 def open_tag(prompt: str) -> str:
-    """The think tag that a rendered prompt ends with, and so opens for the completion.
+    """The think tag at the end of a rendered prompt, which the completion continues.
 
     >>> open_tag("<|im_start|>assistant\\n<think>\\n")
     '<think>\\n'
@@ -41,7 +41,7 @@ def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
 
 
 def without_thinking(text: str) -> str:
-    """Without what stands between think tags, or before one that is only closed.
+    """The text without that inside think tags, or before a closing tag alone.
 
     Thinking that does not end has no reply behind it.
 
@@ -75,15 +75,15 @@ class ExtractionParams(Params):
 
     source: Literal["tags", "boxed", "last_line", "whole"] = Field(
         "tags",
-        title="Answer stands in",
-        description="The last pair of answer tags, the last \\boxed{}, the last line "
-        "that is not empty, or the whole completion.",
+        title="Answer location",
+        description="The last pair of answer tags, the last \\boxed{}, the last "
+        "non-empty line, or the whole completion.",
     )
     tag: str = Field(
         "answer",
         pattern=TAG_NAME,
         title="Answer tag",
-        description="Name of the tags, without brackets: answer for <answer>.",
+        description="Tag name without brackets: answer for <answer>.",
     )
     read_thinking: bool = thinking_field()
 

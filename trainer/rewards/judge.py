@@ -1,8 +1,8 @@
-"""A library's judgement, asked of a process of its own, within a time limit.
+"""Grading by a library in a child process, with a time limit.
 
-Math and puzzle graders can hang, fill the memory or take down their process on the
-text a model writes, and a thread cannot be stopped. So they run in a child that the
-kernel ends when its time is up; the next question starts a new one.
+Math and puzzle graders can hang, exhaust memory or crash on the text of a model, and a
+thread cannot be stopped. So they run in a child process that the kernel ends at its
+time limit; the next question starts a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Library = Literal["math_verify", "py3langid", "reasoning_gym"]
 START_SECONDS = 120.0
 # The child's own alarm comes first; this is for a machine too busy to deliver it.
 GRACE_SECONDS = 5.0
-_NO_TIME = "No time was left to check the answer. Try fewer completions at once."
+_NO_TIME = (
+    "Checking the answer timed out before it started. Score fewer completions at once."
+)
 _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
@@ -117,15 +119,15 @@ class _Judge:
             )
         except NoReply as error:
             raise JudgeFailed(
-                f"The {self._library} grader ended between two questions. Ask again; "
-                "if it stays so, the machine is out of memory."
+                f"The {self._library} grader exited between two answers. Try again; "
+                "if it happens again, check the machine's memory."
             ) from error
         try:
             return self._child.read(timeout_seconds=timeout_seconds + GRACE_SECONDS)
         except NoReply as error:
             raise JudgeFailed(
-                f"Checking the answer took longer than {timeout_seconds:g} s or more "
-                "memory than allowed, so it was ended."
+                f"Checking the answer exceeded {timeout_seconds:g} s or the memory "
+                "limit and was stopped."
             ) from error
 
     def is_alive(self) -> bool:
@@ -139,8 +141,8 @@ class _Judge:
             greeting = self._child.read(timeout_seconds=START_SECONDS)
         except NoReply as error:
             raise JudgeFailed(
-                f"The {self._library} grader did not start within "
-                f"{START_SECONDS:g} s. Is the package installed, and is there memory?"
+                f"The {self._library} grader did not start within {START_SECONDS:g} "
+                "s. Check that the package is installed and that memory is free."
             ) from error
         problem = greeting.get("problem")
         if problem:

@@ -1,6 +1,6 @@
-"""The child behind `trainer.rewards.judge`: one library, one question at a time.
+"""The child process of `trainer.rewards.judge`: one library, one question at a time.
 
-A grader imports its library when it is made: each takes up to seconds, and a child
+A grader imports its library when it is made: an import takes up to seconds, and a child
 needs one.
 """
 
@@ -31,7 +31,7 @@ def main(library: str) -> int:
     try:
         grade = _GRADERS[library]()
     except ImportError as error:
-        send(replies, {"problem": f"The package {library} cannot be used: {error}."})
+        send(replies, {"problem": f"Cannot use the package {library}: {error}."})
         return 1
     # Not sooner: py3langid unpacks its model into a file that nobody else sees.
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))

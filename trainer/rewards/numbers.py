@@ -1,4 +1,4 @@
-"""Numbers and arithmetic written as text: parsed, computed exactly, never evaluated."""
+"""Parses numbers and arithmetic in text and computes them exactly, without eval."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _plain(text: str) -> str:
 
 
 def _in_ascii(character: str) -> str:
-    """A digit of any script as 0 to 9, a sign or point as ASCII has it."""
+    """A digit of any script as 0 to 9, a sign or point in ASCII."""
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     return _ASCII.get(character, character)
@@ -130,7 +130,7 @@ def _value(match: Any, before: str, percent: Percent) -> Fraction | None:
 
 
 def _subtracts(before: str, number: str) -> bool:
-    """Whether the minus that the number begins with follows another term."""
+    """Whether the number's minus sign is a subtraction from another term."""
     if compile_pattern(r"\pL{2,}\s+$").search(before) and not number[1:2].isspace():
         return False  # a word: "is -7"
     last = before.rstrip()[-1:]

@@ -1,4 +1,4 @@
-"""Regular expressions that match in linear time (RE2), so that no text can hang one."""
+"""Regular expressions with linear-time matching (RE2), so that no text can hang one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
         raise ValueError(_explain(pattern, error)) from error
     except UnicodeEncodeError as error:
         raise ValueError(
-            "The pattern holds half of a surrogate pair, which is no character. "
+            "The pattern contains half of a surrogate pair, which is not a character. "
             "Remove it."
         ) from error
 
@@ -38,8 +38,8 @@ def refuse_bad_pattern(pattern: str) -> str:
     size = compile_pattern(pattern).programsize
     if size > MAX_INSTRUCTIONS:
         raise ValueError(
-            f'The pattern "{pattern}" becomes {size:,} instructions; '
-            f"{MAX_INSTRUCTIONS:,} are allowed. Use smaller repeats or fewer of them."
+            f'The pattern "{pattern}" compiles to {size:,} instructions; the limit is '
+            f"{MAX_INSTRUCTIONS:,}. Use smaller or fewer repeats."
         )
     return pattern
 
@@ -48,6 +48,6 @@ def _explain(pattern: str, error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
     return (
-        f'The pattern "{pattern}" is not valid: {text}. Patterns follow RE2: no '
-        "look-around, no back-references, repeats of at most 1000."
+        f'The pattern "{pattern}" is not valid: {text}. Patterns use RE2 syntax: no '
+        "look-around, no back-references, at most 1000 repeats."
     )

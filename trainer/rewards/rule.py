@@ -1,4 +1,4 @@
-"""What a rule is, what it is given to score, and what it prints."""
+"""Rules, their inputs and their logs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def conversation(
         if prompt_template is not None:
             raise ValueError(
                 f"{where[:1].upper()}{where[1:]} is a list of messages, which "
-                "data.prompt_template cannot fill. Leave the template empty."
+                "data.prompt_template does not support. Leave the template empty."
             )
         return messages + list(prompt)
     content = prompt
@@ -110,8 +110,8 @@ def fill_template(
         name = match.group(1)
         if name not in values:
             raise ValueError(
-                f"data.prompt_template names {{{name}}}, which {where} has not. It has "
-                f"{', '.join(sorted(values))}."
+                f"data.prompt_template uses {{{name}}}, which {where} does not have. "
+                f"It has {', '.join(sorted(values))}."
             )
         found = values[name]
         return found if isinstance(found, str) else json.dumps(found)
@@ -151,7 +151,7 @@ class Notes(NamedTuple):
     errors: dict[str, str]  # why they gave no score
 
 
-def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
+def cut_notes(all_notes: Sequence[Notes], *, num_groups: int) -> list[Notes]:
     """Of what rules said of a group's completions, what its event carries.
 
     A step's events carry 262,144 characters of it, the same for each of its groups,
@@ -162,16 +162,16 @@ def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
     [Notes(logs={"f": "abc"}, errors={})]
     """
     of_group = MAX_STEP_CHARS // max(num_groups, 1)
-    left = [MAX_COMPLETION_CHARS] * len(said)
-    kept = [Notes({}, {}) for _ in said]
+    left = [MAX_COMPLETION_CHARS] * len(all_notes)
+    kept = [Notes({}, {}) for _ in all_notes]
     for part in ("errors", "logs"):
-        for place, notes in enumerate(said):
+        for index, notes in enumerate(all_notes):
             for name, text in getattr(notes, part).items():
-                room = min(left[place], of_group)
+                room = min(left[index], of_group)
                 if room == 0:
                     continue
-                getattr(kept[place], part)[name] = _cut(text, room)
-                left[place] -= min(room, len(text))
+                getattr(kept[index], part)[name] = _cut(text, room)
+                left[index] -= min(room, len(text))
                 of_group -= min(room, len(text))
     return kept
 

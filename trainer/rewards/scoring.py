@@ -149,10 +149,10 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     logs: list[dict[str, str]] = [{} for _ in samples]
     for spec in rules:
         found = _outcomes(spec, samples)
-        for place, (outcome, printed) in enumerate(found):
-            outcomes[place][spec.name] = outcome
+        for index, (outcome, printed) in enumerate(found):
+            outcomes[index][spec.name] = outcome
             if printed:
-                logs[place][spec.name] = printed
+                logs[index][spec.name] = printed
     return [
         replace(as_score(found), logs=printed)
         for found, printed in zip(outcomes, logs, strict=True)
@@ -219,7 +219,7 @@ def as_score(outcomes: Mapping[str, Outcome]) -> Score:
     """What each rule said of one completion."""
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Unscorable) or math.isfinite(outcome), (
-            f"{name} gave {outcome}"
+            f"{name} returned {outcome}"
         )
     missing = {name: o for name, o in outcomes.items() if isinstance(o, Unscorable)}
     return Score(

@@ -107,8 +107,8 @@ def _timed(rule: Rule[Any], called: Called) -> Rule[Any]:
 
 def _not_asked(_: Sequence[Sample], __: Params) -> list[Outcome]:
     raise Unscorable(
-        "Models are not asked here, where each change scores anew. Try this rule in "
-        "the recipe's editor."
+        "This page does not call models, because each change scores again. Test this "
+        "rule in the recipe's editor."
     )
 
 

@@ -1,8 +1,8 @@
-"""What a process keeps of the models that judge, for a run or as long as it lives.
+"""State of judges and reward models that a process shares between scorings.
 
-A run opens a session of its own, in which judges have a ledger on disk and classifiers
-may be loaded. Outside of one, as on a page of the web half, what judges replied is
-kept in memory for a while, and no model is loaded.
+A run opens a session: judges have a ledger on disk, and classifiers may be loaded.
+Without a session, as in the dashboard, replies are cached in memory and no model is
+loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Session:
         self,
         folder: Path | None = None,
         *,
-        lives: Path | None = None,
+        attempts: Path | None = None,
         rank: int = 0,
         num_processes: int = 1,
         is_run: bool = False,
@@ -39,13 +39,13 @@ class Session:
         """
         Args:
             folder: of the run, for what should outlive this process.
-            lives: folder of such folders, where each life of the run has its own.
+            attempts: folder with such a folder for each attempt of the run.
             rank: this process's number among those of the run.
             num_processes: how many these are.
             is_run: whether models may be loaded, and connections kept.
         """
         self.folder = folder
-        self.lives = lives
+        self.attempts = attempts
         self.rank = rank
         self.num_processes = num_processes
         self.is_run = is_run
@@ -56,15 +56,15 @@ class Session:
         self._new: list[str] = []
 
     def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What was made under this key, made now if it was not."""
+        """The object of a key, made on first use."""
         with self._lock:
-            assert not self._is_closed, "nothing is judged behind the end of a run"
+            assert not self._is_closed, "no scoring after the end of a run"
             if key not in self._kept:
                 self._kept[key] = make()
             return cast(Kept, self._kept[key])
 
     def warn(self, text: str, *, about: str | None = None) -> None:
-        """Note what a person should read, once, or once about something."""
+        """Add a warning, unless there was one about the same."""
         about = text if about is None else about
         with self._lock:
             if about not in self._known and len(self._known) < _MAX_WARNINGS:
@@ -72,7 +72,7 @@ class Session:
                 self._new.append(text)
 
     def take_warnings(self) -> list[str]:
-        """Those that nobody has taken yet."""
+        """Return new warnings, each once."""
         with self._lock:
             new, self._new = self._new, []
             return new
@@ -96,7 +96,7 @@ def current_session() -> Session:
 def open_session(
     folder: Path | None,
     *,
-    lives: Path | None = None,
+    attempts: Path | None = None,
     rank: int = 0,
     num_processes: int = 1,
 ) -> Iterator[Session]:
@@ -104,7 +104,7 @@ def open_session(
     global _current
     outer = _current
     _current = Session(
-        folder, lives=lives, rank=rank, num_processes=num_processes, is_run=True
+        folder, attempts=attempts, rank=rank, num_processes=num_processes, is_run=True
     )
     try:
         yield _current

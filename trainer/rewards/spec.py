@@ -107,7 +107,7 @@ class RuleSpec(Term):
     def _kind_is_known(cls, kind: str) -> str:
         if kind not in RULES:
             raise ValueError(
-                f'There is no rule of kind "{kind}". Choose one of: {", ".join(RULES)}.'
+                f'Unknown rule kind "{kind}". Choose one of: {", ".join(RULES)}.'
             )
         return kind
 
@@ -121,7 +121,7 @@ class RuleSpec(Term):
         holding = [name for name, value in filled.items() if _holds_nul(value)]
         if holding:
             raise ValueError(
-                f'Rule "{self.name}", parameter {holding[0]}: it holds a NUL '
+                f'Rule "{self.name}", parameter {holding[0]}: it contains a NUL '
                 "character, which cannot be stored. Remove it."
             )
         # The model is frozen; this is still its making.
@@ -191,7 +191,7 @@ class Recipe(Term):
     @model_validator(mode="after")
     def _rules_make_a_reward(self) -> Self:
         if not self.rules:
-            raise ValueError("A recipe needs at least one rule; got none. Add a rule.")
+            raise ValueError("A recipe needs at least one rule. Add one.")
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -200,15 +200,15 @@ class Recipe(Term):
             )
         if not any(weight for rule in self.rules for weight in rule.weights):
             raise ValueError(
-                "Every rule has weight 0, so every reward would be 0. Give at least "
-                "one rule a weight other than 0."
+                "Every rule has weight 0, so every reward would be 0. Set at least "
+                "one other weight."
             )
         for rule in self.rules:
             self._check_gate(rule)
         if self.combine == "normalize_then_sum" and self.clip is not None:
             raise ValueError(
-                "Where each rule is normalised by itself, a clip of their sum changes "
-                "nothing that is learnt. Clip the rules, or take the clip away."
+                "With each rule normalised separately, clipping their sum has no "
+                "effect. Clip the rules, or remove the clip."
             )
         return self
 
@@ -218,16 +218,16 @@ class Recipe(Term):
             return
         others = {other.name: other for other in self.rules if other is not rule}
         if gate.rule not in others:
-            known = ", ".join(others) or "there is none"
+            known = ", ".join(others) or "none"
             raise ValueError(
-                f'Rule "{rule.name}" counts only if "{gate.rule}" does well, which is '
-                f"no other rule of the recipe. Name one: {known}."
+                f'Rule "{rule.name}" depends on "{gate.rule}", which is not another '
+                f"rule of the recipe. Choose one: {known}."
             )
         highest = others[gate.rule].own_bounds[1]
         if gate.at_least > highest:
             raise ValueError(
-                f'Rule "{rule.name}" counts only if "{gate.rule}" reaches '
-                f"{gate.at_least:g}, but its highest score is {highest:g}. Lower it."
+                f'Rule "{rule.name}" requires {gate.at_least:g} of "{gate.rule}", '
+                f"whose highest score is {highest:g}. Lower the minimum."
             )
 
     @property
@@ -330,7 +330,7 @@ def _explain(rule: RuleSpec, error: ValidationError) -> str:
         if fault["type"] == "extra_forbidden":
             message = f"{rule.kind} has no such parameter. It has: {known}"
         elif fault["type"] == "missing":
-            message = "a value is needed"
+            message = "a value is required"
         elif fault["type"] != "value_error":
             message = f"got {quote(fault['input'])}. {message}"
         sentences.append(f"{where}: {message.rstrip('.')}.")

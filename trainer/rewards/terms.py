@@ -37,12 +37,12 @@ class Clip(Term):
     @model_validator(mode="after")
     def _ends_are_apart(self) -> Self:
         if self.low is None and self.high is None:
-            raise ValueError("A clip without ends changes nothing. Give low or high.")
+            raise ValueError("A clip needs a low or a high bound. Set one.")
         low, high = self.ends
         if low >= high:
             raise ValueError(
-                f"A clip must go from a lower to a higher number; got {low:g} to "
-                f"{high:g}. Swap them, or take the clip away."
+                f"A clip's low bound must be less than its high bound; got {low:g} "
+                f"and {high:g}. Swap them, or remove the clip."
             )
         return self
 
@@ -102,8 +102,8 @@ class Schedule(Term):
         for before, after in pairwise(self.points):
             if after.step <= before.step:
                 raise ValueError(
-                    f"The steps of a schedule must rise; got {after.step:,} behind "
-                    f"{before.step:,}. Put them in order."
+                    f"The steps of a schedule must increase; got {after.step:,} after "
+                    f"{before.step:,}. Sort them."
                 )
         return self
 

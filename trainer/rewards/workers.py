@@ -145,9 +145,9 @@ class _Worker:
                 self._try_each_rule(rules, part, where=where)
                 if num_losses == _MAX_LOSSES:
                     raise ScoringFailed(
-                        f"The process that scores {where} was lost {num_losses} times "
-                        f"({loss}), though each rule alone can score it. Is there "
-                        "memory left? Lower reward.num_workers, or set it to 0."
+                        f"The process that scores {where} ended {num_losses} times "
+                        f"({loss}), although each rule alone scores it. Check the "
+                        "free memory, lower reward.num_workers, or set it to 0."
                     ) from None
         return [score for scores in found for score in scores]
 
@@ -160,9 +160,9 @@ class _Worker:
             except NoReply as loss:
                 raise ScoringFailed(
                     f'Rule "{rule.name}" ({rule.kind}) cannot score {where}, which '
-                    f"begins {part[0].completion[:80]!r}: the process that does it was "
-                    f"lost twice ({loss}). Take the rule out of the recipe, or the row "
-                    "out of the data, and resume from the last checkpoint."
+                    f"begins {part[0].completion[:80]!r}: its process ended twice "
+                    f"({loss}). Remove the rule from the recipe, or the row from the "
+                    "data, and resume from the last checkpoint."
                 ) from None
 
     def _ask(
@@ -202,9 +202,7 @@ class _Worker:
     def _running(self) -> Child:
         with self._lock:
             if self._is_stopped:
-                raise ScoringFailed(
-                    "The run has ended, and nothing is scored any more."
-                )
+                raise ScoringFailed("The run has ended, so nothing is scored.")
             if self._child is None or not self._child.is_alive():
                 self._let_go()
                 self._child = Child("trainer.rewards.scoring_process")
@@ -218,8 +216,8 @@ class _Worker:
         except NoReply as loss:
             self.end()
             raise ScoringFailed(
-                f"A process that scores could not be started: {loss}. Is there memory "
-                "left? Lower reward.num_workers, or set it to 0."
+                f"A scoring process could not start: {loss}. Check the free memory, "
+                "lower reward.num_workers, or set it to 0."
             ) from None
         self._is_ready = True
 
@@ -246,7 +244,7 @@ def _fields(sample: Sample) -> dict[str, object]:
     }
 
 
-def asks_others(rule: RuleSpec) -> bool:
+def calls_models(rule: RuleSpec) -> bool:
     """Whether a rule waits for others, and so is asked for many completions at once."""
     return RULES[rule.kind].batching is not None
 
@@ -372,14 +370,14 @@ class GroupScorer:
 
         What others are asked for is asked by threads of this process at once.
         """
-        own = [rule for rule in recipe.rules if not asks_others(rule)]
+        own = [rule for rule in recipe.rules if not calls_models(rule)]
         asked = [
             self._batches.submit(rule, samples).result
             for rule in recipe.rules
-            if asks_others(rule)
+            if calls_models(rule)
         ]
         if self._workers is None or (self._only_slow and not is_slow(recipe)):
-            judged: Callable[[], Scored] = partial(_judge_here, own, samples)
+            judged: Callable[[], Scored] = partial(_score_in_process, own, samples)
         else:
             judged = self._workers.submit(own, samples, name=name).result
 
@@ -399,7 +397,7 @@ class GroupScorer:
             self._workers.close()
 
 
-def _judge_here(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
+def _score_in_process(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
     begin = time.perf_counter()
     scores = judge(rules, samples)
     return Scored(scores=scores, seconds=time.perf_counter() - begin)

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
-from trainer.console import say_fault
+from trainer.console import print_traceback
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.memory import SAMPLING_SHARE, fitting_rows
@@ -24,11 +24,11 @@ from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import bytes_per_token, join_caches, make_cache
 from trainer.rollout.decoder import (
     Decoding,
-    Way,
+    DecodingMethod,
+    decoding_methods,
     draw_tokens,
     is_gpu,
     make_decoder,
-    ways_to_decode,
 )
 from trainer.rollout.engine import (
     FURTHER_OFF,
@@ -39,9 +39,9 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     a_few,
-    bearable_gap,
     ignore,
     logprob_gap,
+    max_logprob_gap,
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
@@ -53,10 +53,10 @@ _DRAWN_AHEAD = 64
 # Prompt tokens, padding included, that go through the model at once.
 _PREFILL_TOKENS = 16_384
 # What the engine goes on with, as the run's warning says it.
-_WAYS: dict[Way, str] = {
+_WAYS: dict[DecodingMethod, str] = {
     "graph": "CUDA graphs",
-    "lean": "its own decoder without CUDA graphs",
-    "plain": "transformers' own forward pass",
+    "lean": "Cohort's decoder without CUDA graphs",
+    "plain": "transformers' forward pass",
 }
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
 # A GPU is asked once in so many tokens how many rows have ended, since the question
@@ -85,7 +85,7 @@ class TransformersEngine:
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:
         self._policy = policy
-        self._ways = ways_to_decode(policy, decoding)  # the first is taken
+        self._ways = decoding_methods(policy, decoding)  # the first is taken
         self._max_batch_rows = self._rows_at_once = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
@@ -150,19 +150,21 @@ class TransformersEngine:
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass."""
         few, short = a_few(requests, params)
-        gap, bearable = self._gap(few, short), bearable_gap(self._policy)
-        if gap <= bearable or len(self._ways) == 1:
+        gap, max_gap = self._gap(few, short), max_logprob_gap(self._policy)
+        if gap <= max_gap or len(self._ways) == 1:
             return
         ways = self._ways
         gaps = [gap]
         for way in ways[1:]:
             self._ways = [way]
             gaps.append(self._gap(few, short))
-        bearable = max(bearable, FURTHER_OFF * gaps[-1])
-        kept = next((n for n, each in enumerate(gaps) if each <= bearable), -1)
+        max_gap = max(max_gap, FURTHER_OFF * gaps[-1])
+        kept = next((n for n, each in enumerate(gaps) if each <= max_gap), -1)
         self._ways = ways[kept:]
         if kept != 0:
-            reason = f"log-probs are {gap:.2g} nats from those of an update"
+            reason = (
+                f"log-probs differ by {gap:.2g} nats from the training forward pass"
+            )
             taken = _WAYS[self._ways[0]]
             self.on_slowed(Slowed(code="engine_fallback", reason=reason, way=taken))
 
@@ -223,7 +225,7 @@ class TransformersEngine:
             )
         if len(self._ways) == 1 or not is_gpu(self._policy.device):
             return None
-        say_fault(error)
+        print_traceback(error)
         del self._ways[0]
         reason = f"{type(cause).__name__}: {first_line(cause)}"
         return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
@@ -254,7 +256,7 @@ class TransformersEngine:
         reported = torch.zeros_like(ended)  # of those ended
         num_reported = 0
         draws = _Draws(rows.seeds, device)
-        look_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
+        check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
             tick()
             chosen, logprob = draw_tokens(
@@ -268,7 +270,7 @@ class TransformersEngine:
             ended = ended | self._ends(chosen)
             if place + 1 == params.max_new_tokens:
                 break
-            is_due = (place + 1) % look_every == 0
+            is_due = (place + 1) % check_every == 0
             num_ended = int(ended.sum()) if is_due else 0
             if num_ended == len(live):
                 break

@@ -101,9 +101,8 @@ def make_cache(config: PreTrainedConfig) -> DynamicCache:
     for layer in cache.layers:
         if not isinstance(layer, DynamicLayer):
             raise ValueError(
-                f"This model has layers of the kind {type(layer).__name__}, whose "
-                "state cannot be shared by a group. Choose a model with attention "
-                "layers."
+                f"This model has {type(layer).__name__} layers, whose state a group "
+                "cannot share. Choose a model with attention layers."
             )
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]  # its base is
@@ -120,9 +119,9 @@ def is_growing(cache: DynamicCache) -> bool:
 def join_caches(caches: list[DynamicCache]) -> DynamicCache:
     """The rows of several caches of equal length as one cache."""
     first, *rest = caches
-    for place, layer in enumerate(first.layers) if rest else ():
+    for index, layer in enumerate(first.layers) if rest else ():
         assert isinstance(layer, DynamicLayer)
-        same: list[Any] = [layer, *(cache.layers[place] for cache in rest)]
+        same: list[Any] = [layer, *(cache.layers[index] for cache in rest)]
         keys = torch.cat([other.keys for other in same])
         values = torch.cat([other.values for other in same])
         if isinstance(layer, GrowingLayer):

@@ -81,11 +81,11 @@ class RolloutClient:
             if refusal.status != HTTPStatus.LOCKED:
                 raise
             raise ValueError(
-                f"The rollout server at {self.url} is held by another run. Wait for "
-                "its end, or start a server for this one."
+                f"The rollout server at {self.url} is used by another run. Wait until "
+                "it ends, or start a server for this run."
             ) from None
         try:
-            word = str(self._told(held.line, "hold"))
+            word = str(self._field(held.line, "hold"))
         except ValueError:
             held.close()
             raise
@@ -98,10 +98,10 @@ class RolloutClient:
             self._held.close()
             self._held = None
 
-    def look_for_places(self, layers: Iterable[str], *, rank: int) -> None:
+    def check_adapters(self, layers: Iterable[str], *, rank: int) -> None:
         """Ask whether it takes such adapters by themselves."""
         adapted = Adapted(layers=tuple(sorted(layers)), rank=rank)
-        self.swaps = bool(self._told(self._ask(PLACES, adapted.pack()), "can_take"))
+        self.swaps = bool(self._field(self._ask(PLACES, adapted.pack()), "can_take"))
 
     def add_weights(self, part: bytes) -> None:
         """Send some of the weights, or adapters, that it is to sample with."""
@@ -111,7 +111,7 @@ class RolloutClient:
         """Have it sample with what it was sent; a rank of 0: whole weights."""
         order = Order(names=tuple(names), rank=rank, alpha=alpha)
         reply = self._ask(LOAD, order.pack())
-        version = self._told(reply, "version")
+        version = self._field(reply, "version")
         if type(version) is not int:
             raise self._no_server()
         self._version = version
@@ -155,7 +155,7 @@ class RolloutClient:
                 raise Forgotten from None
             raise
 
-    def _told(self, reply: bytes, name: str) -> Any:
+    def _field(self, reply: bytes, name: str) -> Any:
         try:
             return json.loads(reply)[name]
         except (ValueError, RecursionError, LookupError, TypeError):
@@ -163,16 +163,15 @@ class RolloutClient:
 
     def _no_server(self) -> ValueError:
         return ValueError(
-            f"What answers at {self.url} is no rollout server. Correct rollout.url."
+            f"The server at {self.url} is not a rollout server. Correct rollout.url."
         )
 
     def _check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""
         reply = self._connection.ask(Call(method="GET", path=MODEL))
-        self._told(reply, "max_length")  # which a reference server has not
-        if self._told(reply, "fingerprint") != self._fingerprint:
+        self._field(reply, "max_length")  # which a reference server has not
+        if self._field(reply, "fingerprint") != self._fingerprint:
             raise ValueError(
-                f"The rollout server at {self.url} holds another model than the one "
-                "that this run starts from. Start it with --model set to the run's "
-                "model.path."
+                f"The rollout server at {self.url} serves another model than this "
+                "run's. Start it with --model set to the run's model.path."
             )

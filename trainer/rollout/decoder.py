@@ -235,10 +235,10 @@ class Decoder(Protocol):
 Decoding = Literal["auto", "plain"]
 # Ways to decode, the fastest first: the operations of `LlamaDecoder` replayed as a CUDA
 # graph, the same operations without a graph, transformers' own forward pass.
-Way = Literal["graph", "lean", "plain"]
+DecodingMethod = Literal["graph", "lean", "plain"]
 
 
-def ways_to_decode(policy: Policy, decoding: Decoding) -> list[Way]:
+def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]:
     """Those that a policy's model allows, the fastest first."""
     if decoding == "plain" or not is_built_like_llama(policy.model):
         return ["plain"]
@@ -259,7 +259,7 @@ def make_decoder(
     owners: torch.Tensor,
     *,
     max_new_tokens: int,
-    way: Way,
+    way: DecodingMethod,
 ) -> Decoder:
     """A decoder that computes what the policy does.
 
@@ -269,7 +269,7 @@ def make_decoder(
         padding: [P, L], 0 where a prompt is padded on its left.
         owners: [rows], each row's prompt.
         max_new_tokens: steps there will be at most.
-        way: one of `ways_to_decode`.
+        way: one of `decoding_methods`.
     """
     if way == "plain" or not is_growing(cache):
         return AnyDecoder(policy, cache, padding, owners)

@@ -50,7 +50,7 @@ class Slowed:
     code: Literal["out_of_memory", "engine_fallback"]
     reason: str
     rows: int = 0  # out of memory: completions at a time from now on
-    failed: str = "The faster way to sample"  # else what was left,
+    failed: str = "The faster sampling method"  # else what was left,
     way: str = ""  # and what it goes on with
 
 
@@ -76,7 +76,7 @@ def largest_gap(policy: Policy) -> float:
     return 5e-3 if policy.device.type == "cuda" else 1e-4
 
 
-def bearable_gap(policy: Policy) -> float:
+def max_logprob_gap(policy: Policy) -> float:
     """Of few tokens: twice, since their mean may be far from that of many."""
     return 2 * largest_gap(policy)
 
@@ -125,7 +125,7 @@ def logprob_gap(
     return torch.cat(gaps).mean().item()
 
 
-def ignore(place: int, completions: tuple[Rollout, ...]) -> None:
+def ignore(index: int, completions: tuple[Rollout, ...]) -> None:
     """For whoever wants all groups at the end."""
 
 
@@ -246,11 +246,11 @@ class Collected:
 
     def add(self, owner: tuple[int, int], completion: Rollout) -> None:
         """Take in one; with the last of its request, tell of the group."""
-        place, _ = owner
+        index, _ = owner
         self.found[owner] = completion
-        self._missing[place] -= 1
-        if self._missing[place] == 0:
-            self._on_group(place, self._group(place))
+        self._missing[index] -= 1
+        if self._missing[index] == 0:
+            self._on_group(index, self._group(index))
 
     def add_all(self, ended: Sequence[tuple[tuple[int, int], Rollout]]) -> None:
         for owner, completion in ended:
@@ -258,7 +258,7 @@ class Collected:
 
     def groups(self) -> list[tuple[Rollout, ...]]:
         """All of them, in the order of the requests."""
-        return [self._group(place) for place in range(len(self._sizes))]
+        return [self._group(index) for index in range(len(self._sizes))]
 
-    def _group(self, place: int) -> tuple[Rollout, ...]:
-        return tuple(self.found[place, k] for k in range(self._sizes[place]))
+    def _group(self, index: int) -> tuple[Rollout, ...]:
+        return tuple(self.found[index, k] for k in range(self._sizes[index]))

@@ -1,4 +1,4 @@
-"""Which run a rollout server samples for, and what that run has sent so far."""
+"""The run that a rollout server samples for, and the weights that it has sent."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from contextlib import suppress
 import torch
 
 
-class NotHeld(Exception):
-    """Who asks does not hold the server, or not any more."""
+class NotLeased(Exception):
+    """The client has no lease, or has lost it."""
 
 
 class Incomplete(Exception):
-    """Not all weights are there that were announced."""
+    """Announced weights are missing."""
 
 
-class Hold:
-    """One run at a time, known by a word; another's late questions change nothing.
+class Lease:
+    """Lease of one run at a time, identified by a word. Late requests change nothing.
 
-    Every method is one step to those of other threads: a run may lose its hold while a
-    question of its own is read.
+    Every method is atomic: a run may lose its lease while its request is read.
     """
 
     def __init__(self, *, max_bytes: int) -> None:
@@ -33,7 +32,7 @@ class Hold:
         self._is_closed = False
         self._parts: dict[str, torch.Tensor] = {}
         self._version: int | None = None
-        # Versions of two lives of a server are not mistaken for one another.
+        # Random, so that versions differ after a restart of the server.
         self._last_version = secrets.randbelow(2**48)
 
     @property
@@ -48,10 +47,10 @@ class Hold:
             return self._version
 
     def take(self, connection: socket.socket, *, word: str | None) -> str | None:
-        """A new word for the run behind a connection; None while another is there.
+        """A new word for the run of a connection; None while another has the lease.
 
-        A run that comes again with its word takes the server over from its older
-        connection, whose end may not have been noticed yet.
+        A run that returns with its word replaces its older connection, whose end may
+        not have been noticed yet.
         """
         with self._lock:
             if self._is_closed or (self._holder and self._holder[0] != word):
@@ -66,7 +65,7 @@ class Hold:
                 self._holder, self._parts = None, {}
 
     def check(self, word: str | None) -> None:
-        """Raises NotHeld unless the word is the holder's."""
+        """Raises NotLeased unless the word is the holder's."""
         with self._lock:
             self._check(word)
 
@@ -74,7 +73,7 @@ class Hold:
         """Keep some weights until all are there.
 
         Raises:
-            NotHeld: the word is not the holder's.
+            NotLeased: the word is not the holder's.
             ValueError: they are more than the model has.
         """
         with self._lock:
@@ -83,17 +82,17 @@ class Hold:
             size = sum(tensor.nbytes for tensor in parts.values())
             if size > self._max_bytes:
                 raise ValueError(
-                    f"{size} bytes are more than this server's model has weights."
+                    f"{size} bytes are more than the weights of this server's model."
                 )
             self._parts = parts
 
     def collect_weights(
         self, word: str | None, names: Iterable[str]
     ) -> dict[str, torch.Tensor]:
-        """All that came, which must be these; until they have a version, none does.
+        """The weights that arrived, which must be these. Clears the version.
 
         Raises:
-            NotHeld: the word is not the holder's.
+            NotLeased: the word is not the holder's.
             Incomplete: they are others.
         """
         with self._lock:
@@ -102,14 +101,14 @@ class Hold:
             wanted = sorted(names)
             if not parts or sorted(parts) != wanted:
                 raise Incomplete(
-                    f"{len(wanted)} weights were announced, and {len(parts)} came. "
+                    f"{len(wanted)} weights were announced, but {len(parts)} arrived. "
                     "Send them again."
                 )
             self._version = None
             return parts
 
     def next_version(self, word: str | None) -> int:
-        """Of the weights that were collected last, from now on; raises NotHeld."""
+        """Number the weights that were collected last; raises NotLeased."""
         with self._lock:
             self._check(word)
             self._last_version += 1
@@ -117,7 +116,7 @@ class Hold:
             return self._version
 
     def close(self) -> None:
-        """Let go of the run, and take no other."""
+        """End the lease, and grant no other."""
         with self._lock:
             self._is_closed = True
             if self._holder is not None:
@@ -126,6 +125,6 @@ class Hold:
 
     def _check(self, word: str | None) -> None:
         if self._holder is None or word is None:
-            raise NotHeld
+            raise NotLeased
         if not secrets.compare_digest(self._holder[0].encode(), word.encode()):
-            raise NotHeld
+            raise NotLeased

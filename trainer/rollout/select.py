@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
-from trainer.console import say, say_fault
+from trainer.console import print_line, print_traceback
 from trainer.footprint import most_completions
 from trainer.memory import EngineSizes, engine_sizes
 from trainer.model.budget import memory_of
@@ -30,9 +30,9 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     a_few,
-    bearable_gap,
     ignore,
     logprob_gap,
+    max_logprob_gap,
 )
 from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.server_engine import (
@@ -44,7 +44,7 @@ from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler, free_
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
 
-OWN_DECODER = "the trainer's own decoder"
+OWN_DECODER = "Cohort's decoder"
 # vLLM takes about a minute to start, to compile and to record its graphs. The own
 # decoder samples several steps of a smaller model meanwhile.
 _LEAST_PARAMETERS = 100_000_000
@@ -87,7 +87,7 @@ def make_engine(
             own = partial(_own_decoder, config, policy, on_slowed)
             if reason := why_not_vllm(config, policy):
                 if policy.device.type == "cuda":
-                    say(f"{OWN_DECODER} samples, since {reason}")
+                    print_line(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
             try:
                 vllm = start_vllm(config, policy)
@@ -112,16 +112,16 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     if model.dtype not in (torch.bfloat16, torch.float16):
         return "the model is in float32"  # in which vLLM's fast kernels do not compute
     if config.model.quantization != "none":
-        return "vLLM would unpack the 4-bit weights"
+        return "vLLM does not support these 4-bit weights"
     if all(phase.config.rollout.source != "policy" for phase in phases):
-        return "completions to train on are not the policy's"
+        return "the completions to train on are not sampled from the policy"
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
     if policy.num_parameters < _LEAST_PARAMETERS:
-        return f"vLLM starts slowly for {policy.num_parameters:,} parameters"
+        return f"vLLM starts slowly for a model of {policy.num_parameters:,} parameters"
     if _head_size(policy) < _LEAST_HEAD_SIZE:
-        return f"vLLM has no kernels for heads of {_head_size(policy)} numbers"
+        return f"vLLM has no kernels for a head size of {_head_size(policy)}"
     return ""
 
 
@@ -243,7 +243,7 @@ class FallbackEngine:
             is_listeners = listener is not None and error is listener.error
             if self._make_own is None or is_listeners:
                 raise
-            say_fault(error)
+            print_traceback(error)
             reason = _reason(error)
         # out of the handler, so that the error does not hold what is to be freed
         self._take_over(reason)
@@ -252,12 +252,14 @@ class FallbackEngine:
         """Leave vLLM if its log-probs are not those of the policy's pass."""
         gaps: list[float] = []
         self._attempt(lambda vllm: gaps.append(self._gap(vllm)))
-        if not gaps or gaps[0] <= bearable_gap(self._policy):
+        if not gaps or gaps[0] <= max_logprob_gap(self._policy):
             return
         plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
         if gaps[0] <= FURTHER_OFF * self._gap(plain):
             return
-        reason = f"its log-probs are {gaps[0]:.2g} nats from those of an update"
+        reason = (
+            f"its log-probs differ by {gaps[0]:.2g} nats from the training forward pass"
+        )
         if self._make_own is not None:
             self._take_over(reason)
             return
@@ -266,7 +268,7 @@ class FallbackEngine:
                 code="engine_fallback",
                 reason=reason,
                 failed="vLLM's self-check",
-                way="vLLM, which rollout.engine asks for",
+                way="vLLM, as rollout.engine requires",
             )
         )
 
@@ -295,7 +297,7 @@ class FallbackEngine:
         try:
             vllm.close()
         except Exception as error:  # noqa: BLE001 - it is left anyway
-            say_fault(error)
+            print_traceback(error)
         self._own = self._make_own()
         self._on_slowed(_left(reason))
 
@@ -307,9 +309,9 @@ class _Listener:
         self._on_group = on_group
         self.error: BaseException | None = None
 
-    def __call__(self, place: int, completions: tuple[Rollout, ...]) -> None:
+    def __call__(self, index: int, completions: tuple[Rollout, ...]) -> None:
         try:
-            self._on_group(place, completions)
+            self._on_group(index, completions)
         except BaseException as error:
             self.error = error
             raise

@@ -27,7 +27,7 @@ from trainer.model.loading import (
 )
 from trainer.rollout import wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
-from trainer.rollout.lease import Hold, Incomplete, NotHeld
+from trainer.rollout.lease import Incomplete, Lease, NotLeased
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,
@@ -44,13 +44,13 @@ from trainer.rollout.wire import (
 )
 from trainer.serving.client import BINARY, notice_silence
 from trainer.serving.server import (
-    Door,
     ModelServer,
+    RequestHandler,
     add_server_arguments,
     serve,
 )
 
-_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server.")
+_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server's lease.")
 _Result = TypeVar("_Result")
 
 
@@ -97,7 +97,7 @@ class RolloutServer(ModelServer):
     ) -> None:
         self.vocabulary = vocabulary
         self.fingerprint = fingerprint
-        self.holding = Hold(max_bytes=max_weights_bytes)
+        self.holding = Lease(max_bytes=max_weights_bytes)
         self._sampler = sampler
         self._turns = ThreadPoolExecutor(1, thread_name_prefix="sampler")
         self._fault: str | None = None
@@ -117,7 +117,7 @@ class RolloutServer(ModelServer):
         """Sample with the weights that came; the version that they have from now on.
 
         Raises:
-            NotHeld: the word is not the holder's.
+            NotLeased: the word is not the holder's.
             Incomplete: they are not all there.
             Broken: the engine failed.
         """
@@ -155,7 +155,7 @@ class RolloutServer(ModelServer):
         if longest + question.params.max_new_tokens > self._sampler.max_length:
             raise ValueError(
                 f"A prompt of {longest} tokens and a completion of "
-                f"{question.params.max_new_tokens} are more than this server's "
+                f"{question.params.max_new_tokens} exceed this server's limit of "
                 f"{self._sampler.max_length}. Start it with a larger --max-length."
             )
 
@@ -184,7 +184,7 @@ class RolloutServer(ModelServer):
                 raise Broken(self._fault)
             try:
                 return act()
-            except NotHeld:
+            except NotLeased:
                 raise  # nothing was done to the engine
             except Exception as error:
                 self._fault = explain(error)
@@ -193,7 +193,7 @@ class RolloutServer(ModelServer):
         return self._turns.submit(turn).result()
 
 
-class _Door(Door):
+class _Door(RequestHandler):
     server: RolloutServer
     server_version = "rollout"
 
@@ -207,21 +207,21 @@ class _Door(Door):
         if self.path in (WEIGHTS, LOAD, PLACES, SAMPLE):
             try:
                 self.server.holding.check(self.headers.get(HOLD_HEADER))
-            except NotHeld:
+            except NotLeased:
                 return _LOCKED
         return None
 
     def answer_post(self, body: bytes) -> None:
         try:
             self._answer(body)
-        except NotHeld:
+        except NotLeased:
             self.refuse(*_LOCKED)
         except Incomplete as error:
             self.refuse(HTTPStatus.CONFLICT, str(error))
         except Broken as error:
             self.refuse(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                f"its engine failed: {error} Start it again.",
+                f"its engine failed: {error} Restart it.",
             )
         except (ValueError, KeyError, TypeError) as error:
             self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
@@ -230,7 +230,7 @@ class _Door(Door):
         server, word = self.server, self.headers.get(HOLD_HEADER)
         match self.path:
             case wire.HOLD:
-                self._hold(word)
+                self._lease(word)
             case wire.WEIGHTS:
                 server.holding.add_weights(word, read_tensors(body))
                 self.reply(HTTPStatus.OK, {})
@@ -252,10 +252,10 @@ class _Door(Door):
             case _:
                 self.refuse_page()
 
-    def _hold(self, old_word: str | None) -> None:
+    def _lease(self, old_word: str | None) -> None:
         word = self.server.holding.take(self.connection, word=old_word)
         if word is None:
-            return self.refuse(HTTPStatus.LOCKED, "Another run holds this server.")
+            return self.refuse(HTTPStatus.LOCKED, "Another run uses this server.")
         try:
             self.send_response(HTTPStatus.OK)
             self.end_headers()  # without a length: the answer ends with the run
@@ -280,33 +280,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-gib",
         type=float,
         default=4.0,
-        help="memory for keys and values on each GPU, in GiB (default: %(default)s)",
+        help="GPU memory for the KV cache, per GPU, in GiB (default: %(default)s)",
     )
     parser.add_argument(
         "--tensor-parallel-size",
         type=int,
         default=1,
-        help="GPUs that the model is split over (default: %(default)s)",
+        help="tensor parallel size (default: %(default)s)",
     )
     parser.add_argument(
         "--max-length",
         type=int,
         default=8192,
-        help="tokens of the longest prompt with its completion, as far as the model "
-        "goes (default: %(default)s)",
+        help="maximum tokens of a prompt with its completion, at most the model's own "
+        "limit (default: %(default)s)",
     )
     parser.add_argument(
         "--max-rows",
         type=int,
         default=512,
-        help="completions sampled at the same time (default: %(default)s)",
+        help=(
+            "maximum number of completions sampled at the same time (default: "
+            "%(default)s)"
+        ),
     )
     parser.add_argument(
         "--lora-rank",
         type=int,
         default=0,
-        help="largest rank of adapters that are taken by themselves; of others the "
-        "merged weights are sent (default: %(default)s)",
+        help="largest LoRA rank that is served as adapters; for larger ranks the run "
+        "sends merged weights (default: %(default)s)",
     )
 
 

@@ -139,7 +139,7 @@ class VllmServerEngine:
         lost: list[RolloutClient] = []
         if adapters is not None:
             layers, rank = adapters.layers, adapters.rank
-            lost += _reach(servers, lambda s: s.look_for_places(layers, rank=rank))
+            lost += _reach(servers, lambda s: s.check_adapters(layers, rank=rank))
             lost += self._send(
                 [s for s in servers if s.swaps and s not in lost],
                 self._policy.base_weights(),
@@ -211,8 +211,8 @@ def _reach(
 
 def _restless(server: RolloutClient) -> ValueError:
     return ValueError(
-        f"The rollout server at {server.url} forgot this run {_MAX_JOINS} times in one "
-        "question. Look at what it said when it ended, and resume the run."
+        f"The rollout server at {server.url} lost this run {_MAX_JOINS} times during "
+        "one request. Check the server's log, and resume the run."
     )
 
 

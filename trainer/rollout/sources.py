@@ -139,9 +139,10 @@ class DatasetSource:
         if not isinstance(text, str) or not text:
             there = ", ".join(sorted(prompt.row.columns)) or "none"
             raise ValueError(
-                f"Row {prompt.index} (line {prompt.index + 1}) has no text to learn in "
-                f'column "{self._column}" (it has {text!r:.80}; its columns: {there}). '
-                "Set data.completion_column, fill the column, or drop the row."
+                f"Row {prompt.index} (line {prompt.index + 1}) has no completion in "
+                f'column "{self._column}" (value: {text!r:.80}; its columns: '
+                f"{there}). Set data.completion_column, fill the column, or drop the "
+                "row."
             )
         return text
 

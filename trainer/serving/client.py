@@ -1,4 +1,4 @@
-"""The way to a model server: asking it, and waiting for it while it is away."""
+"""Client of a model server: requests and retries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_private(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ValueError(f"{host} has no address: {error.strerror}.") from None
+        raise ValueError(f"Cannot resolve {host}: {error.strerror}.") from None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     return all(
         each.is_private and not each.is_link_local and not each.is_unspecified
@@ -103,9 +103,9 @@ def read_or_make_token(path: Path) -> str:
 
 def _complaint(path: Path) -> str:
     return (
-        f"The token file {path} must hold one word of at least {_SHORTEST} plain "
-        "letters, digits or signs. Delete it and start the server, which "
-        "makes a new one."
+        f"The token file {path} must contain one word of at least {_SHORTEST} plain "
+        "letters, digits or signs. Delete it and start the server, which creates a "
+        "new one."
     )
 
 
@@ -130,7 +130,7 @@ _FAREWELL_SECONDS = 5.0
 SLACK_BYTES = 65_536
 
 
-class Away(Exception):
+class Unreachable(Exception):
     """The server is not there, or not ready; it may be soon."""
 
 
@@ -241,16 +241,16 @@ class Connection:
                 response = self._request(connection, call)
                 reply = response.read(call.limit + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         finally:
             connection.close()
         if response.length:  # more was promised than came, or than was read
             if len(reply) > call.limit:
                 raise ValueError(
-                    f"The answer of {self.url} is larger than {call.limit} bytes. "
+                    f"The response of {self.url} is larger than {call.limit} bytes. "
                     f"Correct {self.kind.part}.url."
                 )
-            raise Away("it went away in the middle of an answer")
+            raise Unreachable("it closed the connection in the middle of a response")
         self._check(response.status, reply)
         return reply
 
@@ -262,7 +262,7 @@ class Connection:
             line = response.readline(call.limit)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         if response.status != HTTPStatus.OK:
             response.close()  # which has the socket, as it ends with the answer
         self._check(response.status, line)
@@ -285,12 +285,12 @@ class Connection:
                 if pause > _FIRST_PAUSE_SECONDS and on_return is not None:
                     on_return()
                 return act()
-            except Away as reason:
+            except Unreachable as reason:
                 waited = time.monotonic() - started
                 if waited + pause > self._patience_seconds:
                     raise ValueError(
-                        f"The {self.kind.name} at {self.url} has been away for "
-                        f"{waited:.0f} s ({reason}). Start it again with `python -m "
+                        f"The {self.kind.name} at {self.url} has been unreachable for "
+                        f"{waited:.0f} s ({reason}). Restart it with `python -m "
                         f"trainer {self.kind.command}`, and resume the run."
                     ) from None
                 if pause == _FIRST_PAUSE_SECONDS:
@@ -306,7 +306,7 @@ class Connection:
         try:
             connection.connect()
         except OSError as error:
-            raise Away(_reason(error)) from None
+            raise Unreachable(_reason(error)) from None
         notice_silence(connection.sock)
         return connection
 
@@ -319,16 +319,16 @@ class Connection:
             HTTPStatus.BAD_GATEWAY,
             HTTPStatus.GATEWAY_TIMEOUT,
         ):
-            raise Away(sentence)
+            raise Unreachable(sentence)
         if status == HTTPStatus.UNAUTHORIZED:
             raise Refused(
                 status,
-                f"The {self.kind.name} at {self.url} does not accept the token. Give "
-                f"{self.kind.part}.token_file the file that it was started with.",
+                f"The {self.kind.name} at {self.url} rejected the token. Set "
+                f"{self.kind.part}.token_file to the token file of the server.",
             )
         raise Refused(
             status,
-            f"The {self.kind.name} at {self.url} refused with {status}: {sentence}",
+            f"The {self.kind.name} at {self.url} returned {status}: {sentence}",
         )
 
 
@@ -350,9 +350,9 @@ def _parts(url: str, kind: Kind) -> tuple[bool, str, int]:
     assert parts.hostname is not None
     if not is_private(parts.hostname):
         raise ValueError(
-            f"{kind.part}.url {url} leads out of the private network, where sampled "
-            "texts and the token must not go. Put the server on this machine or a "
-            "private network, or open a tunnel to it."
+            f"{kind.part}.url {url} is outside the private network, where sampled "
+            "texts and the token must not be sent. Run the server on this machine or "
+            "a private network, or open a tunnel to it."
         )
     return is_tls, parts.hostname, port or (443 if is_tls else 80)
 
@@ -363,10 +363,10 @@ def _reason(error: Exception) -> str:
 
 def _sentence(reply: bytes) -> str:
     try:
-        said = str(json.loads(reply)["error"])[:500]
+        reason = str(json.loads(reply)["error"])[:500]
     except (ValueError, RecursionError, LookupError, TypeError):
-        return "it gave no reason"
-    return said.encode("utf-8", "replace").decode("utf-8")  # no half characters
+        return "no reason given"
+    return reason.encode("utf-8", "replace").decode("utf-8")  # no half characters
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""A reference that another process holds, and what both ends say to one another.
+"""Reference model in another process: client and message format.
 
 Bodies are safetensors.
 """
@@ -64,7 +64,7 @@ def unpack_question(body: bytes, *, vocabulary: int, max_length: int) -> Questio
     tensors = _tensors(body)
     if set(tensors) != {"input_ids", "places", "targets", "temperature"}:
         raise ValueError(
-            "A question has the tensors input_ids, places, targets and temperature; "
+            "A request has the tensors input_ids, places, targets and temperature; "
             f"got {sorted(tensors)}."
         )
     if any(t.is_floating_point() for n, t in tensors.items() if n != "temperature"):
@@ -111,7 +111,7 @@ def unpack_answer(body: bytes, *, count: int) -> torch.Tensor:
         or logprobs.shape != (count,)
         or logprobs.dtype != torch.float32
     ):
-        raise ValueError(f"The answer does not hold {count} log-probs.")
+        raise ValueError(f"The response does not contain {count} log-probs.")
     return logprobs
 
 
@@ -119,7 +119,7 @@ def _tensors(body: bytes) -> dict[str, torch.Tensor]:
     try:
         tensors: dict[str, torch.Tensor] = load(body)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"The body is not safetensors: {error}") from None
+        raise ValueError(f"The body is not a valid safetensors file: {error}") from None
     return tensors
 
 
@@ -173,7 +173,7 @@ class ServerReference:
             found = json.loads(reply)["fingerprint"]
         except (ValueError, RecursionError, LookupError, TypeError):
             raise ValueError(
-                f"What answers at {self._connection.url} is no reference server. "
+                f"The server at {self._connection.url} is not a reference server. "
                 "Correct reference.url."
             ) from None
         if found != self._fingerprint:
@@ -213,11 +213,11 @@ class ServerReference:
         """It stays as it is; configurations that want more are refused."""
 
     def save(self, folder: Path) -> None:
-        raise AssertionError("a server's model never moves")
+        raise AssertionError("a server's model never changes")
 
     def _other_model(self) -> str:
         return (
-            f"The reference server at {self._connection.url} holds another model than "
-            "the one that this run starts from. Start it with --model set to the run's "
+            f"The reference server at {self._connection.url} serves another model "
+            "than this run's starting model. Start it with --model set to the run's "
             "model.path."
         )

@@ -1,4 +1,4 @@
-"""A reference model behind HTTP: questions of several runs share its passes."""
+"""HTTP server of a reference model. Requests of several runs share forward passes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from trainer.serving.reference_client import (
     unpack_question,
 )
 from trainer.serving.server import (
-    Door,
     ModelServer,
+    RequestHandler,
     add_server_arguments,
     serve,
 )
@@ -188,11 +188,12 @@ class ReferenceServer(ModelServer):
         self.answerer.end()
 
 
-class _Door(Door):
+class _Door(RequestHandler):
     server: ReferenceServer
     server_version = "reference"
     remedy = (
-        "Lower optim.micro_batch_tokens, or start it with a larger --max-request-mib."
+        "Lower optim.micro_batch_tokens, or start the server with a larger "
+        "--max-request-mib."
     )
 
     def answer_get(self) -> None:
@@ -205,7 +206,7 @@ class _Door(Door):
         if self.path != LOGPROBS:
             return self.refuse_page()
         if self.headers.get(MODEL_HEADER) != self.server.fingerprint:
-            return self.refuse(HTTPStatus.CONFLICT, "This server holds another model.")
+            return self.refuse(HTTPStatus.CONFLICT, "This server has another model.")
         try:
             question = unpack_question(
                 body,
@@ -218,7 +219,7 @@ class _Door(Door):
             answer = pack_answer(self.server.answerer.ask(question))
         except Busy:
             return self.refuse(
-                HTTPStatus.SERVICE_UNAVAILABLE, "Too many questions wait already."
+                HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests are waiting."
             )
         except ValueError as error:
             return self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
@@ -236,14 +237,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         choices=["auto", "cpu", "cuda"],
-        help="where it runs",
+        help="device of the model",
     )
     parser.add_argument(
         "--max-batch-tokens",
         type=int,
         default=16_384,
-        help="tokens, padding included, that go through the model at once "
-        "(default: %(default)s)",
+        help="tokens per forward pass, padding included (default: %(default)s)",
     )
 
 

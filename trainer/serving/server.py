@@ -1,4 +1,4 @@
-"""An HTTP server for one model, and its life as a command."""
+"""HTTP server of a model, and its command."""
 
 from __future__ import annotations
 
@@ -29,73 +29,73 @@ _MAX_DISCARDED = 2**30
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Listens on one address, for those who know the token.
+    """Listens on one address, for clients that send the token.
 
-    Strangers have at most `max_strangers` connections, and so threads, at a time, each
-    for `stranger_seconds`.
+    At most `max_unauthenticated` connections, each with a thread, wait at a time for
+    their token, each for at most `handshake_seconds`.
     """
 
-    daemon_threads = False  # closing waits until those who asked have their answers
+    daemon_threads = False  # closing waits until all requests are answered
     request_queue_size = 128
-    max_strangers = 64
-    stranger_seconds = 30.0
+    max_unauthenticated = 64
+    handshake_seconds = 30.0
 
     def __init__(
         self,
         address: tuple[str, int],
-        door: type[Door],
+        handler: type[RequestHandler],
         *,
         token: str,
         max_request_bytes: int,
     ) -> None:
         self.authorization = f"Bearer {token}".encode()
         self.max_request_bytes = max_request_bytes
-        self._strangers: dict[socket.socket, float] = {}  # and when they came
-        self._strangers_lock = threading.Lock()
+        self._unauthenticated: dict[socket.socket, float] = {}  # and when they came
+        self._unauthenticated_lock = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, door)  # closes this again when it cannot listen
+        super().__init__(address, handler)  # closes this again when it cannot listen
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self._strangers_lock:
-            if len(self._strangers) >= self.max_strangers:
+        with self._unauthenticated_lock:
+            if len(self._unauthenticated) >= self.max_unauthenticated:
                 return False
-            self._strangers[request] = time.monotonic()
+            self._unauthenticated[request] = time.monotonic()
             return True
 
-    def forget_stranger(self, connection: socket.socket) -> None:
-        """It showed the token, or is through."""
-        with self._strangers_lock:
-            self._strangers.pop(connection, None)
+    def mark_authenticated(self, connection: socket.socket) -> None:
+        """It sent the token, or has ended."""
+        with self._unauthenticated_lock:
+            self._unauthenticated.pop(connection, None)
 
     def service_actions(self) -> None:
         """Called twice a second while the server runs."""
-        self._end_strangers(self.stranger_seconds)
+        self._end_unauthenticated(self.handshake_seconds)
 
     def server_close(self) -> None:
-        self._end_strangers(0.0)
+        self._end_unauthenticated(0.0)
         super().server_close()
 
-    def _end_strangers(self, age: float) -> None:
-        with self._strangers_lock:
-            for connection, came in self._strangers.items():
+    def _end_unauthenticated(self, age: float) -> None:
+        with self._unauthenticated_lock:
+            for connection, came in self._unauthenticated.items():
                 if time.monotonic() - came >= age:
                     with suppress(OSError):  # it is gone already
                         connection.shutdown(socket.SHUT_RDWR)
 
 
-class Door(BaseHTTPRequestHandler):
-    """One request a connection. Nothing of a body is read before the token is right.
+class RequestHandler(BaseHTTPRequestHandler):
+    """One request per connection. No body is read before the token is verified.
 
-    GET /healthz is for anyone. What else there is, subclasses say in `answer_get` and
-    `answer_post`, in `objection` whose questions are not answered, and in `remedy` what
-    to do about a body that is too large.
+    GET /healthz needs no token. Subclasses define other paths in `answer_get` and
+    `answer_post`, refusals in `objection`, and in `remedy` what to do about a body that
+    is too large.
     """
 
     server: ModelServer
     sys_version = ""
     timeout = 30.0  # seconds without a byte; a slow sender cannot hold a thread
-    remedy = "Start it with a larger --max-request-mib."
+    remedy = "Start the server with a larger --max-request-mib."
 
     def answer_get(self) -> None:
         self.refuse_page()
@@ -121,15 +121,15 @@ class Door(BaseHTTPRequestHandler):
         given = self.headers.get("Content-Length", "")
         if not (given.isascii() and given.isdigit() and len(given) <= 15):
             return self.refuse(
-                HTTPStatus.LENGTH_REQUIRED, "A question needs a Content-Length."
+                HTTPStatus.LENGTH_REQUIRED, "The request has no Content-Length header."
             )
         length, limit = int(given), self.server.max_request_bytes
         if length > limit:
             self._discard(length)
             return self.refuse(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A question of {length} bytes is larger than this server takes "
-                f"({limit} bytes). {self.remedy}",
+                f"A request of {length} bytes exceeds this server's limit of {limit} "
+                f"bytes. {self.remedy}",
             )
         if (objection := self.objection()) is not None:
             self._discard(length)
@@ -137,7 +137,7 @@ class Door(BaseHTTPRequestHandler):
         return self.answer_post(self.rfile.read(length))
 
     def refuse_page(self) -> None:
-        self.refuse(HTTPStatus.NOT_FOUND, f"There is no page {self.path}.")
+        self.refuse(HTTPStatus.NOT_FOUND, f"Page {self.path} not found.")
 
     def refuse(self, status: HTTPStatus, sentence: str) -> None:
         self.reply(status, {"error": sentence})
@@ -166,17 +166,17 @@ class Door(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self.server.authorization):
             return False
-        self.server.forget_stranger(self.connection)
+        self.server.mark_authenticated(self.connection)
         return True
 
     def finish(self) -> None:
         try:
             super().finish()
         finally:
-            self.server.forget_stranger(self.connection)
+            self.server.mark_authenticated(self.connection)
 
     def _refuse_token(self) -> None:
-        self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not this server's.")
+        self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not valid for this server.")
 
 
 EXIT_BAD_ARGUMENTS = 2
@@ -186,34 +186,41 @@ def add_server_arguments(
     parser: argparse.ArgumentParser, *, port: int, max_request_mib: int
 ) -> None:
     """What every server is told; the numbers are its own defaults."""
-    parser.add_argument("--model", required=True, help="model folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub id")
+    parser.add_argument(
+        "--model", required=True, help=("model folder or Hugging Face model ID")
+    )
+    parser.add_argument(
+        "--revision", help=("branch, tag or commit of a Hugging Face model")
+    )
     parser.add_argument(
         "--token-file",
         type=Path,
         required=True,
-        help="file with the token that trainers must know; made when there is none",
+        help="file with the token that trainers send; created if missing",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on, of this machine or a private network "
-        "(default: %(default)s)",
+        help="address to listen on, of this machine or a private network (default: "
+        "%(default)s)",
     )
     parser.add_argument(
-        "--port", type=int, default=port, help="port; 0: any free one (%(default)s)"
+        "--port",
+        type=int,
+        default=port,
+        help=("port; 0: any free port (default: %(default)s)"),
     )
     parser.add_argument(
         "--dtype",
         default="auto",
         choices=["auto", "float32", "bfloat16"],
-        help="number format of the weights",
+        help="data type of the weights",
     )
     parser.add_argument(
         "--max-request-mib",
         type=int,
         default=max_request_mib,
-        help="largest question, in MiB (default: %(default)s)",
+        help="largest request, in MiB (default: %(default)s)",
     )
     parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
 
@@ -241,7 +248,7 @@ def serve(
     # With port 0 this line is how anyone knows where it is.
     host, port = args.host, server.server_port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sys.stdout.write(f"serving {args.model} on http://{where}\n")
+    sys.stdout.write(f"serving {args.model} at http://{where}\n")
     sys.stdout.flush()
     try:
         server.serve_forever()
@@ -267,8 +274,8 @@ def _server(
     if not is_private(args.host):
         raise ValueError(
             f"{args.host} is not an address of this machine or of a private network. "
-            "What is sent is not encrypted: give --host such an address, and reach it "
-            "from elsewhere through a tunnel."
+            "Traffic is not encrypted: set --host to such an address, and use a "
+            "tunnel for other machines."
         )
     token = read_or_make_token(args.token_file)
     if args.threads is not None:
@@ -279,7 +286,7 @@ def _server(
         return make(args, token)
     except OSError as error:
         raise ValueError(
-            f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Give another "
+            f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Use another "
             "--port or --host."
         ) from None
 

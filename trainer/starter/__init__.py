@@ -1,1 +1,1 @@
-"""What a newcomer starts with: a tiny model and its task, and a small real one."""
+"""Starter models: a tiny one with its task, and a small pretrained one."""

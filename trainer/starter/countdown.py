@@ -162,7 +162,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         *_SIGNS,
         *(str(number) for number in range(MAX_TOKEN_NUMBER + 1)),
     ]
-    vocabulary = {word: place for place, word in enumerate(words)}
+    vocabulary = {word: index for index, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
     # Without one, the pieces are joined with spaces between them.

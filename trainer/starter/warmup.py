@@ -48,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=int,
         default=Teaching().num_steps,
-        help="warm-up steps (default: %(default)s); fewer give a worse start",
+        help="warm-up steps (default: %(default)s); fewer make a weaker model",
     )
     parser.add_argument(
-        "--json-progress", action="store_true", help="progress as lines of JSON"
+        "--json-progress", action="store_true", help="print progress as lines of JSON"
     )
 
 

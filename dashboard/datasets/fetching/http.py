@@ -51,7 +51,7 @@ class Token:
 def links_allowlist() -> HostAllowlist:
     """Raises Refused where the variable cannot be read."""
     return HostAllowlist(
-        asks="A dataset is fetched",
+        action="A dataset is fetched",
         variable=VARIABLE,
         schemes=("https", "http"),
         allowed=read_hosts(settings.DATASET_HOSTS, VARIABLE),

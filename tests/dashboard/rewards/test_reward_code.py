@@ -15,7 +15,7 @@ from dashboard.operations.management.commands import check_sandbox
 from dashboard.rewards import trial
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.slot import Found
+from trainer.rewards.sandbox.slot import SandboxStatus
 
 SOURCE = (
     "def reward(completion):\n    print('<b>seen</b>')\n    return len(completion) / 9"
@@ -67,16 +67,16 @@ def test_the_command_fails_without_a_sandbox(monkeypatch: pytest.MonkeyPatch):
 def test_the_editor_reports_a_missing_sandbox(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr(trial, "found_here", lambda **_: nothing)
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: nothing)
     added = fields(action="add", add_kind="code_tests")
 
     page = alice_client.post("/alpha/rewards/new", added).content.decode()
 
-    assert page.count("cannot run") == 1
+    assert page.count("no Landlock") == 1
     assert "bubblewrap" in page
     assert "/alpha/workers" in page
     without = alice_client.post(
         "/alpha/rewards/new", fields(action="add", add_kind="length")
     )
-    assert "cannot run" not in without.content.decode()
+    assert "no Landlock" not in without.content.decode()

@@ -23,7 +23,7 @@ from dashboard.training.system_metrics import Reader
 from dashboard.training.worker_hosts import list_hosts
 from dashboard.training.workers import WorkerHeartbeat, register, store_facts
 from tests.dashboard.training.factories import Launcher
-from trainer.rewards.sandbox.slot import Found
+from trainer.rewards.sandbox.slot import SandboxStatus
 
 pytestmark = pytest.mark.django_db
 
@@ -116,7 +116,7 @@ def test_queries_do_not_grow_with_workers_and_runs(
 def test_a_worker_that_was_forgotten_registers_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    sandbox = describe(Found(level="B", reasons={}))
+    sandbox = describe(SandboxStatus(level="B", reasons={}))
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
@@ -165,14 +165,14 @@ def test_non_members_do_not_see_a_teams_page(charlie_client: Client) -> None:
     assert response.status_code == 404
 
 
-NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+NONE = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 
 def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
     assert "unknown" in page(alice_client)
 
-    sandbox = describe(Found(level="B", reasons={}))
+    sandbox = describe(SandboxStatus(level="B", reasons={}))
     store_facts("training@gpu-1", sandbox=sandbox.as_json())
     assert "Sandbox level B" in page(alice_client)
 
@@ -186,11 +186,11 @@ def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> 
 def test_the_servers_sandbox_is_shown(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grouped = Found(level="A", reasons={}, has_group=True)
-    monkeypatch.setattr(trial, "found_here", lambda **_: grouped)
-    assert "cgroup" in page(alice_client)
+    grouped = SandboxStatus(level="A", reasons={}, has_group=True)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: grouped)
+    assert "control group" in page(alice_client)
 
-    monkeypatch.setattr(trial, "found_here", lambda **_: NONE)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)
 
 

@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team
 from dashboard.rewards.trial import describe
 from dashboard.training.workers import register, store_facts
 from tests.browser.accessibility import findings_in_each_view
-from trainer.rewards.sandbox.slot import Found
+from trainer.rewards.sandbox.slot import SandboxStatus
 
 pytestmark = [
     pytest.mark.browser,
@@ -28,7 +28,7 @@ def data_folder(settings: Settings) -> Path:
 
 
 def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
-    lacking = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    lacking = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     register("training@gpu-1", num_slots=1)
     store_facts("training@gpu-1", sandbox=describe(lacking).as_json())
     page.goto("/alpha/workers")

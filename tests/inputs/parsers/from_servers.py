@@ -42,7 +42,7 @@ from trainer.serving import reference_client
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
 
-HUB = HostAllowlist(asks="A hub is asked", variable="X")
+HUB = HostAllowlist(action="A hub is asked", variable="X")
 
 ENTRY = shaped(
     type=st.just("file"), path=ANY_TEXT, size=NUMBERS, oid=ANY_TEXT, lfs=JSON
@@ -198,7 +198,7 @@ def check_model_servers(body: bytes) -> None:
     acts: list[Callable[[], object]] = [
         reference.check_model,
         rollout._check_model,
-        lambda: rollout.look_for_places(["a"], rank=1),
+        lambda: rollout.check_adapters(["a"], rank=1),
         lambda: rollout.load(["a"], rank=1, alpha=1.0),
     ]
     with patch.object(Connection, "ask", lambda *_, **__: body):

@@ -72,7 +72,7 @@ def make_starter(folder: Path, *, num_steps: int) -> Path:
     tokenizer.save_pretrained(str(folder / "model"))
 
     chance = random.Random(0)
-    rows = [problems[place % NUM_PROBLEMS] for place in range(NUM_ROWS)]
+    rows = [problems[index % NUM_PROBLEMS] for index in range(NUM_ROWS)]
     (folder / "rows.jsonl").write_text(
         "".join(
             json.dumps(

@@ -244,7 +244,7 @@ def test_the_batch_meets_the_odd_cases() -> None:
         assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
 
 
-def test_process_supervision_credits_a_token_with_the_steps_still_to_come() -> None:
+def test_process_supervision_sums_later_steps() -> None:
     """Section 4.1.3: step rewards of a whole group are compared, then summed."""
     n = numbers(SPREAD)
     config = config_of("deepseekmath-process")

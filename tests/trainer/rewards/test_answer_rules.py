@@ -325,7 +325,7 @@ def test_a_choice_is_read_however_it_is_written():
     assert wrong == []
 
 
-def test_a_choice_stands_where_it_was_asked_for():
+def test_a_choice_is_read_at_its_location():
     wrong = [
         (source, completion, expected, found)
         for source, completion, expected in [
@@ -471,7 +471,7 @@ def test_case_counts_when_it_is_asked_to():
     assert score("contains", BOTH, phrases=["Sorry"], ignore_case=False) == 1.0
 
 
-def test_a_whole_word_has_no_letters_beside_it():
+def test_a_whole_word_has_no_letters_next_to_it():
     wrong = [
         (completion, expected, found)
         for completion, expected in [

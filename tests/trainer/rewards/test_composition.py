@@ -114,7 +114,7 @@ def test_a_failed_gate_raises_no_product():
 
 
 @pytest.mark.parametrize("combine", ["product", "minimum"])
-def test_a_rule_of_weight_0_has_no_say_in_a_product_or_minimum(combine):
+def test_a_rule_of_weight_0_does_not_affect_a_product_or_minimum(combine):
     made = recipe(A, B | {"weight": 0}, combine=combine)
 
     assert reward(made, a=0.5, b=0.25) == 0.5
@@ -277,15 +277,15 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
 
 
 @pytest.mark.parametrize(
-    ("rules", "others", "said"),
+    ("rules", "others", "message"),
     [
-        ([A, B | only_if("c", 1)], {}, 'counts only if "c" does well'),
-        ([A | only_if("a", 1)], {}, "no other rule of the recipe"),
+        ([A, B | only_if("c", 1)], {}, 'depends on "c"'),
+        ([A | only_if("a", 1)], {}, "not another rule"),
         ([A, B | only_if("a", 1.5)], {}, "highest score is 1"),
-        ([A | {"clip": {"low": 1, "high": 0}}], {}, "got 1 to 0"),
-        ([A | {"clip": {}}], {}, "Give low or high"),
-        ([A], {"clip": {"low": 1, "high": 1}}, "got 1 to 1"),
-        ([A], {"combine": "normalize_then_sum", "clip": {"low": 0}}, "nothing that is"),
+        ([A | {"clip": {"low": 1, "high": 0}}], {}, "got 1 and 0"),
+        ([A | {"clip": {}}], {}, "low or a high"),
+        ([A], {"clip": {"low": 1, "high": 1}}, "got 1 and 1"),
+        ([A], {"combine": "normalize_then_sum", "clip": {"low": 0}}, "no effect"),
         ([A], {"combine": "mean"}, "'product' or 'minimum'"),
         (
             [A | {"schedule": {"points": [{"step": 1, "weight": 1}]}}],
@@ -295,19 +295,19 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
         (
             [A | {"schedule": {"points": [{"step": s, "weight": 1} for s in (9, 9)]}}],
             {},
-            "got 9 behind 9",
+            "got 9 after 9",
         ),
         (
             [
                 A | {"weight": 0, "schedule": {"points": [{"step": 2, "weight": 0}]}},
             ],
             {},
-            "other than 0",
+            "weight 0",
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_value(rules, others, said):
-    assert said in complaint(*rules, **others)
+def test_what_cannot_be_meant_is_refused_with_its_value(rules, others, message):
+    assert message in complaint(*rules, **others)
 
 
 def test_a_weight_that_begins_at_0_may_rise():

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.trainer.rewards.scores import AT_ONCE, score
-from tests.trainer.rewards.test_published_rewards import said
+from tests.trainer.rewards.test_published_rewards import message
 
 RIGHT = "<think>two twos</think>\n<answer>4</answer>"
 
@@ -56,7 +56,7 @@ def test_the_prefix_counts_as_part_of_the_completion():
     assert score("format_tags", completion, completion_prefix="<think>") == 1.0
 
 
-def test_other_tags_can_be_asked_for():
+def test_other_tags_can_be_requested():
     completion = "<reasoning>so</reasoning><final>4</final>"
 
     assert (
@@ -221,7 +221,7 @@ def test_a_fragment_may_have_several(completion, expected):
     assert score("xml_well_formed", completion, shape="fragment") == expected
 
 
-def test_the_score_is_the_share_of_the_elements_asked_for():
+def test_the_score_is_the_share_of_the_elements_requested():
     assert score("xml_well_formed", BOOK, elements="book,title") == 1.0
     assert score("xml_well_formed", BOOK, elements="title,author") == 0.5
     assert score("xml_well_formed", BOOK, elements="author") == 0.0
@@ -235,7 +235,7 @@ def test_the_score_is_the_share_of_the_elements_asked_for():
         (f"so <answer>\n{BOOK}\n</answer>", "tags"),
     ],
 )
-def test_the_xml_stands_where_it_was_asked_for(completion, source):
+def test_the_xml_is_read_at_its_location(completion, source):
     assert score("xml_well_formed", completion, source=source) == 1.0
     assert score("xml_well_formed", BOOK, source=source) == 0.0
 
@@ -283,7 +283,7 @@ def test_each_marker_gives_its_share_up_to_all():
     assert wrong == []
 
 
-def test_fewer_steps_may_be_asked_for():
+def test_fewer_steps_may_be_requested():
     assert score("reasoning_steps", "Step 1: add.", num_steps=1) == 1.0
 
 
@@ -344,7 +344,7 @@ def test_trls_reasoning_accuracy_reward(completion, delimiters):
 
     gold = r"\frac{1}{3}"
     (expected,) = reasoning_accuracy_reward(
-        said(completion), [gold], reasoning_delimiters=delimiters
+        message(completion), [gold], reasoning_delimiters=delimiters
     )
 
     found = score(

@@ -79,7 +79,7 @@ def test_a_group_rule_may_give_some_a_score_and_others_none(monkeypatch):
     assert third.total == 0.5
 
 
-def test_a_group_rule_that_leaves_one_out_is_at_fault(monkeypatch):
+def test_a_group_rule_that_omits_a_completion_fails(monkeypatch):
     rule = replace(LENGTH, score=None, score_group=lambda samples, _: [1.0])
     monkeypatch.setitem(RULES, "length", rule)
 
@@ -121,15 +121,15 @@ def totals(groups: Sequence[Group]) -> list[list[float | None]]:
     return [[score.total for score in group.scores] for group in groups]
 
 
-def test_groups_that_wait_are_asked_for_together(others: Others):
+def test_groups_that_wait_are_requested_together(others: Others):
     reward = RewardConfig(recipe=recipe_of("length"))
     groups = [group_of("a", "bb"), *[group_of("c", "d")] * 2, group_of("ccc")]
     with closing(Scorer(0)) as scorer:
         scoring = scorer.begin([make_prompt(n) for n in range(4)], reward)
         scoring.add(0, groups[0])
         wait_until(lambda: bool(others.asked))
-        for place in (1, 2, 3):
-            scoring.add(place, groups[place])
+        for index in (1, 2, 3):
+            scoring.add(index, groups[index])
         others.may_answer.set()
 
         found = scoring.finish(groups)
@@ -138,7 +138,7 @@ def test_groups_that_wait_are_asked_for_together(others: Others):
     assert others.asked == [["a", "bb"], ["c", "d", "c", "d"], ["ccc"]]
 
 
-def test_a_group_that_is_larger_than_a_call_is_asked_for_in_parts(others: Others):
+def test_a_group_that_is_larger_than_a_call_is_requested_in_parts(others: Others):
     others.may_answer.set()
 
     (score, *_) = score_all(recipe_of("length"), texts(*"abcdef"))
@@ -148,7 +148,7 @@ def test_a_group_that_is_larger_than_a_call_is_asked_for_in_parts(others: Others
 
 
 @pytest.mark.parametrize("act", ["fail", "raise"])
-def test_those_who_wait_are_told_what_went_wrong(others: Others, act: str):
+def test_waiting_callers_get_the_error(others: Others, act: str):
     others.may_answer.set()
     others.error = Unscorable("No reply.") if act == "fail" else KeyError("x")
     with closing(Scorer(0)) as scorer:
@@ -230,12 +230,12 @@ def test_a_tie_is_nobodys_or_everybodys(ties, expected):
     assert agreeing("1", "2", "1", "2", "3", ties=ties) == [*[expected] * 4, 0.0]
 
 
-def test_an_answer_that_nobody_shares_is_no_majority():
+def test_an_answer_of_one_completion_is_not_a_majority():
     assert agreeing("1", "none", ties="all") == [0.0, 0.0]
     assert agreeing("none", "neither") == [0.0, 0.0]
 
 
-def test_a_share_may_be_asked_for():
+def test_a_share_may_be_requested():
     assert agreeing("1", "1", "2", "3", minimum_share=0.5) == [1.0, 1.0, 0.0, 0.0]
     assert agreeing("1", "1", "2", "3", minimum_share=0.51) == [0.0] * 4
 

@@ -48,7 +48,7 @@ def test_a_document_fits_its_schema_or_not():
     assert wrong == []
 
 
-def test_the_json_stands_where_it_was_asked_for():
+def test_the_json_is_read_at_its_location():
     wrong = [
         (completion, source, expected, found)
         for completion, source, expected in [
@@ -87,7 +87,7 @@ def test_json_that_does_not_fit_may_have_a_score():
         '{"a":' * 50_000,
     ],
 )
-def test_json_that_nobody_would_want_to_read_is_none(document):
+def test_unreasonable_json_is_refused(document):
     assert fits(document) == 0.0
 
 
@@ -122,19 +122,19 @@ def test_keywords_mean_what_the_draft_says(schema, good, bad):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "text"}, "no JSON Schema of draft 2020-12, at type"),
-        ([1], "no JSON Schema"),
+        ({"type": "text"}, "2020-12, at type"),
+        ([1], "JSON Schema"),
         ({"pattern": "(?=a)"}, "no look-around"),
         ({"patternProperties": {"(": {}}}, "not valid"),
-        ({"$ref": "http://localhost/other.json"}, "is no part of it"),
-        ({"$ref": "#/parts/a", "parts": {"a": {"pattern": "("}}}, "is no part of it"),
-        ({"$ref": "#/$defs/b", "$defs": {}}, "is no part of it"),
+        ({"$ref": "http://localhost/other.json"}, "not part of it"),
+        ({"$ref": "#/parts/a", "parts": {"a": {"pattern": "("}}}, "not part of it"),
+        ({"$ref": "#/$defs/b", "$defs": {}}, "not part of it"),
         ({"$ref": "#"}, "without end"),
         ({"properties": {"a": {"$ref": "#/properties/a"}}}, "without end"),
         ({"$schema": "http://json-schema.org/draft-07/schema#"}, "only https"),
         ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "inside"),
         ({"items": {"$id": "other"}}, "inside a schema"),
-        ({"unevaluatedProperties": False}, "not known"),
+        ({"unevaluatedProperties": False}, "not supported"),
     ],
 )  # fmt: skip
 def test_a_schema_that_cannot_be_checked_by_is_refused(schema, words):

@@ -82,11 +82,11 @@ def test_it_ends_with_the_process_that_asked():
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-    ) as asker:
-        assert asker.stdout is not None
-        pid = int(asker.stdout.readline())
+    ) as caller:
+        assert caller.stdout is not None
+        pid = int(caller.stdout.readline())
         assert is_running(pid)
-        asker.kill()
+        caller.kill()
 
     assert wait_until_gone(pid)
 

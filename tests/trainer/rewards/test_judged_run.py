@@ -91,7 +91,7 @@ def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(
     assert not any(KEY.encode() in text for text in texts)
 
 
-def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
+def test_an_unreachable_judge_gives_one_warning_and_no_score(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config = write({"max_tries": 1}, reward={"max_error_share": 1})
@@ -104,14 +104,14 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
     for group in only(read_events(out / "events.jsonl"), "group_scored"):
         assert group["num_notes"] == len(group["completions"]) == 3
         for each in group["completions"]:
-            assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
+            assert each["errors"]["judge"].endswith("127.0.0.1 returned status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
     values = [each["message"] for each in warned if each["code"] == "judge"]
     assert len(values) == 1
     assert "503" in values[0]
 
 
-def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
+def test_an_unreachable_judge_pauses_the_run_with_its_reason(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config, out = write({"max_tries": 1}), tmp_path / "run"
@@ -120,7 +120,7 @@ def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
     done = run_trainer("run", config, "--out", out)
 
     assert done.returncode == 4
-    assert "gave status 503" in done.stderr
+    assert "status 503" in done.stderr
 
 
 def test_a_run_without_its_key_does_not_begin(

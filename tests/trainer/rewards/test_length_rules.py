@@ -63,7 +63,7 @@ def test_case_can_be_ignored():
     assert score("regex", "HELLO", pattern="hello", ignore_case=True) == 1.0
 
 
-def test_a_point_matches_a_line_break_when_the_pattern_says_so():
+def test_a_point_matches_a_line_break_if_the_pattern_has_its_flag():
     assert score("regex", "a\nb", pattern="a.b") == 0.0
     assert score("regex", "a\nb", pattern="(?s)a.b") == 1.0
 

@@ -17,7 +17,7 @@ from trainer.rewards.model_judge.client import find_key
 from trainer.rewards.rules.llm_judge import check_judge
 from trainer.rewards.session import open_session
 
-JUDGES = HostAllowlist(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+JUDGES = HostAllowlist(action="A judge is called", variable="COHORT_JUDGE_HOSTS")
 
 
 PRIVATE = [
@@ -150,7 +150,7 @@ def test_no_redirect_is_followed(code: int, judging: Judging) -> None:
     found = scored("llm_judge", "c", base_url=judging.url, model="m")
 
     assert found.total is None
-    assert "sends elsewhere" in found.errors["it"]
+    assert "redirects (status " in found.errors["it"]
     assert judging.paths == ["/v1/chat/completions"]
 
 
@@ -240,7 +240,7 @@ def test_a_key_may_stand_in_a_file(
             {"COHORT_JUDGE_KEY_LAB": KEY, "COHORT_JUDGE_URL_LAB": "example.com"},
             "COHORT_JUDGE_URL_LAB cannot be read",
         ),
-        ({"COHORT_JUDGE_KEY_LAB": "sk\nX: y"}, "no key has"),
+        ({"COHORT_JUDGE_KEY_LAB": "sk\nX: y"}, "not valid"),
     ],
 )
 def test_what_is_missing_is_named_before_a_run_begins(

@@ -41,64 +41,66 @@ def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> N
     assert len(judging.asked) == 3
 
 
-def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_attempts_share_their_replies(judging: Judging, tmp_path: Path) -> None:
     limits = {"budget_calls": 3, **ONE}
-    with open_session(tmp_path / "9", lives=tmp_path):
+    with open_session(tmp_path / "9", attempts=tmp_path):
         before = ask(judging, "a", "b", **limits)
     zombie = Ledger(tmp_path / "9")
-    with open_session(tmp_path / "10", lives=tmp_path):
+    with open_session(tmp_path / "10", attempts=tmp_path):
         after = ask(judging, "a", "b", "c", "d", **limits)
     zombie.close()
 
     assert after[:3] == [*before, SCORE]
-    assert "spent" in after[3]
+    assert "used up" in after[3]
     assert len(judging.asked) == 3
     kept = [path.read_text().count("\n") for path in tmp_path.glob("*/judges/*")]
     assert sorted(kept) == [1, 2]
 
 
-def test_a_life_asks_again_what_was_answered_in_vain_before_it(
+def test_an_attempt_repeats_requests_without_a_usable_reply(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.faults = [text("I am not what you take me for.")]
-    with open_session(tmp_path / "1", lives=tmp_path):
+    with open_session(tmp_path / "1", attempts=tmp_path):
         first = [ask(judging, "a", **ONE) for _ in range(2)]
-    with open_session(tmp_path / "2", lives=tmp_path):
+    with open_session(tmp_path / "2", attempts=tmp_path):
         second = ask(judging, "a", **ONE)
-    with open_session(tmp_path / "10", lives=tmp_path):
+    with open_session(tmp_path / "10", attempts=tmp_path):
         third = ask(judging, "a", "b", budget_calls=2, **ONE)
 
-    assert all("cannot be read" in found for (found,) in first)
+    assert all("cannot be parsed" in found for (found,) in first)
     assert second == [SCORE]
     assert third[0] == SCORE
-    assert "spent" in third[1]  # what was in vain was paid, too
+    assert "used up" in third[1]  # failed calls count too
     assert len(judging.asked) == 2
 
 
-def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
+def test_an_attempt_does_not_repeat_requests_with_truncated_replies(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.finish_reason = "length"
     found = []
-    for life in ("1", "2"):
-        with open_session(tmp_path / life, lives=tmp_path):
+    for attempt in ("1", "2"):
+        with open_session(tmp_path / attempt, attempts=tmp_path):
             found += ask(judging, "a", **ONE)
 
-    assert all("cut at" in each for each in found)
+    assert all("truncated at" in each for each in found)
     assert len(judging.asked) == 1
 
 
-def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
-    """Whatever the numbers of lives and processes are written as."""
-    for life, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
-        ledger = Ledger(tmp_path / str(life), rank=rank)
+def test_the_newest_reply_is_that_of_the_newest_attempt(tmp_path: Path) -> None:
+    """Whatever the numbers of attempts and processes are written as."""
+    for attempt, rank, reported in (
+        (3, 0, "third"),
+        (2, 10, "second"),
+        (10, 1, "tenth"),
+    ):
+        ledger = Ledger(tmp_path / str(attempt), rank=rank)
         assert ledger.take_call("x", max_calls=9, max_tokens=100)
-        ledger.add("x", question(1), Reply(told, 1, is_cut=False))
+        ledger.add("x", question(1), Reply(reported, 1, is_cut=False))
         ledger.close()
 
-    newest = Ledger(tmp_path / "11", lives=tmp_path)
+    newest = Ledger(tmp_path / "11", attempts=tmp_path)
 
     assert find(newest, question(1)) == Reply("tenth", 1, is_cut=False)
     newest.close()
@@ -162,7 +164,7 @@ def test_what_failed_is_spent_too_and_stays_so_when_resumed(
         second = ask(judging, "d", budget_calls=3, **ONE)
 
     assert first == [SCORE]
-    assert "spent" in second[0]
+    assert "used up" in second[0]
 
 
 def test_tokens_are_counted_as_the_endpoint_tells(
@@ -184,7 +186,7 @@ def test_tokens_that_are_not_told_are_estimated(
         found = ask(judging, "a" * 4_000, "b", budget_tokens=1_000, **ONE)
 
     assert found[0] == SCORE
-    assert "spent" in found[1]
+    assert "used up" in found[1]
 
 
 def test_another_rule_of_the_same_model_spends_of_the_same_budget(
@@ -195,7 +197,7 @@ def test_another_rule_of_the_same_model_spends_of_the_same_budget(
         other = ask(judging, "a", system="Be kind.", budget_calls=1, **ONE)
         another = ask(judging, "a", model="n", budget_calls=1, **ONE)
 
-    assert "spent" in other[0]
+    assert "used up" in other[0]
     assert another == [SCORE]
 
 
@@ -264,7 +266,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
     again.close()
 
 
-def test_a_disk_that_stays_full_does_not_end_whoever_closes_the_ledger(
+def test_closing_the_ledger_on_a_full_disk_does_not_fail(
     tmp_path: Path,
 ) -> None:
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=150)

@@ -14,9 +14,9 @@ from tests.trainer.rewards.judge_server import Judging
 from tests.trainer.rewards.scores import scored
 from trainer.rewards.model_judge.question import (
     Unreadable,
-    asked_form,
     make_question,
     read_score,
+    reply_format,
 )
 from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
@@ -61,7 +61,7 @@ def marks(*made: str) -> Iterator[str]:
     yield from made
 
 
-def test_a_mark_that_a_value_holds_is_made_anew() -> None:
+def test_a_mark_that_occurs_in_a_value_is_replaced() -> None:
     question = make_question("", "{completion}", Sample("p", "so aaaa and bbbb"))
     made = marks("aaaa", "bbbb", "cccc")
 
@@ -233,10 +233,10 @@ def test_the_range_is_scaled_and_nothing_goes_beyond(
     assert found == pytest.approx(min(max((score - low) / width, 0), 1), abs=1e-6)
 
 
-def test_the_judge_is_told_the_form() -> None:
-    assert "from 1 to 10" in asked_form("last_number", field="f", low=1, high=10)
-    assert '"a \\"b"' in asked_form("json_field", field='a "b', low=0, high=0.5)
-    assert "yes or no" in asked_form("yes_no", field="f", low=0, high=1)
+def test_the_judge_gets_the_format_of_its_reply() -> None:
+    assert "from 1 to 10" in reply_format("last_number", field="f", low=1, high=10)
+    assert '"a \\"b"' in reply_format("json_field", field='a "b', low=0, high=0.5)
+    assert "yes or no" in reply_format("yes_no", field="f", low=0, high=1)
 
 
 def one_that_knows(asked: dict[str, Any]) -> str:

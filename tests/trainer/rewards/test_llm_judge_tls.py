@@ -72,7 +72,7 @@ def test_a_trusted_host_is_asked(judging: Judging, trusted: None) -> None:
     assert ask(judging) == [SCORE]
 
 
-def test_a_host_that_nobody_vouches_for_is_not(judging: Judging) -> None:
+def test_other_hosts_are_refused(judging: Judging) -> None:
     (found,) = ask(judging)
 
     assert "certificate of judge" in found
@@ -96,14 +96,14 @@ def test_the_end_of_a_run_ends_what_is_asked_over_tls(
     judging.faults = [slow(60)]
     found: list[Any] = []
     with session.open_session(tmp_path):
-        asker = threading.Thread(
+        caller = threading.Thread(
             target=lambda: found.extend(ask(judging, timeout_seconds=60))
         )
-        asker.start()
+        caller.start()
         while not judging.asked:
             time.sleep(0.005)
         begin = time.monotonic()
 
-    asker.join()
+    caller.join()
     assert time.monotonic() - begin < 30
     assert isinstance(found[0], str)

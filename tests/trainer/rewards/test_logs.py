@@ -51,7 +51,7 @@ def test_half_a_character_and_nul_can_be_stored():
     assert shown("é".encode()[:1] + b"\0", 2) == "\ufffd\ufffd"
 
 
-def test_nobody_need_listen():
+def test_a_listener_is_optional():
     tell("to nobody")
 
     with keeping() as texts:

@@ -131,11 +131,11 @@ CHANGES = st.lists(
 def changed(pieces: tuple[str, ...], changes: list[tuple[int, bool, str]]) -> str:
     """With some pieces put in, others taken out."""
     left = list(pieces)
-    for place, is_new, piece in changes:
+    for index, is_new, piece in changes:
         if is_new:
-            left.insert(place, piece)
-        elif place < len(left):
-            del left[place]
+            left.insert(index, piece)
+        elif index < len(left):
+            del left[index]
     return "".join(left)
 
 

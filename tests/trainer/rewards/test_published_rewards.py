@@ -21,7 +21,7 @@ ANYWHERE = {"source": "whole"}
 HALF_WAY = math.cos(math.pi / 4)  # at a quarter of the length
 
 
-def said(*completions: str) -> list[list[dict[str, str]]]:
+def message(*completions: str) -> list[list[dict[str, str]]]:
     return [[{"role": "assistant", "content": text}] for text in completions]
 
 
@@ -126,7 +126,7 @@ def test_trls_cosine_scaled_reward(length, answer):
 
     text = answer.ljust(length)
     ids = [[0] * len(text)]
-    (expected,) = get_cosine_scaled_reward(max_len=100)(said(text), ["$7$"], ids)
+    (expected,) = get_cosine_scaled_reward(max_len=100)(message(text), ["$7$"], ids)
 
     found = score("cosine_length", text, "$7$", max_length=100, answer_params=ANYWHERE)
 
@@ -168,7 +168,7 @@ def test_trls_soft_overlong_punishment_is_the_engines(num_tokens, limit, buffer)
 def test_trls_think_format_reward(completion):
     from trl.rewards import think_format_reward
 
-    (expected,) = think_format_reward(said(completion))
+    (expected,) = think_format_reward(message(completion))
 
     found = score("format_tags", completion, answer_tag="", outer_space="refused")
 
@@ -180,7 +180,7 @@ def test_a_second_closing_tag_passes_trl_alone():
 
     completion = "<think>so</think>4</think>"
 
-    assert think_format_reward(said(completion)) == [1.0]
+    assert think_format_reward(message(completion)) == [1.0]
     assert score("format_tags", completion, answer_tag="") == 0.0
 
 
@@ -200,7 +200,7 @@ def test_a_second_closing_tag_passes_trl_alone():
 def test_trls_accuracy_reward(completion, answer):
     from trl.rewards import accuracy_reward
 
-    (expected,) = accuracy_reward(said(completion), [answer])
+    (expected,) = accuracy_reward(message(completion), [answer])
 
     assert score("math_verify", completion, answer, **PUBLISHED) == expected
 
@@ -210,6 +210,6 @@ def test_an_answer_that_cannot_be_read_is_left_out_as_trl_does():
 
     completion, answer = r"\boxed{7}", ""
 
-    assert accuracy_reward(said(completion), [answer]) == [None]
+    assert accuracy_reward(message(completion), [answer]) == [None]
     assert scored("math_verify", completion, answer, **PUBLISHED).total is None
     assert scored("cosine_length", completion, answer, **PUBLISHED).total is None

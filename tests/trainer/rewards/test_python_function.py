@@ -7,7 +7,7 @@ import pytest
 from tests.trainer.rewards.scores import recipe_of, scored
 from trainer.rewards.rules import RULES, code
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.slot import Found
+from trainer.rewards.sandbox.slot import SandboxStatus
 
 
 def found(source: str, **params):
@@ -36,28 +36,28 @@ def test_what_it_gives_is_the_score(source, value):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("def reward(): return None", "gave None"),
-        ("def reward(): return 'x'", "a str, which is no number"),
-        ("def reward(): return float('nan')", "gave nan"),
-        ("def reward(): return 3", "3, which is not within 0 and 1"),
-        ("def reward(): return 1 / 0", "ZeroDivisionError: division by zero (line 1)"),
+        ("def reward(): return None", "returned None"),
+        ("def reward(): return 'x'", "a str, not"),
+        ("def reward(): return float('nan')", "returned nan"),
+        ("def reward(): return 3", "between 0 and 1"),
+        ("def reward(): return 1 / 0", "by zero (line 1)"),
         ("def reward(:", "SyntaxError"),
         ("def rewards(): pass", "no function named reward"),
-        ("def reward(score): pass", "parameter score is none of prompt, completion"),
-        ("def reward():\n while True: pass", "longer than 0.3 s"),
+        ("def reward(score): pass", "parameter score"),
+        ("def reward():\n while True: pass", "0.3 s"),
         ("def reward(): return bytearray(2**30)", "MemoryError"),
-        ("import os\ndef reward(): os._exit(0)", "without a reply"),
-        ("import os\ndef reward(): os._exit(3)", "exit code 3"),
+        ("import os\ndef reward(): os._exit(0)", "without a result"),
+        ("import os\ndef reward(): os._exit(3)", "code 3"),
         ("def reward(): exit(0)", "SystemExit"),
         ("def reward(): return reward()", "RecursionError"),
     ],
 )
-def test_what_is_no_score_says_why(source, words):
+def test_what_is_no_score_explains_why(source, words):
     score = found(source, timeout_seconds=0.3 if "while" in source else 5)
 
     assert score.total is None
     assert words in score.errors["it"]
-    assert bool(score.failed) == (words != "gave None")  # which is its own choice
+    assert bool(score.failed) == (words != "returned None")  # which is its own choice
 
 
 def test_what_it_prints_is_kept():
@@ -97,8 +97,8 @@ def test_parameters_that_cannot_be_are_refused(params):
 
 @pytest.mark.parametrize("kind", ["python_function", "code_tests"])
 def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
-    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr(pool, "found_here", lambda **_: nothing)
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr(pool, "find_sandbox", lambda **_: nothing)
     monkeypatch.setattr(pool, "_pool", pool._Pool())
     sample = RULES[kind].example_pass.sample
 

@@ -346,15 +346,15 @@ def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) ->
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no model"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         Classifier(settings(tmp_path))
 
 
 @pytest.mark.slow
-def test_what_cannot_be_loaded_is_told_before_a_run(
+def test_what_cannot_be_loaded_is_reported_before_a_run(
     tmp_path: Path, in_run: None
 ) -> None:
-    with pytest.raises(ValueError, match="holds no model"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         check_model(params(tmp_path))
 
 
@@ -364,7 +364,7 @@ def test_a_process_that_is_lost_is_replaced_once(tmp_path: Path) -> None:
     try:
         once = classifiers.scores(asked, [talk(f"die {tmp_path / 'begun'}")])
 
-        with pytest.raises(NoScores, match=r"models/x was lost twice: .*SIGKILL"):
+        with pytest.raises(NoScores, match=r"models/x .*SIGKILL"):
             classifiers.scores(asked, [talk("die")])
         after = classifiers.scores(asked, [talk("abc")])
     finally:
@@ -381,7 +381,7 @@ def test_outside_of_a_run_no_model_is_loaded(
     found = scored("reward_model", "abc", path=str(folder))
 
     assert found.total is None
-    assert "in a run alone" in found.errors["it"]
+    assert "only in a run" in found.errors["it"]
 
 
 def test_bounds_are_those_of_the_numbers() -> None:

@@ -52,7 +52,7 @@ def test_case_counts_when_it_is_asked_to():
 @given(words=st.lists(st.sampled_from("abc"), max_size=30))
 def test_it_agrees_with_counting_pairs_one_by_one(words):
     pairs = list(pairwise(words))
-    num_again = sum(pair in pairs[:place] for place, pair in enumerate(pairs))
+    num_again = sum(pair in pairs[:index] for index, pair in enumerate(pairs))
 
     found = score("repetition", " ".join(words), ngram_size=2)
 

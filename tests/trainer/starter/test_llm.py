@@ -26,7 +26,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path, capsys):
     (tmp_path / "model").mkdir()
 
     assert main(["starter-llm", "--out", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ def starter(tmp_path_factory):
     """A folder made with a few steps, and what was printed meanwhile."""
     folder = tmp_path_factory.mktemp("warm") / "starter"
     arguments = ["--json-progress", "--out", str(folder), "--steps", str(STEPS)]
-    with contextlib.redirect_stdout(io.StringIO()) as told:
+    with contextlib.redirect_stdout(io.StringIO()) as reported:
         assert main(["warmup", *arguments]) == 0
-    return folder, told.getvalue()
+    return folder, reported.getvalue()
 
 
 def facts_of(folder: Path) -> dict:
@@ -44,7 +44,7 @@ def test_the_loss_falls(starter):
     assert facts["last_loss"] < 0.75 * facts["first_loss"]
 
 
-def test_progress_is_told_in_lines_of_json(starter):
+def test_progress_is_reported_in_lines_of_json(starter):
     lines = [json.loads(line) for line in starter[1].splitlines()]
 
     assert lines[0]["phase"] == "Warm-up"

@@ -1,4 +1,4 @@
-"""Asking a judge: many questions at once, each once, within a budget and a time."""
+"""Calls of a judge: concurrent, deduplicated, within a budget and a deadline."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from trainer.rewards.model_judge.question import Question
 # those that failed together do not come back together.
 _FIRST_WAIT_SECONDS = 1.0
 _MAX_WAIT_SECONDS = 60.0
-# An endpoint that wants to be left in peace for longer gives no score meanwhile.
+# An endpoint that asks for a longer Retry-After gives no score.
 _MAX_PATIENCE_SECONDS = 300.0
-# So many questions lost one after another, and each is asked but once until one is
-# answered: a step must not wait for an endpoint that is away, try after try.
+# After so many failures in a row each question is sent once until one succeeds: a
+# step must not wait for the retries of an unreachable endpoint.
 _LOST_IN_A_ROW = 8
-_ENDED = "The run has ended, and no judge is asked any more."
+_ENDED = "The run has ended, so the judge is not called."
 
 
-class NotAsked(Exception):
-    """There is no reply. The text says why; it is the same for all such questions."""
+class JudgeUnavailable(Exception):
+    """There is no reply. The text says why, without details of the question."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Who is asked, how, and how much."""
+    """A judge's endpoint, with its limits."""
 
     base_url: str
     key_name: str
@@ -55,16 +55,16 @@ class Endpoint:
 
     @property
     def account(self) -> str:
-        """Whose calls are counted together."""
+        """Key of the shared budget."""
         return f"{self.base_url} {self.model}"
 
 
 @dataclass
-class Peace:
-    """How an endpoint has fared, as all that ask it share it."""
+class Backoff:
+    """State of an endpoint, shared by all threads that call it."""
 
-    until: float = 0.0  # time.monotonic() before which it is not asked
-    num_lost: int = 0  # questions in a row
+    until: float = 0.0  # time.monotonic() of the next call
+    num_lost: int = 0  # failures in a row
     lock: Lock = field(default_factory=Lock)
 
     def ask_for(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class Peace:
 
 
 class Judge:
-    """One endpoint and the threads that ask it. Any thread may submit questions."""
+    """An endpoint and the threads that call it. Thread-safe."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Judge:
         self._threads = ThreadPoolExecutor(
             endpoint.max_concurrency, thread_name_prefix="judge"
         )
-        self._peace = Peace()
+        self._backoff = Backoff()
         self._closed = Event()
         self._sleep = sleep
         self._lock = Lock()
-        self._asked: dict[bytes, Future[Reply]] = {}
+        self._pending: dict[bytes, Future[Reply]] = {}
 
     def submit(
         self,
@@ -112,10 +112,13 @@ class Judge:
         deadline: float,
         is_readable: Callable[[Reply], bool],
     ) -> Future[Reply]:
-        """Ask, unless it is known or being asked. The result raises NotAsked."""
+        """Send a question unless its reply is known or pending.
+
+        The result raises JudgeUnavailable.
+        """
         digest = self._digest(question)
         with self._lock:
-            asked = self._asked.get(digest)
+            asked = self._pending.get(digest)
             if asked is not None:
                 return asked
             known = self._ledger.find(digest, is_readable=is_readable)
@@ -124,13 +127,13 @@ class Judge:
             try:
                 asked = self._threads.submit(self._ask, question, digest, deadline)
             except RuntimeError:
-                raise NotAsked(_ENDED) from None
-            self._asked[digest] = asked
-        asked.add_done_callback(lambda _: self._asked.pop(digest, None))
+                raise JudgeUnavailable(_ENDED) from None
+            self._pending[digest] = asked
+        asked.add_done_callback(lambda _: self._pending.pop(digest, None))
         return asked
 
     def close(self) -> None:
-        """End what is being asked."""
+        """Cancel pending calls."""
         self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
@@ -147,19 +150,19 @@ class Judge:
 
     def _ask(self, question: Question, digest: bytes, deadline: float) -> Reply:
         endpoint = self._endpoint
-        is_away = self._peace.num_lost >= _LOST_IN_A_ROW
+        is_away = self._backoff.num_lost >= _LOST_IN_A_ROW
         num_tries = 1 if is_away else endpoint.max_tries
         for num_tried in range(1, num_tries + 1):
-            self._wait_for_peace(deadline)
+            self._wait_for_backoff(deadline)
             if not self._ledger.take_call(
                 endpoint.account,
                 max_calls=endpoint.budget_calls,
                 max_tokens=endpoint.budget_tokens,
             ):
-                raise NotAsked(
-                    f"The budget of the judge {endpoint.model} is spent: "
+                raise JudgeUnavailable(
+                    f"The budget of the judge {endpoint.model} is used up: "
                     f"{endpoint.budget_calls:,} calls and {endpoint.budget_tokens:,} "
-                    "tokens in a run. Raise budget_calls or budget_tokens."
+                    "tokens per run. Raise budget_calls or budget_tokens."
                 )
             tick()
             reply = None
@@ -171,13 +174,13 @@ class Judge:
                     ),
                 )
             except Refused as error:
-                raise NotAsked(str(error)) from None
+                raise JudgeUnavailable(str(error)) from None
             except NoReply as error:
                 self._after(error, num_tried, num_tries, deadline)
             finally:
                 self._ledger.add(endpoint.account, digest, reply)
             if reply is not None:
-                self._peace.note(is_lost=False)
+                self._backoff.note(is_lost=False)
                 return reply
         raise AssertionError("the last try raises")
 
@@ -203,33 +206,33 @@ class Judge:
         """Wait before the next try.
 
         Raises:
-            NotAsked: there is none.
+            JudgeUnavailable: there is none.
         """
         wait = min(_FIRST_WAIT_SECONDS * 2 ** (num_tried - 1), _MAX_WAIT_SECONDS)
         wait *= random.uniform(0.5, 1.0)
         if error.wait_seconds is not None:
             # Never sooner than it wants; all that ask it wait.
-            self._peace.ask_for(min(error.wait_seconds, _MAX_PATIENCE_SECONDS))
+            self._backoff.ask_for(min(error.wait_seconds, _MAX_PATIENCE_SECONDS))
             wait = max(wait, error.wait_seconds)
         is_last = not error.may_pass or num_tried == num_tries
         has_time = wait <= min(_MAX_PATIENCE_SECONDS, deadline - time.monotonic())
         if not is_last and has_time and not self._sleep(self._closed, wait):
             return
-        self._peace.note(is_lost=True)
-        tries = f", asked {num_tried} times" if num_tried > 1 else ""
-        raise NotAsked(
-            f"The judge {self._endpoint.model} gave no score{tries}: {error}."
+        self._backoff.note(is_lost=True)
+        tries = f" after {num_tried} requests" if num_tried > 1 else ""
+        raise JudgeUnavailable(
+            f"The judge {self._endpoint.model} returned no score{tries}: {error}."
         )
 
-    def _wait_for_peace(self, deadline: float) -> None:
+    def _wait_for_backoff(self, deadline: float) -> None:
         now = time.monotonic()
-        wait = max(0.0, self._peace.until - now)
+        wait = max(0.0, self._backoff.until - now)
         if now + wait >= deadline:
-            raise NotAsked(
-                "No time was left to ask the judge. Try fewer completions at once."
+            raise JudgeUnavailable(
+                "No time was left to call the judge. Score fewer completions at once."
             )
         if self._sleep(self._closed, wait):
-            raise NotAsked(_ENDED)
+            raise JudgeUnavailable(_ENDED)
 
 
 def open_client(endpoint: Endpoint) -> Client:
@@ -250,30 +253,32 @@ def replies(
     *,
     deadline: float,
     is_readable: Callable[[Reply], bool],
-) -> list[Reply | NotAsked]:
+) -> list[Reply | JudgeUnavailable]:
     """What a judge replies to each of some questions, or why it does not.
 
     One that an earlier life of the run asked is asked again where `is_readable` is
     false of what was replied.
     """
-    asked: list[Future[Reply] | NotAsked] = []
+    asked: list[Future[Reply] | JudgeUnavailable] = []
     for question in questions:
         try:
             asked.append(
                 judge.submit(question, deadline=deadline, is_readable=is_readable)
             )
-        except NotAsked as error:
+        except JudgeUnavailable as error:
             asked.append(error)
-    return [each if isinstance(each, NotAsked) else _result(each) for each in asked]
+    return [
+        each if isinstance(each, JudgeUnavailable) else _result(each) for each in asked
+    ]
 
 
-def _result(asked: Future[Reply]) -> Reply | NotAsked:
+def _result(asked: Future[Reply]) -> Reply | JudgeUnavailable:
     try:
         return asked.result()
-    except NotAsked as error:
+    except JudgeUnavailable as error:
         return error
     except CancelledError:
-        return NotAsked(_ENDED)
+        return JudgeUnavailable(_ENDED)
 
 
 def _done(reply: Reply) -> Future[Reply]:

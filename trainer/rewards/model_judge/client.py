@@ -1,13 +1,13 @@
-"""One request to a judge: with which key it goes where, and what may go wrong.
+"""Requests to a judge: keys, allowed addresses and failures.
 
-COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name; or, with _FILE behind
-it, the path of a file that holds the key. COHORT_JUDGE_URL_<NAME>: the base URL that
-this key is for; it is sent nowhere else, so that no recipe can carry it away.
-COHORT_JUDGE_HOSTS: hosts with their ports, separated by commas, that judges may be
-asked at though they are not public, such as localhost:8000.
+COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name; or, with the suffix
+_FILE, the path of a file with the key. COHORT_JUDGE_URL_<NAME>: the base URL of this
+key; it is sent nowhere else, so that no recipe can steal it. COHORT_JUDGE_HOSTS:
+non-public hosts with their ports that are allowed, separated by commas, such as
+localhost:8000.
 
-It is the environment of the process that asks: the training worker's, which the trainer
-has from it, and the web server's where judges are to be tried on pages.
+They are read from the environment of the process that calls the judge: the training
+worker's, which the trainer inherits, and the web server's for trials on pages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def judges_allowlist() -> HostAllowlist:
         Refused: the variable cannot be read.
     """
     allowed = read_hosts(os.environ.get(_HOSTS, ""), _HOSTS)
-    return HostAllowlist(asks="A judge is asked", variable=_HOSTS, allowed=allowed)
+    return HostAllowlist(action="A judge is called", variable=_HOSTS, allowed=allowed)
 
 
 def find_key(name: str, target: Target) -> str | None:
@@ -62,21 +62,25 @@ def find_key(name: str, target: Target) -> str | None:
     key = os.environ.get(_KEY + name, "").strip() or _read_file(f"{_KEY}{name}_FILE")
     if not key:
         raise Refused(
-            f"The judge's key {name} is not known here. Set {_KEY}{name} in the "
-            "environment of this process, and start it again."
+            f"The judge key {name} is not set. Set {_KEY}{name} in the environment of "
+            "this process, and restart it."
         )
     if not key.isascii() or not key.isprintable():
-        raise Refused(f"{_KEY}{name} holds characters that no key has. Set it anew.")
+        raise Refused(
+            f"{_KEY}{name} contains characters that are not valid in a key. "
+            "Set it again."
+        )
     home = os.environ.get(_URL + name, "").strip()
     if not home:
         raise Refused(
-            f"It is not said where the key {name} may be sent. Set {_URL}{name} to the "
-            "base URL that it is for."
+            f"The key {name} has no base URL. Set {_URL}{name} to the base URL that "
+            "it is for."
         )
     if not _is_below(target, _read(home, _URL + name)):
         raise Refused(
-            f"The key {name} is not for {target.scheme}://{target.host}:{target.port}"
-            f"{target.path}. It is sent to what {_URL}{name} says alone."
+            f"The key {name} is not for "
+            f"{target.scheme}://{target.host}:{target.port}{target.path}. It is sent "
+            f"only to the URL in {_URL}{name}."
         )
     return key
 
@@ -189,14 +193,13 @@ class Client:
             except TimeoutError:
                 connection.close()
                 raise NoReply(
-                    f"{host} did not reply within {round(timeout_seconds, 2):g} s",
+                    f"{host} timed out after {round(timeout_seconds, 2):g} s",
                     may_pass=True,
                 ) from None
             except ssl.SSLCertVerificationError as error:
                 connection.close()
                 raise NoReply(
-                    f"the certificate of {host} cannot be trusted: "
-                    f"{error.verify_message}",
+                    f"the certificate of {host} is not trusted: {error.verify_message}",
                     may_pass=False,
                 ) from None
             except (OSError, HTTPException) as error:
@@ -205,7 +208,7 @@ class Client:
                 if is_used:
                     continue
                 raise NoReply(
-                    f"{host} cannot be reached: {why_unreachable(error)}",
+                    f"cannot reach {host}: {why_unreachable(error)}",
                     may_pass=True,
                 ) from None
             except BaseException:
@@ -259,16 +262,16 @@ class Client:
         host = self._target.host
         if 300 <= status < 400:
             return NoReply(
-                f"{host} sends elsewhere (status {status}), where nobody follows. Give "
-                "the address itself",
+                f"{host} redirects (status {status}). Redirects are not followed; "
+                "give the final address",
                 may_pass=False,
             )
         if status in (401, 403):
             # What it says may hold a part of the key.
-            return NoReply(f"{host} refuses the key (status {status})", may_pass=False)
-        told = _error_message(text)
+            return NoReply(f"{host} rejected the key (status {status})", may_pass=False)
+        message = _error_message(text)
         return NoReply(
-            f"{host} gave status {status}" + (f": {told}" if told else ""),
+            f"{host} returned status {status}" + (f": {message}" if message else ""),
             may_pass=status in _PASSING,
             wait_seconds=_wait_seconds(headers),
         )
@@ -278,7 +281,8 @@ def _read_all(response: HTTPResponse, host: str) -> bytes:
     text = response.read(_MAX_BYTES + 1)
     if len(text) > _MAX_BYTES:
         raise NoReply(
-            f"{host} replied with more than {_MAX_BYTES // 2**20} MiB", may_pass=False
+            f"the reply of {host} is larger than {_MAX_BYTES // 2**20} MiB",
+            may_pass=False,
         )
     if response.length:
         raise IncompleteRead(text)
@@ -296,10 +300,12 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         num_tokens = usage.get("total_tokens")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoReply(
-            f"it replied with no chat completion but {text[:80]!r}", may_pass=True
+            f"the reply is not a chat completion but {text[:80]!r}", may_pass=True
         ) from None
     if not isinstance(written, str):
-        raise NoReply(f"it replied with no text but {written!r:.80}", may_pass=True)
+        raise NoReply(
+            f"the message content is not text but {written!r:.80}", may_pass=True
+        )
     if type(num_tokens) is not int or num_tokens <= 0:
         num_tokens = about_tokens
     return Reply(written, num_tokens, is_cut)
@@ -313,8 +319,8 @@ def _error_message(text: bytes) -> str:
         message = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, RecursionError, AttributeError):
         return ""
-    told = replace_surrogates(" ".join(str(message).split()))
-    return told if len(told) <= _QUOTED else told[: _QUOTED - 1] + "…"
+    quoted = replace_surrogates(" ".join(str(message).split()))
+    return quoted if len(quoted) <= _QUOTED else quoted[: _QUOTED - 1] + "…"
 
 
 def _wait_seconds(headers: Mapping[str, str]) -> float | None:

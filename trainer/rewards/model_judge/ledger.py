@@ -1,8 +1,7 @@
-"""What judges were asked in a run, what they replied, and what that took.
+"""Record of a run's judge calls: questions, replies and tokens used.
 
-A file of lines of JSON in the run's folder for each of the run's processes. So a run
-that is resumed asks nothing twice but what was answered in vain, and its budget is that
-of its whole life.
+Each process of a run writes a file of JSON lines in the run's folder. So a resumed run
+repeats only questions without a usable reply, and its budget covers all attempts.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ class Ledger:
         self,
         folder: Path | None = None,
         *,
-        lives: Path | None = None,
+        attempts: Path | None = None,
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
         """
         Args:
             folder: of the run, whose processes all read one another's files here.
-            lives: folder of such folders, which are read as well. None but its own is
-                written to: a life that was given up may still be writing.
+            attempts: folder of such folders, which are read as well, never written:
+                an attempt that was given up may still be writing.
             rank: this process's number.
             num_processes: among which what is left of a budget is shared out.
         """
@@ -59,7 +58,7 @@ class Ledger:
         if folder is not None:
             self._path = folder / _FOLDER / f"answers-{rank}.jsonl"
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            for path in _files(folder, lives):
+            for path in _files(folder, attempts):
                 self._read(path)
             # Python's own buffer would fail once more as the file is closed.
             self._file = self._path.open("ab+", buffering=0)
@@ -155,18 +154,18 @@ class Ledger:
                 self._earlier[bytes.fromhex(line["question"])] = path, place
 
 
-def _files(folder: Path, lives: Path | None) -> list[Path]:
-    """Of all processes of all lives, each once, and the newest life's last."""
+def _files(folder: Path, attempts: Path | None) -> list[Path]:
+    """Files of all processes and attempts, the newest attempt last."""
     pattern = f"{_FOLDER}/answers-*.jsonl"
-    others = [] if lives is None else lives.glob(f"*/{pattern}")
+    others = [] if attempts is None else attempts.glob(f"*/{pattern}")
     found = {path.resolve() for path in [*folder.glob(pattern), *others]}
     return sorted(found, key=_place)
 
 
 def _place(path: Path) -> tuple[int, int, str]:
-    """By the number of the life, then that of the process."""
-    life, rank = path.parent.parent.name, path.stem.removeprefix("answers-")
-    numbers = [int(name) if name.isdecimal() else 0 for name in (life, rank)]
+    """Sort key: number of the attempt, then of the process."""
+    attempt, rank = path.parent.parent.name, path.stem.removeprefix("answers-")
+    numbers = [int(name) if name.isdecimal() else 0 for name in (attempt, rank)]
     return numbers[0], numbers[1], str(path)
 
 

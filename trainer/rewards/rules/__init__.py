@@ -1,4 +1,4 @@
-"""The rules a recipe can be made of, in the order in which they are offered."""
+"""The rules of a recipe, in the order of the menu."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
 
 
 def examples_of(rule: Rule[Any]) -> tuple[list[Example], list[Example]]:
-    """All examples that pass and that fail, those around thinking included."""
+    """All passing and all failing examples, including those with thinking."""
     passing = [rule.example_pass, *rule.also_pass]
     failing = [rule.example_fail, *rule.also_fail]
     if "read_thinking" in rule.params_model.model_fields:

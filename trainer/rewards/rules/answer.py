@@ -1,4 +1,4 @@
-"""Is the answer the row's: as text, as a number, as mathematics?"""
+"""Rules that compare the answer with the row's: as text, number or mathematics."""
 
 from __future__ import annotations
 
@@ -32,16 +32,14 @@ from trainer.rewards.rule import (
 
 
 class ExactAnswerParams(ExtractionParams):
-    ignore_case: bool = Field(
-        True, description="Upper and lower case count as the same."
-    )
+    ignore_case: bool = Field(True, description="Ignore upper and lower case.")
     white_space: Literal["strip", "collapse", "remove"] = Field(
         "collapse",
-        description="Strip it at both ends; also count any run of it as one space; "
-        "or leave it out altogether.",
+        description="strip: remove white space at both ends. collapse: also replace "
+        "runs of it by one space. remove: remove all of it.",
     )
     ignore_final_period: bool = Field(
-        True, description="A full stop at the end of either text does not count."
+        True, description="Ignore a full stop at the end of either text."
     )
 
 
@@ -65,7 +63,9 @@ def normalise(text: str, params: ExactAnswerParams) -> str:
 EXACT_ANSWER = Rule(
     kind="exact_answer",
     title="Exact answer",
-    summary="The answer is the row's answer; letter case and spaces may be ignored.",
+    summary=(
+        "The answer equals the row's answer; letter case and spaces may be ignored."
+    ),
     params_model=ExactAnswerParams,
     score=score_exact,
     example_pass=Example(
@@ -81,41 +81,44 @@ class NumericAnswerParams(Params):
     source: Literal["last_number", "tags", "boxed", "marker"] = Field(
         "last_number",
         title="Answer is",
-        description="The last number of the completion, or the last number inside "
-        "the answer tags, inside \\boxed{}, or on the line after a marker.",
+        description="The last number of the completion, or the last number inside the "
+        "answer tags, inside \\boxed{}, or on the line after a marker.",
     )
     tag: str = Field(
-        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+        "answer", pattern=TAG_NAME, description="Tag name without brackets."
     )
     marker: str = Field(
         "####",
         min_length=1,
         max_length=100,
-        description="Text before the answer; its last occurrence counts.",
+        description="Text before the answer. The last occurrence counts.",
     )
     tolerance: float = Field(
         0.0,
         ge=0,
         le=1_000_000_000,
-        description="Largest allowed distance to the row's answer.",
+        description="Absolute tolerance: largest allowed distance to the row's answer.",
     )
     relative_tolerance: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="The same as a share of the row's answer; the larger one counts.",
+        description=(
+            "Relative tolerance, as a share of the row's answer. The larger "
+            "tolerance counts."
+        ),
     )
     percent: Literal["ignore", "divide"] = Field(
-        "ignore", description="Read 50% as 50, or as one half."
+        "ignore", description="Read 50% as 50, or as 0.5."
     )
     wrong_score: float = Field(
         0.0, ge=-1, le=0, description="Score of a wrong or missing answer."
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: numbers as people write them. as_published: the last run "
-        "of digits, decimal or fraction of the completion, whose sign and thousands "
-        "separators are not seen (Simple GRPO).",
+        description="strict: numbers in usual notation. as_published: the last run of "
+        "digits, decimal or fraction of the completion, without its sign "
+        "and thousands separators (Simple GRPO).",
     )
     read_thinking: bool = thinking_field()
 
@@ -182,7 +185,7 @@ def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
 NUMERIC_ANSWER = Rule(
     kind="numeric_answer",
     title="Numeric answer",
-    summary="The answer is the row's number, however it is written.",
+    summary="The answer equals the row's number, in any notation.",
     params_model=NumericAnswerParams,
     score=score_number,
     bounds=_bounds,
@@ -215,9 +218,9 @@ class MathVerifyParams(ExtractionParams):
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: the answer where it should stand, in LaTeX or plain. "
-        "as_published: well-formed LaTeX anywhere in the completion, boxed first (Open "
-        "R1).",
+        description="strict: the answer at its location, in LaTeX or plain text. "
+        "as_published: well-formed LaTeX anywhere in the completion, "
+        "boxed first (Open R1).",
     )
 
 
@@ -243,8 +246,8 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
         raise Unscorable(str(error)) from error
     if not reply["is_readable"]:
         raise NotApplicable(
-            f'The row\'s answer "{reference[:80]}" is not mathematics that can be '
-            "read. Write it as a number or LaTeX, or use the exact answer rule."
+            f'The row\'s answer "{reference[:80]}" cannot be parsed as mathematics. '
+            "Write it as a number or LaTeX, or use the exact answer rule."
         )
     return float(reply["is_right"])
 
@@ -252,7 +255,7 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
 MATH_VERIFY = Rule(
     kind="math_verify",
     title="Math answer",
-    summary="The answer equals the row's answer as mathematics: 1/2, 0.5 and "
+    summary="The answer is mathematically equal to the row's answer: 1/2, 0.5 and "
     "\\frac{1}{2} are the same.",
     params_model=MathVerifyParams,
     score=score_math,

@@ -1,4 +1,4 @@
-"""What does code say in a sandbox: the completion's under tests, or the user's own?"""
+"""Rules that run code in a sandbox: a completion's, or a user's function."""
 
 from __future__ import annotations
 
@@ -36,53 +36,55 @@ class CodeTestsParams(Params):
         min_length=1,
         max_length=200,
         description="Column with the tests: text with asserts or check(candidate), a "
-        "list of such texts, or objects with input and output, for programs that read "
-        "and print; with fn_name too, for calls of that function.",
+        "list of such texts, or a list of objects with input and output "
+        "for programs. With fn_name, input and output are those of a "
+        "function.",
     )
     entry_point_column: str = Field(
         "entry_point",
         min_length=1,
         max_length=200,
-        description="Column with the function's name, where tests are a "
-        "check(candidate).",
+        description="Column with the function's name, for tests with check(candidate).",
     )
     code_in: Literal["fence", "tags", "whole"] = Field(
         "fence",
-        title="Code stands in",
-        description="The last block between ``` and ```, the last pair of tags, or the "
-        "whole completion. Python.",
+        title="Code location",
+        description="The last block between ``` and ```, the last pair of tags, or "
+        "the whole completion. Python.",
     )
     tag: str = Field(
-        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+        "answer", pattern=TAG_NAME, description="Tag name without brackets."
     )
     credit: Literal["share", "all"] = Field(
-        "share", description="share: of tests that pass; all: 1 when all pass, else 0."
+        "share",
+        description=("share: share of tests that pass. all: 1 if all pass, else 0."),
     )
     max_tests: int = Field(
-        20, ge=1, le=200, description="Of a row's tests, how many are used."
+        20, ge=1, le=200, description="Maximum number of a row's tests to run."
     )
     read_thinking: bool = thinking_field()
     judged_inside: Literal["counted", "refused"] = Field(
         "counted",
-        description="Asserts that cannot be split into a call and what is expected "
-        "run beside the code, which could cheat there: loops, try, isinstance, all(). "
-        "refused: a row with one gets no score.",
+        description="Asserts that cannot be split into a call and its expected value "
+        "run in the process of the code, which could then cheat: loops, "
+        "try, isinstance, all(). refused: a row with such an assert gets "
+        "no score.",
     )
     timeout_seconds: float = Field(
         5.0,
         ge=0.1,
         le=MAX_WALL_SECONDS,
-        title="Time limit in seconds",
-        description="For all tests of a completion together; those that are not done "
-        "by then have failed.",
+        title="Time limit",
+        description="For all tests of a completion together. Tests that have not "
+        "finished by then fail.",
         json_schema_extra={"unit": "seconds"},
     )
     memory_mb: int = Field(
         512,
         ge=128,
         le=MAX_MEMORY_MB,
-        title="Memory in MiB",
-        description="Memory that the code may use.",
+        title="Memory limit",
+        description="Memory limit of the code.",
         json_schema_extra={"unit": "MiB"},
     )
 
@@ -109,9 +111,9 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     _tell(result)
     if result.num_judged_inside and params.judged_inside == "refused":
         raise NotApplicable(
-            f"{result.num_judged_inside} of the row's {len(result.passed)} tests would "
-            "be judged beside the code, which the rule refuses. Write them as assert "
-            "f(…) == value."
+            f"{result.num_judged_inside} of the row's {len(result.passed)} tests "
+            "would run in the process of the code, which the rule refuses. Write them "
+            "as assert f(…) == value."
         )
     num_passed = sum(result.passed)
     if params.credit == "all":
@@ -138,7 +140,8 @@ def _tell(result: Result) -> None:
         text += f"; failed: {', '.join(failed)}"
     if result.num_judged_inside:
         text += (
-            f"; {result.num_judged_inside} judged beside the code, which could cheat"
+            f"; {result.num_judged_inside} ran in the process of the code, which "
+            "could cheat"
         )
     tell(f"{text}.\n")
 
@@ -185,20 +188,21 @@ class PythonFunctionParams(Params):
         min_length=1,
         max_length=20_000,
         description="Python that defines reward(prompt, completion, answer, columns), "
-        "with any of these parameters. It gives a number, or None for no score; what "
-        "it prints is kept. Only the standard library is there; no files, no network.",
+        "with any of these parameters. It returns a number, or None for "
+        "no score; its output is logged. Standard library only; no files, "
+        "no network.",
     )
     minimum: float = Field(
-        0.0, ge=-1_000, le=1_000, description="The lowest number that it gives."
+        0.0, ge=-1_000, le=1_000, description="Lowest number that it returns."
     )
     maximum: float = Field(
-        1.0, ge=-1_000, le=1_000, description="The highest number that it gives."
+        1.0, ge=-1_000, le=1_000, description="Highest number that it returns."
     )
     timeout_seconds: float = Field(
         5.0,
         ge=0.1,
         le=MAX_WALL_SECONDS,
-        title="Time limit in seconds",
+        title="Time limit",
         description="A completion that takes longer gets no score.",
         json_schema_extra={"unit": "seconds"},
     )
@@ -206,8 +210,8 @@ class PythonFunctionParams(Params):
         512,
         ge=128,
         le=MAX_MEMORY_MB,
-        title="Memory in MiB",
-        description="Memory that a call may use.",
+        title="Memory limit",
+        description="Memory limit of a call.",
         json_schema_extra={"unit": "MiB"},
     )
 
@@ -255,16 +259,18 @@ def _number(answer: Answer, limits: Limits) -> float:
         raise Unscorable(f"The reward function {fault}, so there is no score.")
     reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
     if isinstance(reply, dict) and reply.keys() == {"error"}:
-        raise Unscorable(f"The reward function gave no score: {reply['error']!s:.500}.")
+        raise Unscorable(f"The reward function failed: {reply['error']!s:.500}.")
     if not isinstance(reply, dict) or reply.keys() != {"value"}:
         raise Unscorable(
-            "The reward function ended its process without a reply. Let it return."
+            "The reward function ended its process without a result. Return a number."
         )
     value = reply["value"]
     if value is None:
-        raise NotApplicable("The reward function gave None: it does not apply here.")
+        raise NotApplicable(
+            "The reward function returned None: it does not apply to this row."
+        )
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unscorable("The reward function gave what is no number.")
+        raise Unscorable("The reward function did not return a number.")
     return _as_float(value)
 
 
@@ -278,9 +284,9 @@ def _as_float(value: int | float) -> float:
 def _checked(value: float, params: PythonFunctionParams) -> float:
     if not params.minimum <= value <= params.maximum:
         raise Unscorable(
-            f"The reward function gave {value:g}, which is not within "
-            f"{params.minimum:g} and {params.maximum:g}. Change what it gives, or the "
-            "rule's minimum and maximum."
+            f"The reward function returned {value:g}, which is not between "
+            f"{params.minimum:g} and {params.maximum:g}. Change its return value, or "
+            "the rule's minimum and maximum."
         )
     return value
 
@@ -288,7 +294,7 @@ def _checked(value: float, params: PythonFunctionParams) -> float:
 PYTHON_FUNCTION = Rule(
     kind="python_function",
     title="Python function",
-    summary="A function of your own judges the completion, in a sandbox.",
+    summary="Your own Python function scores the completion, in a sandbox.",
     params_model=PythonFunctionParams,
     score=score_by_function,
     bounds=lambda params: (params.minimum, params.maximum),

@@ -1,4 +1,4 @@
-"""Does the completion contain phrases or a pattern, or avoid them?"""
+"""Rules for phrases and patterns in a completion."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class ContainsParams(Params):
     phrases: tuple[Annotated[str, Field(pattern=_LINE, max_length=200)], ...] = Field(
         min_length=1,
         max_length=50,
-        description="Texts that are looked for, each a line of its own.",
+        description="Texts to search for, one per line.",
     )
     match: Literal["all", "any", "none", "share"] = Field(
         "all",
-        description="All of them occur, any of them, or none; share: the score is the "
-        "share of them that occur.",
+        description="all: all of them occur. any: at least one. none: none of them. "
+        "share: the score is the share that occurs.",
     )
-    ignore_case: bool = Field(
-        True, description="Upper and lower case count as the same."
-    )
+    ignore_case: bool = Field(True, description="Ignore upper and lower case.")
     whole_words: bool = Field(
-        False, description="No letter, digit or underscore stands next to the phrase."
+        False,
+        description=(
+            "Match whole words only: no letter, digit or underscore next to the phrase."
+        ),
     )
 
 
@@ -90,11 +91,12 @@ class RegexParams(Params):
     )
     match: Literal["contains", "whole", "absent"] = Field(
         "contains",
-        description="The pattern occurs, is the whole completion, or does not occur.",
+        description=(
+            "contains: the pattern occurs. whole: it matches the whole "
+            "completion. absent: it does not occur."
+        ),
     )
-    ignore_case: bool = Field(
-        False, description="Upper and lower case count as the same."
-    )
+    ignore_case: bool = Field(False, description="Ignore upper and lower case.")
 
     _check_pattern = field_validator("pattern")(refuse_bad_pattern)
 
@@ -113,7 +115,7 @@ def score_regex(sample: Sample, params: RegexParams) -> float:
 REGEX = Rule(
     kind="regex",
     title="Pattern",
-    summary="The completion contains, is, or avoids a regular expression.",
+    summary="The completion contains, matches, or avoids a regular expression.",
     params_model=RegexParams,
     score=score_regex,
     example_pass=Example(

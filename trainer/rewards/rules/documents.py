@@ -1,8 +1,8 @@
-"""Is the completion, or a part of it, JSON of a schema, or well-formed XML?
+"""Rules for JSON with a schema and well-formed XML.
 
-JSON is of unknown origin here, and read so that nothing it holds can be in the way
-later. jsonschema is imported where it is needed: a GPU machine may have pydantic and
-RE2 alone, and every process that knows the rules would wait for it.
+The input is untrusted and parsed defensively. jsonschema is imported on first use: a
+GPU machine may have only pydantic and RE2, and importing it would slow down every
+process that loads the rules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
     pairs = list(pairs)
     found = JsonObject(pairs)
     if len(found) != len(pairs):
-        raise NotJson("A name stands twice in one object.")
+        raise NotJson("An object has a duplicate name.")
     return found
 
 
@@ -85,7 +85,7 @@ def _integer(digits: str) -> int:
 def _float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise NotJson("A number is larger than a float can be.")
+        raise NotJson("A number is too large for a float.")
     return number
 
 
@@ -112,24 +112,24 @@ def _checked(node: Any, depth: int) -> Any:
 class JsonSchemaParams(Params):
     source: Literal["fence_or_whole", "whole", "fence", "tags"] = Field(
         "fence_or_whole",
-        title="JSON stands in",
-        description="The last fenced block (```) where there is one, else the whole "
-        "completion; one of the two alone; or the last pair of tags.",
+        title="JSON location",
+        description="The last fenced block (```) if there is one, else the whole "
+        "completion; one of the two only; or the last pair of tags.",
     )
     tag: str = Field(
-        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+        "answer", pattern=TAG_NAME, description="Tag name without brackets."
     )
     wanted: str = Field(
         "{}",
         title="Schema",
         min_length=2,
         max_length=20_000,
-        description="JSON Schema, draft 2020-12. Its patterns are RE2's, its "
-        "references stay inside it, and unevaluatedItems, unevaluatedProperties and "
-        "$dynamicRef are not known. {}: any JSON.",
+        description="JSON Schema, draft 2020-12, with RE2 patterns and references "
+        "within the schema only. unevaluatedItems, unevaluatedProperties "
+        "and $dynamicRef are not supported. {}: any JSON.",
     )
     valid_json_score: float = Field(
-        0.0, ge=0, le=1, description="Score of JSON that does not fit the schema."
+        0.0, ge=0, le=1, description="Score of JSON that does not match the schema."
     )
     read_thinking: bool = thinking_field()
 
@@ -179,8 +179,8 @@ _SCHEMA = (
 )
 JSON_SCHEMA = Rule(
     kind="json_schema",
-    title="JSON of a schema",
-    summary="The completion, or a part of it, is JSON that fits a JSON Schema.",
+    title="JSON with a schema",
+    summary="The completion, or a part of it, is JSON that matches a JSON Schema.",
     params_model=JsonSchemaParams,
     score=score_json,
     example_pass=Example(
@@ -199,25 +199,25 @@ _NAME = "[A-Za-z_][A-Za-z0-9_.:-]{0,63}"
 class XmlWellFormedParams(Params):
     source: Literal["whole", "fence", "tags"] = Field(
         "whole",
-        title="XML stands in",
+        title="XML location",
         description="The whole completion, the last fenced block (```), or the last "
         "pair of tags.",
     )
     tag: str = Field(
         "answer",
         pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$",
-        description="Name of the tags, without brackets.",
+        description="Tag name without brackets.",
     )
     shape: Literal["document", "fragment"] = Field(
         "document",
-        description="document: one element holds all others. fragment: any number of "
-        "elements, with text between them.",
+        description="document: one root element. fragment: any number of elements, "
+        "with text between them.",
     )
     elements: str = Field(
         "",
         pattern=f"^({_NAME}(,{_NAME}){{0,31}})?$",
-        description="Names of elements that must occur, separated by commas; the score "
-        "is the share of them that do.",
+        description="Names of required elements, separated by commas. The score is "
+        "the share of them that occur.",
     )
 
 
@@ -272,7 +272,7 @@ def _read_names(text: str, params: XmlWellFormedParams) -> set[str] | None:
 XML_WELL_FORMED = Rule(
     kind="xml_well_formed",
     title="Well-formed XML",
-    summary="The completion, or a part of it, is well-formed XML and has the wanted "
+    summary="The completion, or a part of it, is well-formed XML and has the required "
     "elements.",
     params_model=XmlWellFormedParams,
     score=score_xml,

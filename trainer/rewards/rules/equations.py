@@ -1,4 +1,4 @@
-"""Are equations true: the one that is the answer, or all that the completion writes?"""
+"""Rules for equations: the answer, or all equations of a completion."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class CountdownParams(ExtractionParams):
         "target",
         min_length=1,
         max_length=200,
-        description="Column with the value to reach.",
+        description="Column with the target value.",
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: + - * / and parentheses, exact value. as_published: "
-        "what the published grader accepts, powers (**) included.",
+        description="strict: + - * / and parentheses, exact value. as_published: what "
+        "the published grader accepts, including powers (**).",
     )
     published_by: Literal["grpo_zero", "nano_aha_moment"] = Field(
-        "grpo_zero", description="Whose grader as_published follows."
+        "grpo_zero", description="Published grader that as_published follows."
     )
 
 
@@ -127,7 +127,8 @@ def _column(sample: Sample, column: str) -> Any:
         there = ", ".join(sorted(sample.columns)) or "none"
         raise NotApplicable(
             f'The row has no column "{column}" (its columns: {there}). Name the right '
-            "column in the rule, or take it along when mapping the dataset."
+            "column in the rule, or keep it as an extra column when mapping the "
+            "dataset."
         )
     return sample.columns[column]
 
@@ -172,9 +173,9 @@ class EquationsParams(Params):
     target_column: str = Field(
         "",
         max_length=200,
-        description="Column with the value to reach. An equation followed by . then "
-        "claims to reach it and one followed by ! to miss it, and each claim counts "
-        "like an equation. Empty: what follows means nothing.",
+        description="Column with the target value. An equation followed by . then "
+        "claims to reach it and one followed by ! to miss it; each claim "
+        "counts like an equation. Empty: no claims.",
     )
 
 
@@ -252,7 +253,7 @@ def _claimed_target(sample: Sample, column: str) -> Fraction:
         there = ", ".join(sorted(sample.columns)) or "none"
         raise NotApplicable(
             f'Column "{column}" must be a number; this row has {value!r:.80} (its '
-            f"columns: {there}). Name the column that holds the value to reach."
+            f"columns: {there}). Name the column with the target value."
         )
     return number
 
@@ -260,8 +261,7 @@ def _claimed_target(sample: Sample, column: str) -> Fraction:
 EQUATIONS = Rule(
     kind="equations",
     title="True equations",
-    summary="The equations that the completion writes are true; each gives an equal "
-    "share.",
+    summary="The equations in the completion are true. Each gives an equal share.",
     params_model=EquationsParams,
     score=score_equations,
     example_pass=Example(sample=Sample("3 5 7 > 1", "3+5=8,8-7=1.")),

@@ -1,9 +1,8 @@
-"""Checking a document by a JSON Schema, in bounded time and without a network.
+"""Validates a document with a JSON Schema, in bounded time and without network.
 
-jsonschema does the checking; what could take long, or leave this process, is replaced:
-patterns match by RE2, references end inside the schema, and steps are counted. Both
-sides can ask for more than there is time: a schema that refers to itself twice takes
-2^n steps for a document of n levels.
+jsonschema validates; slow or external parts are replaced: patterns use RE2, references
+stay inside the schema, and steps are counted. Both sides can be expensive: a schema
+that refers to itself twice takes 2^n steps for a document of n levels.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ def _validator(text: str) -> Any:
         # Without a checker of formats: patterns are RE2's, not Python's.
         Draft202012Validator.check_schema(schema, format_checker=None)
     except SchemaError as error:
-        where = "/".join(str(step) for step in error.absolute_path) or "its top"
+        where = "/".join(str(step) for step in error.absolute_path) or "the top level"
         raise ValueError(
-            f"This is no JSON Schema of draft 2020-12, at {where}: "
+            f"Not a valid JSON Schema of draft 2020-12, at {where}: "
             f"{error.message[:200]}."
         ) from error
     resource = DRAFT202012.create_resource(schema)
@@ -96,7 +95,9 @@ def _read(text: str) -> Any:
     if isinstance(schema, dict):
         draft = schema.pop("$schema", _DRAFT)
         if not isinstance(draft, str) or draft.rstrip("#") != _DRAFT:
-            raise ValueError(f'The schema is of "{draft}"; only {_DRAFT} is known.')
+            raise ValueError(
+                f'The schema has the draft "{draft}"; only {_DRAFT} is supported.'
+            )
         schema.pop("$id", None)
     return schema
 
@@ -114,7 +115,7 @@ def _refuse_what_is_not_known(part: JsonObject, *, is_top: bool) -> None:
     for keyword in (*_NOT_KNOWN, *(() if is_top else _AT_THE_TOP)):
         if keyword in part:
             raise ValueError(
-                f"{keyword} is not known"
+                f"{keyword} is not supported"
                 + (" inside a schema" if keyword in _AT_THE_TOP else "")
                 + ". Use additionalProperties, items, or $ref with $defs instead."
             )
@@ -141,9 +142,9 @@ def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None
             id(found) not in known and not isinstance(found, bool)
         ):
             raise ValueError(
-                f'The schema refers to "{reference}", which is no part of it. Other '
-                "documents are not fetched: write the part into $defs, and refer to "
-                "it by #/$defs/ and its name."
+                f'The schema refers to "{reference}", which is not part of it. Other '
+                "documents are not fetched: copy the part into $defs, and refer to it "
+                "as #/$defs/ and its name."
             )
 
 
@@ -154,8 +155,8 @@ def _refuse_endless(validator: Any, parts: Sequence[JsonObject]) -> None:
                 _fits(validator.evolve(schema=part), probe)
     except (_TooLong, RecursionError) as error:
         raise ValueError(
-            "The schema refers to itself without end, or is too large to check. Let "
-            "every circle of references pass through properties or items."
+            "The schema refers to itself without end, or is too large to check. Every "
+            "cycle of references must pass through properties or items."
         ) from error
 
 
@@ -215,7 +216,7 @@ def _unique_items(
 ) -> Iterator[ValidationError]:
     items = instance if is_asked and isinstance(instance, list) else ()
     if len({_canonical(item) for item in items}) < len(items):
-        yield ValidationError("has an item twice")
+        yield ValidationError("has a duplicate item")
 
 
 def _canonical(item: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Is the completion written in the wanted language or script?"""
+"""Rules for the language or script of a completion."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ class LanguageParams(Params):
         "en",
         min_length=2,
         max_length=3,
-        description="Code of the wanted language (ISO 639): en, fr, zh.",
+        description="ISO 639 code of the language: en, fr, zh.",
     )
     minimum_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="Share of the text in this language that gives the full score; a "
-        "smaller one gives its part of it.",
+        description="Share of the text in this language for the full score. A smaller "
+        "share gives a proportional score.",
     )
     tag: str = Field(
         "",
         pattern=r"^([A-Za-z][A-Za-z0-9_-]{0,31})?$",
-        description="Only what the last pair of these tags encloses is looked at, such "
-        "as think; empty: the whole completion.",
+        description="Only check the text in the last pair of these tags, such as "
+        "think. Empty: the whole completion.",
     )
     timeout_seconds: float = Field(
         5.0,
         ge=0.1,
         le=60,
-        description="A completion that takes longer to read gets no score.",
+        description="A completion that takes longer to check gets no score.",
         json_schema_extra={"unit": "seconds"},
     )
 
@@ -67,8 +67,8 @@ class LanguageParams(Params):
     def _language_is_known(cls, language: str) -> str:
         if language not in LANGUAGES:
             raise ValueError(
-                f'The language "{language}" cannot be told. Use a code such as en, de, '
-                "fr, es, ru, ar, hi, ja, ko or zh."
+                f'The language "{language}" is not supported. Use a code such as en, '
+                "de, fr, es, ru, ar, hi, ja, ko or zh."
             )
         return language
 
@@ -122,7 +122,7 @@ def _num_letters(text: str) -> int:
 LANGUAGE = Rule(
     kind="language",
     title="Language",
-    summary="The completion is written in the wanted language, such as English.",
+    summary="The completion is written in the given language, such as English.",
     params_model=LanguageParams,
     score=score_language,
     example_pass=Example(
@@ -145,24 +145,24 @@ class ScriptParams(Params):
     scripts: str = Field(
         "Latin",
         pattern=f"^{_NAME}(,{_NAME}){{0,7}}$",
-        description="Unicode's names of the wanted scripts, separated by commas: "
-        "Latin, Cyrillic, Han; for Japanese Han,Hiragana,Katakana.",
+        description="Unicode script names, separated by commas: Latin, Cyrillic, Han; "
+        "for Japanese Han,Hiragana,Katakana.",
     )
     minimum_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="Share of letters in these scripts that gives the full score; a "
-        "smaller one gives its part of it.",
+        description="Share of letters in these scripts for the full score. A smaller "
+        "share gives a proportional score.",
     )
     tag: str = Field(
         "",
         pattern=r"^([A-Za-z][A-Za-z0-9_-]{0,31})?$",
-        description="Only what the last pair of these tags encloses is looked at, such "
-        "as think; empty: the whole completion.",
+        description="Only check the text in the last pair of these tags, such as "
+        "think. Empty: the whole completion.",
     )
     ignore_latex: bool = Field(
-        True, description="Names of LaTeX commands, such as \\frac, do not count."
+        True, description="Ignore names of LaTeX commands, such as \\frac."
     )
 
     @field_validator("scripts")
@@ -177,7 +177,7 @@ class ScriptParams(Params):
                 name_is_known = name != "Any"
             if not name_is_known:
                 raise ValueError(
-                    f'There is no script "{name}". Use Unicode\'s names, such as '
+                    f'Unknown script "{name}". Use Unicode script names, such as '
                     "Latin, Greek, Cyrillic, Arabic, Devanagari, Han or Hangul."
                 )
         return scripts
@@ -209,7 +209,7 @@ def score_script(sample: Sample, params: ScriptParams) -> float:
 SCRIPT = Rule(
     kind="script",
     title="Script",
-    summary="The completion's letters are of the wanted scripts, such as Latin or Han.",
+    summary="The completion's letters are in the given scripts, such as Latin or Han.",
     params_model=ScriptParams,
     score=score_script,
     example_pass=Example(sample=Sample("Why?", "Because 2 > 1: it is larger.")),

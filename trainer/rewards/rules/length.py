@@ -1,4 +1,4 @@
-"""Is the completion as long as it should be: by itself, if right, beside the others?"""
+"""Rules for the length of a completion, alone or with its correctness."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from trainer.rewards.rules.rightness import RightnessParams, are_right, is_right
 class LengthParams(Params):
     unit: LengthUnit = Field(
         "characters",
-        description="What is counted; words stand between white space. For tokens near "
-        "the limit of a completion, a run has reward.overlong_buffer_tokens.",
+        description="Unit of the length; words are separated by white space. To "
+        "penalise tokens near the completion limit, use "
+        "reward.overlong_buffer_tokens.",
     )
     minimum: int = Field(
         0, ge=0, le=10_000_000, description="Shortest length with the full score."
@@ -37,8 +38,8 @@ class LengthParams(Params):
         0,
         ge=0,
         le=10_000_000,
-        description="Outside the band the score falls evenly from 1 to 0 over this "
-        "length; 0: at once.",
+        description="Outside the range the score falls linearly from 1 to 0 over this "
+        "length. 0: at once.",
     )
 
     @model_validator(mode="after")
@@ -61,7 +62,7 @@ def score_length(sample: Sample, params: LengthParams) -> float:
 LENGTH = Rule(
     kind="length",
     title="Length",
-    summary="The completion's length lies in a band, with soft edges if wanted.",
+    summary="The completion's length is within a range, optionally with soft edges.",
     params_model=LengthParams,
     score=score_length,
     example_pass=Example(
@@ -74,20 +75,21 @@ LENGTH = Rule(
 class SoftOverlongParams(Params):
     unit: LengthUnit = Field(
         "characters",
-        description="What is counted; words stand between white space. In tokens, up "
-        "to the limit of a run's completions, reward.overlong_buffer_tokens does it.",
+        description="Unit of the length; words are separated by white space. To "
+        "penalise tokens near the completion limit, use "
+        "reward.overlong_buffer_tokens.",
     )
     limit: int = Field(
         4_000,
         ge=1,
         le=10_000_000,
-        description="Length from which on a completion has the whole penalty, -1.",
+        description="Length from which a completion gets the full penalty, -1.",
     )
     buffer: int = Field(
         1_000,
         ge=1,
         le=10_000_000,
-        description="Length before the limit over which the penalty grows evenly.",
+        description="Length before the limit over which the penalty grows linearly.",
     )
 
     @model_validator(mode="after")
@@ -114,8 +116,7 @@ def score_overlong(sample: Sample, params: SoftOverlongParams) -> float:
 SOFT_OVERLONG = Rule(
     kind="soft_overlong",
     title="Soft overlong",
-    summary="A penalty: how far the completion has come through the buffer before the "
-    "limit of its length.",
+    summary="A penalty that grows over the buffer before the length limit.",
     params_model=SoftOverlongParams,
     score=score_overlong,
     bounds=lambda params: (-1.0, 0.0),
@@ -130,20 +131,21 @@ SOFT_OVERLONG = Rule(
 
 class CosineLengthParams(RightnessParams):
     unit: LengthUnit = Field(
-        "characters", description="What is counted; words stand between white space."
+        "characters",
+        description=("Unit of the length; words are separated by white space."),
     )
     max_length: int = Field(
         1_000,
         ge=1,
         le=10_000_000,
-        description="Length from which on a completion counts as long.",
+        description="Length from which a completion counts as long.",
         json_schema_extra={"unit": "characters or words"},
     )
     short_right_score: float = Field(
-        1.0, ge=-100, le=100, description="Score of a right completion of length 0."
+        1.0, ge=-100, le=100, description="Score of a correct completion of length 0."
     )
     long_right_score: float = Field(
-        0.5, ge=-100, le=100, description="Score of a right completion that is long."
+        0.5, ge=-100, le=100, description="Score of a long correct completion."
     )
     short_wrong_score: float = Field(
         -1.0, ge=-100, le=100, description="Score of a wrong completion of length 0."
@@ -152,13 +154,17 @@ class CosineLengthParams(RightnessParams):
         -0.5,
         ge=-100,
         le=100,
-        description="Score of a wrong completion that is long: it has tried.",
+        description=(
+            "Score of a long wrong completion. Higher than the short one "
+            "rewards the attempt."
+        ),
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: longer than long is long. as_published: past the maximum "
-        "the cosine turns back, so that twice as long scores as short, and the answer "
-        "is read as published too (Open R1).",
+        description="strict: the score is constant above the maximum. as_published: "
+        "the cosine rises again above the maximum, so a completion of "
+        "twice that length scores like a short one; answers are parsed as "
+        "published (Open R1).",
     )
 
 
@@ -192,8 +198,8 @@ def _cosine_bounds(params: CosineLengthParams) -> tuple[float, float]:
 
 COSINE_LENGTH = Rule(
     kind="cosine_length",
-    title="Right and short",
-    summary="Right answers score more the shorter they are, wrong ones less.",
+    title="Correct and short",
+    summary="Shorter correct answers score higher, shorter wrong answers lower.",
     params_model=CosineLengthParams,
     score=score_cosine,
     bounds=_cosine_bounds,
@@ -210,13 +216,14 @@ COSINE_LENGTH = Rule(
 
 class LengthRankParams(RightnessParams):
     unit: LengthUnit = Field(
-        "characters", description="What is counted; words stand between white space."
+        "characters",
+        description=("Unit of the length; words are separated by white space."),
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: a row whose answer cannot be read has no score. "
-        "as_published: its completions count as right, and the answer is read as "
-        "published too (Open R1).",
+        description="strict: a row whose answer cannot be parsed gets no score. "
+        "as_published: its completions count as correct, and answers are "
+        "parsed as published (Open R1).",
     )
 
 
@@ -250,9 +257,9 @@ def _rank_bounds(params: Params) -> tuple[float, float]:
 
 LENGTH_RANK = Rule(
     kind="length_rank",
-    title="Right and shorter than the others",
-    summary="Among a prompt's completions, right ones score more the shorter they are, "
-    "and long wrong ones less.",
+    title="Correct and shorter than the others",
+    summary="Among a prompt's completions, shorter correct ones score higher and long "
+    "wrong ones lower.",
     params_model=LengthRankParams,
     score_group=score_lengths,
     bounds=_rank_bounds,

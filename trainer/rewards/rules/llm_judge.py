@@ -1,4 +1,4 @@
-"""What does a language model think of the completion?"""
+"""The rule of an LLM judge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.rewards.judge import time_limit
 from trainer.rewards.model_judge.asking import (
     Endpoint,
     Judge,
-    NotAsked,
+    JudgeUnavailable,
     open_client,
     replies,
 )
@@ -22,10 +22,10 @@ from trainer.rewards.model_judge.question import (
     Question,
     ReadAs,
     Unreadable,
-    asked_form,
     make_question,
     read_score,
     refuse_bad_template,
+    reply_format,
 )
 from trainer.rewards.rule import (
     Batching,
@@ -38,16 +38,16 @@ from trainer.rewards.rule import (
 )
 from trainer.rewards.session import Session, current_session
 
-_SYSTEM = "You judge replies of a language model, strictly and without regard to style."
-_TEMPLATE = """This was asked:
+_SYSTEM = "You grade replies of a language model, strictly and regardless of style."
+_TEMPLATE = """Prompt:
 
 {prompt}
 
-This was replied:
+Reply:
 
 {completion}
 
-Is the reply right, complete and clear? Weigh this in a few sentences, then score it."""
+Is the reply correct, complete and clear? Explain in a few sentences, then score it."""
 
 
 class LlmJudgeParams(Params):
@@ -56,100 +56,103 @@ class LlmJudgeParams(Params):
         max_length=500,
         title="Address",
         description="Base URL of an OpenAI-compatible endpoint, such as "
-        "https://api.openai.com/v1. Other than public https addresses must be allowed "
-        "by the server's COHORT_JUDGE_HOSTS.",
+        "https://api.openai.com/v1. Other than public https addresses "
+        "must be allowed by the server's COHORT_JUDGE_HOSTS.",
     )
     model: str = Field(
         min_length=1,
         max_length=200,
-        description="Name of the model, as the endpoint knows it.",
+        description="Model name at the endpoint.",
     )
     key_name: str = Field(
         "",
         pattern=KEY_NAME,
         title="Name of the key",
-        description="NAME of the variable COHORT_JUDGE_KEY_NAME in the training "
-        "worker's environment, which holds the key; empty: none is sent.",
+        description="NAME of the variable COHORT_JUDGE_KEY_NAME with the key, in the "
+        "training worker's environment. Empty: no key.",
     )
     template: str = Field(
         _TEMPLATE,
         max_length=20_000,
         title="Question",
-        description="Holds {prompt}, {completion}, {answer}, any column, and for a "
-        "reasoning step {before}, what stands before it.",
+        description="Template with {prompt}, {completion}, {answer}, any column, and "
+        "for a reasoning step {before}, the text before it.",
     )
     system: str = Field(
         _SYSTEM,
         max_length=20_000,
-        title="System text",
-        description="Instructions to the judge. It is also told what is data, and the "
-        "form of its reply.",
+        title="System prompt",
+        description="Instructions to the judge. Cohort adds what is data, and the "
+        "format of the reply.",
     )
     read_as: ReadAs = Field(
         "last_number",
-        title="Score stands in",
-        description="last_number: the last line. json_field: a field of a JSON object. "
-        "yes_no: the last line is yes (1) or no (0).",
+        title="Score location",
+        description="last_number: the last line. json_field: a field of a JSON "
+        "object. yes_no: the last line is yes (1) or no (0).",
     )
     field: str = Field(
         "score",
         min_length=1,
         max_length=100,
-        description="The JSON object's field.",
+        description="Field of the JSON object.",
     )
     low: float = Field(
-        1.0, ge=-1e6, le=1e6, description="The judge's score that counts as 0."
+        1.0, ge=-1e6, le=1e6, description="Judge's score that becomes 0."
     )
     high: float = Field(
-        10.0, ge=-1e6, le=1e6, description="The judge's score that counts as 1."
+        10.0, ge=-1e6, le=1e6, description="Judge's score that becomes 1."
     )
     temperature: float | None = Field(
         0.0,
         ge=0,
         le=2,
-        description="Of the judge; empty: not sent, for models that take none.",
+        description=(
+            "Sampling temperature of the judge. Empty: not sent, for models "
+            "without one."
+        ),
     )
     max_tokens: int = Field(
         512,
         ge=1,
         le=65_536,
-        description="Most tokens of a reply; a reply that is cut gives no score.",
+        description="Maximum tokens of a reply. A truncated reply gives no score.",
         json_schema_extra={"unit": "tokens"},
     )
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens",
-        description="The request's name for that; newer models of OpenAI take "
+        description="Name of this limit in the request. Newer OpenAI models require "
         "max_completion_tokens.",
     )
     timeout_seconds: float = Field(
         60.0,
         ge=0.1,
         le=600,
-        description="Longest that one request may take.",
+        description="Timeout of one request.",
         json_schema_extra={"unit": "seconds"},
     )
     max_tries: int = Field(
         4,
         ge=1,
         le=10,
-        description="Requests for a completion while the endpoint is overloaded or "
-        "away, with growing pauses.",
+        description="Requests per completion while the endpoint is overloaded or "
+        "unreachable, with exponential backoff.",
     )
     max_concurrency: int = Field(
-        8, ge=1, le=64, description="Requests at the same time, of each process."
+        8, ge=1, le=64, description="Concurrent requests per process."
     )
     budget_calls: int = Field(
         20_000,
         ge=1,
         le=100_000_000,
-        description="Requests that a run may make of this model; once spent, its "
+        description="Maximum number of requests to this model per run. After that, "
         "completions get no score.",
     )
     budget_tokens: int = Field(
         20_000_000,
         ge=1,
         le=1_000_000_000_000,
-        description="Tokens of questions and replies that a run may take.",
+        description="Maximum number of prompt and reply tokens per run.",
         json_schema_extra={"unit": "tokens"},
     )
 
@@ -165,8 +168,8 @@ class LlmJudgeParams(Params):
     def _range_has_a_width(self) -> Self:
         if self.low >= self.high:
             raise ValueError(
-                f"low is {self.low:g} and high is {self.high:g}; high must be more. "
-                "Where less is better, give the rule a negative weight."
+                f"low is {self.low:g} and high is {self.high:g}; high must be "
+                "greater. If lower is better, give the rule a negative weight."
             )
         return self
 
@@ -174,8 +177,8 @@ class LlmJudgeParams(Params):
 def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Outcome]:
     """(score - low) / (high - low) of each, where the judge gives a score.
 
-    An endpoint that is away, a reply that cannot be read and a budget that is spent are
-    no fault of a completion: it has no score then.
+    No score if the endpoint is unreachable, the reply cannot be parsed or the budget
+    is used up.
     """
     questions = [_question_or_none(sample, params) for sample in samples]
     to_ask = [each for each in questions if isinstance(each, Question)]
@@ -205,7 +208,7 @@ def make_judges_question(sample: Sample, params: LlmJudgeParams) -> Question:
     Raises:
         NotApplicable: the row has not what the template names.
     """
-    form = asked_form(
+    form = reply_format(
         params.read_as, field=params.field, low=params.low, high=params.high
     )
     return make_question(f"{params.system}\n\n{form}", params.template, sample)
@@ -220,14 +223,14 @@ def _question_or_none(sample: Sample, params: LlmJudgeParams) -> Question | Unsc
 
 def _ask(
     questions: Sequence[Question], params: LlmJudgeParams, session: Session
-) -> list[Reply | NotAsked]:
+) -> list[Reply | JudgeUnavailable]:
     if not questions:
         return []
     ledger = session.keep(
         Ledger,
         lambda: Ledger(
             session.folder,
-            lives=session.lives,
+            attempts=session.attempts,
             rank=session.rank,
             num_processes=session.num_processes,
         ),
@@ -243,12 +246,12 @@ def _ask(
         finally:
             judge.close()
     except Refused as error:
-        return [NotAsked(str(error))] * len(questions)
+        return [JudgeUnavailable(str(error))] * len(questions)
 
 
 def _replies(
     judge: Judge, questions: Sequence[Question], params: LlmJudgeParams
-) -> list[Reply | NotAsked]:
+) -> list[Reply | JudgeUnavailable]:
     def is_readable(reply: Reply) -> bool:
         try:
             _read(reply, params)
@@ -260,9 +263,9 @@ def _replies(
 
 
 def _score(
-    reply: Reply | NotAsked, params: LlmJudgeParams, session: Session
+    reply: Reply | JudgeUnavailable, params: LlmJudgeParams, session: Session
 ) -> Outcome:
-    if isinstance(reply, NotAsked):
+    if isinstance(reply, JudgeUnavailable):
         session.warn(str(reply))
         return Unscorable(str(reply))
     try:
@@ -270,11 +273,11 @@ def _score(
     except Unreadable as error:
         problem = str(error)
     session.warn(
-        f"Some replies of the judge {params.model} cannot be read, and their "
-        f"completions have no score. The first one: {problem}.",
+        f"Some replies of the judge {params.model} cannot be parsed, so their "
+        f"completions have no score. The first: {problem}.",
         about=f"unreadable {params.base_url} {params.model}",
     )
-    return Unscorable(f"The judge's reply cannot be read: {problem}.")
+    return Unscorable(f"The judge's reply cannot be parsed: {problem}.")
 
 
 def _read(reply: Reply, params: LlmJudgeParams) -> float:
@@ -284,7 +287,7 @@ def _read(reply: Reply, params: LlmJudgeParams) -> float:
     """
     if reply.is_cut:
         raise Unreadable(
-            f"it was cut at {params.max_tokens:,} tokens; raise max_tokens"
+            f"it was truncated at {params.max_tokens:,} tokens; raise max_tokens"
         )
     return read_score(
         reply.text,
@@ -314,9 +317,8 @@ def _endpoint(params: LlmJudgeParams) -> Endpoint:
 _SETTINGS = {"base_url": "https://judge.example.com/v1", "model": "judge-large"}
 RULE = Rule(
     kind="llm_judge",
-    title="Model as judge",
-    summary="A language model behind an OpenAI-compatible address scores the "
-    "completion.",
+    title="LLM judge",
+    summary="A language model at an OpenAI-compatible endpoint scores the completion.",
     params_model=LlmJudgeParams,
     # A call waits for its slowest reply; another one's questions fill the threads then.
     batching=Batching(

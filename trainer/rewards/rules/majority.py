@@ -1,4 +1,4 @@
-"""Does the completion answer as most others of its prompt do?"""
+"""The rule for agreement with the majority of a group."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ class MajorityParams(Params):
         "numeric_answer", "multiple_choice", "exact_answer", "marker_answer"
     ] = Field(
         "numeric_answer",
-        title="Read answers as",
-        description="Rule by which answers are found and compared; the row's own "
-        "answer is not looked at.",
+        title="Answer rule",
+        description="Rule that extracts and compares answers. The row's own answer is "
+        "not used.",
     )
     # After answer_kind, by which it is checked.
     answer_params: dict[str, Any] = Field(
         {},
-        title="That rule's settings",
-        description='As JSON, those that differ from its defaults: {"source": '
-        '"boxed"}.',
+        title="Answer rule settings",
+        description="Settings that differ from the rule's defaults, as JSON: "
+        '{"source": "boxed"}.',
         validate_default=True,
     )
     minimum_share: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of all completions that must agree; with fewer there is no "
-        "majority.",
+        description="Smallest share of all completions that makes a majority.",
     )
     ties: Literal["none", "all"] = Field(
         "none",
-        description="Where several answers are the most frequent: none of them is "
+        description="When several answers are equally frequent: none of them is "
         "rewarded, or all.",
     )
 
@@ -58,8 +57,8 @@ def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Ou
     """
     if len(samples) < 2:
         raise NotApplicable(
-            "There is one completion of this prompt, and no other to agree with. "
-            "Score several together."
+            "This prompt has only one completion, so there is no majority. Score "
+            "several together."
         )
     rule = ANSWER_RULES[params.answer_kind]
     read = reader_of(rule.params_model.model_validate(params.answer_params))
@@ -81,8 +80,8 @@ def _most_frequent(answers: Sequence[str | None], params: MajorityParams) -> set
 RULE = Rule(
     kind="majority",
     title="Agrees with the majority",
-    summary="The answer is the one that most completions of the prompt give; no ground "
-    "truth is needed.",
+    summary="The answer is the most frequent one among the prompt's completions; no "
+    "ground truth is needed.",
     params_model=MajorityParams,
     score_group=score_majority,
     example_pass=Example(

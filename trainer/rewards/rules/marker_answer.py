@@ -1,4 +1,4 @@
-"""Is what stands behind a marker the row's answer?"""
+"""The rule for an answer after a marker."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ class MarkerAnswerParams(Params):
         "####",
         min_length=1,
         max_length=100,
-        description="Text before the answer; its last occurrence counts.",
+        description="Text before the answer. The last occurrence counts.",
     )
     until: str = Field(
         "",
         max_length=100,
-        description="Text behind the answer, without which there is none; empty: the "
-        "answer ends with its line.",
+        description="Text that must follow the answer. Empty: the answer ends with "
+        "its line.",
     )
     tail_characters: int = Field(
         0,
         ge=0,
         le=10_000_000,
-        description="Only so many characters at the end are read; 0: all.",
+        description="Number of characters at the end to read. 0: all.",
         json_schema_extra={"unit": "characters"},
     )
     left_out: str = Field(
         "",
         max_length=20,
-        description="Characters that do not count in either answer, such as ,$.",
+        description="Characters to ignore in both answers, such as ,$.",
     )
     number_credit: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Score of an answer whose text differs, but that holds a single "
-        "number, and the row's.",
+        description="Score of an answer with another text, but with exactly one "
+        "number, which equals the row's.",
     )
     wrong_score: float = Field(
         0.0, ge=-1, le=1, description="Score of any other answer."
@@ -63,11 +63,11 @@ class MarkerAnswerParams(Params):
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: numbers as people write them. as_published: what the "
-        "published grader finds and compares.",
+        description="strict: numbers in usual notation. as_published: what the "
+        "published grader extracts and compares.",
     )
     published_by: Literal["verl", "lm_book"] = Field(
-        "verl", description="Whose grader as_published follows."
+        "verl", description="Published grader that as_published follows."
     )
     read_thinking: bool = thinking_field()
 
@@ -170,8 +170,10 @@ def _bounds(params: MarkerAnswerParams) -> tuple[float, float]:
 
 RULE = Rule(
     kind="marker_answer",
-    title="Answer behind a marker",
-    summary="What follows the marker is the row's answer, as text or as a number.",
+    title="Answer after a marker",
+    summary=(
+        "The text after the marker equals the row's answer, as text or as a number."
+    ),
     params_model=MarkerAnswerParams,
     score=score_marker,
     bounds=_bounds,

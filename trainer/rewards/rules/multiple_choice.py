@@ -1,4 +1,4 @@
-"""Is the option that was chosen the row's?"""
+"""The rule for multiple choice."""
 
 from __future__ import annotations
 
@@ -54,40 +54,38 @@ _WORDS = {"A", "I"}
 class MultipleChoiceParams(Params):
     source: Literal["tags", "boxed", "marker", "last_letter"] = Field(
         "tags",
-        title="Choice stands in",
+        title="Choice location",
         description="The last pair of answer tags, the last \\boxed{}, the line after "
-        "the last marker, or anywhere: the last capital letter that stands alone.",
+        "the last marker, or anywhere: the last single capital letter.",
     )
     tag: str = Field(
-        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+        "answer", pattern=TAG_NAME, description="Tag name without brackets."
     )
     marker: str = Field(
         "Answer:",
         min_length=1,
         max_length=100,
-        description="Text before the choice; its last occurrence counts.",
+        description="Text before the choice. The last occurrence counts.",
     )
     num_options: int = Field(
         4,
         ge=2,
         le=26,
-        description="Letters there are to choose from, 4 being A to D; not used with "
-        "a column of options.",
+        description="Number of options: 4 means A to D. Not used with a column of "
+        "options.",
     )
     options_column: str = Field(
         "",
         max_length=100,
-        description="Column with the options' texts, as a list, so that a text may "
-        "stand for its letter; empty: letters alone.",
+        description="Column with a list of the options' texts, so that a text counts "
+        "like its letter. Empty: letters only.",
     )
     answer_as: Literal["letter_or_text", "number_from_0", "number_from_1"] = Field(
         "letter_or_text",
         description="How the row's answer names its option: by letter or text, or by "
-        "its place in the list.",
+        "its index in the list.",
     )
-    ignore_case: bool = Field(
-        True, description="Upper and lower case count as the same."
-    )
+    ignore_case: bool = Field(True, description="Ignore upper and lower case.")
     read_thinking: bool = thinking_field()
 
 
@@ -146,7 +144,7 @@ def _read(
 
 
 def _remaining(text: str) -> str:
-    """Without the options that it rules out."""
+    """The text without options that it rules out."""
     return str(compile_pattern(_RULED_OUT).sub(" ", text)).strip()
 
 
@@ -245,9 +243,9 @@ def _reference(
         if 0 <= place < len(letters):
             return letters[place]
     raise NotApplicable(
-        f'The row\'s answer "{answer[:80]}" names none of the options '
-        f"{letters[0]} to {letters[-1]}. Give a letter, or name the column with the "
-        "options' texts in the rule."
+        f'The row\'s answer "{answer[:80]}" is none of the options {letters[0]} to '
+        f"{letters[-1]}. Use a letter, or name the column with the options' texts in "
+        "the rule."
     )
 
 
@@ -255,7 +253,7 @@ _QUESTION = "Capital of France? A) Lyon B) Paris"
 RULE = Rule(
     kind="multiple_choice",
     title="Multiple choice",
-    summary="The option chosen, by its letter or its text, is the row's.",
+    summary="The chosen option, by letter or text, is the row's.",
     params_model=MultipleChoiceParams,
     score=score_choice,
     example_pass=Example(sample=Sample(_QUESTION, "<answer>(B)</answer>", "B")),

@@ -1,4 +1,4 @@
-"""Does the completion reason in steps, and is the answer right that follows?"""
+"""Rules for reasoning steps, and for the answer after the reasoning."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ class ReasoningStepsParams(Params):
         3,
         ge=1,
         le=1_000,
-        description="Markers that give the full score; fewer give their share.",
+        description=(
+            "Number of markers for the full score. Fewer give a proportional score."
+        ),
     )
     pattern: str = Field(
         "",
         max_length=1_000,
-        description="Regular expression (RE2) of a marker; empty: Step 1:, numbered "
-        "and bulleted lines, and First, Second, Next and Finally with their comma.",
+        description="Regular expression (RE2) of a marker. Empty: Step 1:, numbered "
+        "and bulleted lines, and First, Second, Next and Finally followed "
+        "by a comma.",
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: a number or bullet marks any line that it begins. "
-        "as_published: a number only the first line, a bullet any but the first (Open "
-        "R1).",
+        description="strict: a number or bullet counts at the start of any line. "
+        "as_published: a number counts on the first line only, a bullet "
+        "on any but the first (Open R1).",
     )
 
     _check_pattern = field_validator("pattern")(refuse_bad_pattern)
@@ -54,8 +57,8 @@ def score_steps(sample: Sample, params: ReasoningStepsParams) -> float:
 REASONING_STEPS = Rule(
     kind="reasoning_steps",
     title="Reasoning steps",
-    summary="The completion shows its steps: numbered or bulleted lines, or words such "
-    "as First and Next.",
+    summary="The completion shows its steps: numbered or bulleted lines, or words "
+    "such as First and Next.",
     params_model=ReasoningStepsParams,
     score=score_steps,
     example_pass=Example(
@@ -72,14 +75,14 @@ class ReasoningAnswerParams(RightnessParams):
         ("</think>",),
         min_length=1,
         max_length=10,
-        title="Reasoning ends with",
-        description="Texts that end the reasoning, each a line of its own. What is "
-        "judged stands behind the last occurrence of the first one that occurs.",
+        title="End of reasoning",
+        description="Texts that end the reasoning, one per line. The answer is read "
+        "after the last occurrence of the first one that occurs.",
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
-        description="strict: the answer as its rule reads it. as_published: "
-        "well-formed LaTeX alone (TRL).",
+        description="strict: the answer rule's own extraction. as_published: "
+        "well-formed LaTeX only (TRL).",
     )
 
 
@@ -90,8 +93,8 @@ def score_reasoning(sample: Sample, params: ReasoningAnswerParams) -> float:
     answer = _behind(sample.completion, params.delimiters)
     if answer is None:
         return 0.0
-    said = replace(sample, completion=answer)
-    return float(is_right(said, params, as_published=params.mode == "as_published"))
+    answered = replace(sample, completion=answer)
+    return float(is_right(answered, params, as_published=params.mode == "as_published"))
 
 
 def _behind(text: str, delimiters: tuple[str, ...]) -> str | None:
@@ -104,9 +107,9 @@ def _behind(text: str, delimiters: tuple[str, ...]) -> str | None:
 _SETTINGS = {"answer_kind": "numeric_answer"}
 REASONING_ANSWER = Rule(
     kind="reasoning_answer",
-    title="Answer behind the reasoning",
-    summary="What follows the reasoning is right; where the reasoning does not end, "
-    "nothing is.",
+    title="Answer after the reasoning",
+    summary="The answer after the reasoning is correct. Without an end of reasoning, "
+    "the score is 0.",
     params_model=ReasoningAnswerParams,
     score=score_reasoning,
     example_pass=Example(

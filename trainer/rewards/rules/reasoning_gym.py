@@ -1,7 +1,7 @@
-"""Does reasoning-gym's own scorer accept the answer?
+"""The rule that uses reasoning-gym's scorers.
 
-Tasks are known by name, without importing the library. A test compares the names with
-the installed version, and looks through its scorers for any that evaluates text.
+Task names are listed here, without importing the library. A test compares them with the
+installed version and searches its scorers for any that evaluates text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REFUSED_TASKS = {
     "binary_matrix": _EVALUATES,
     "bitwise_arithmetic": "its scorer runs the row's own text as Python code.",
     "composite": "it is a mixture of other tasks.",
-    "countdown": _EVALUATES + " The Countdown rule judges the same task safely.",
+    "countdown": _EVALUATES + " Use the Countdown rule instead.",
     "intermediate_integration": _EVALUATES,
     "n_queens": _EVALUATES,
     "number_sorting": _EVALUATES,
@@ -60,7 +60,7 @@ _MAX_CHARACTERS = 20_000
 
 class ReasoningGymParams(ExtractionParams):
     task: str = Field(
-        description="Name of the task whose scorer judges, such as chain_sum.",
+        description="Name of the reasoning-gym task, such as chain_sum.",
         json_schema_extra={"enum": list(TASKS)},
     )
     entry_column: str = Field(
@@ -107,9 +107,9 @@ def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
         raise Unscorable(str(error)) from error
     if "problem" in reply:
         raise NotApplicable(
-            f'The scorer of "{params.task}" cannot use column '
-            f'"{params.entry_column}" of this row ({reply["problem"]}). Take the task '
-            "that made the rows."
+            f'The scorer of "{params.task}" failed on column "{params.entry_column}" '
+            f"of this row ({reply['problem']}). Choose the task that generated the "
+            "rows."
         )
     score: float = reply["score"]
     return score
@@ -127,7 +127,7 @@ def _entry(sample: Sample, column: str) -> dict[str, Any]:
         return entry
     raise NotApplicable(
         f'The row needs a column "{column}" with a reasoning-gym entry (question, '
-        "answer, metadata). Make the rows with the dataset generator, or name the "
+        "answer, metadata). Generate the rows with the dataset generator, or name the "
         "right column in the rule."
     )
 
@@ -141,8 +141,7 @@ _COLUMNS = {"entry": _ENTRY, "task": "chain_sum"}
 RULE = Rule(
     kind="reasoning_gym",
     title="Reasoning task",
-    summary="The scorer that reasoning-gym keeps for the row's task accepts the "
-    "answer.",
+    summary="The task's scorer from reasoning-gym accepts the answer.",
     params_model=ReasoningGymParams,
     score=score_puzzle,
     example_pass=Example(

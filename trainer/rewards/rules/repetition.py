@@ -1,4 +1,4 @@
-"""Does the completion repeat itself?"""
+"""The rule for repetition."""
 
 from __future__ import annotations
 
@@ -12,26 +12,23 @@ from trainer.rewards.rule import Example, Params, Rule, Sample
 class RepetitionParams(Params):
     unit: Literal["words", "characters"] = Field(
         "words",
-        description="What a run is made of: words between white space, or characters, "
-        "for languages that leave no space between words, such as Chinese.",
+        description="Unit of the n-grams: words separated by white space, or "
+        "characters, for languages without spaces, such as Chinese.",
     )
     ngram_size: int = Field(
         3,
         ge=1,
         le=20,
-        description="Length of the runs that are compared.",
+        description="Length of the n-grams.",
         json_schema_extra={"unit": "words or characters"},
     )
     max_penalty: float = Field(
         -1.0,
         ge=-100,
         le=0,
-        description="What a completion comes near to that does nothing but repeat "
-        "itself.",
+        description="Limit of the penalty for a completion that only repeats itself.",
     )
-    ignore_case: bool = Field(
-        True, description="Upper and lower case count as the same."
-    )
+    ignore_case: bool = Field(True, description="Ignore upper and lower case.")
 
 
 def score_repetition(sample: Sample, params: RepetitionParams) -> float:
@@ -65,7 +62,7 @@ def _bounds(params: RepetitionParams) -> tuple[float, float]:
 RULE = Rule(
     kind="repetition",
     title="Repetition",
-    summary="A penalty: the share of runs of words that the completion has had before.",
+    summary="A penalty: the share of repeated n-grams in the completion.",
     params_model=RepetitionParams,
     score=score_repetition,
     bounds=_bounds,

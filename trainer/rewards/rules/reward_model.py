@@ -1,8 +1,7 @@
-"""What does a reward model give the completion?
+"""The rule of a reward model.
 
-Models are in a process of their own: rules import no torch, but may ask one. It has
-all the models of a run's process, however many score beside it, so each is in memory
-once.
+Models run in a process of their own, because rules import no torch. All scoring
+processes of a run share it, so each model is in memory once.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ class Classifiers:
                     reply = self._ask(question)
                 except NoReply as loss:
                     raise NoScores(
-                        f"The process of the reward model {settings['path']} was lost "
-                        f"twice: {loss}. Is there memory left? Set its device to cpu, "
-                        "or lower batch_tokens."
+                        f"The process of the reward model {settings['path']} ended "
+                        f"twice: {loss}. Check the free memory, set its device to "
+                        "cpu, or lower batch_tokens."
                     ) from None
         if "problem" in reply:
             raise NoScores(reply["problem"])
@@ -117,52 +116,49 @@ class RewardModelParams(Params):
         min_length=1,
         max_length=500,
         title="Model",
-        description="Folder of a classifier that transformers reads, or its hub id. "
-        "Weights are read from safetensors alone, and code of its own is not run.",
+        description="Folder or Hugging Face ID of a sequence or token classifier. "
+        "Only safetensors weights are loaded, and no model code is run.",
     )
     revision: str | None = Field(
-        None, max_length=200, description="Of a hub id: branch, tag or commit."
+        None,
+        max_length=200,
+        description=("Branch, tag or commit of a Hugging Face model."),
     )
     head: Literal["sequence", "token"] = Field(
         "sequence",
         title="Scores",
         description="sequence: the model scores a whole reply. token: it scores each "
-        "token, and the last one counts; so do reward models of reasoning steps.",
+        "token, and the last score counts, as in process reward models.",
     )
     label: str = Field(
         "",
         max_length=200,
-        description="Name or number of the label that is the score; empty for a model "
-        "with one.",
+        description="Name or index of the label that is the score. Empty for a model "
+        "with one label.",
     )
     score_as: Literal["sigmoid", "probability", "raw"] = Field(
         "sigmoid",
-        description="sigmoid: 1 / (1 + e^-x) of the label's output. probability: its "
-        "share by softmax over all labels. raw: the output, cut to the bounds below.",
+        description="sigmoid: 1 / (1 + e^-x) of the label's logit. probability: its "
+        "softmax probability. raw: the logit, clipped to the bounds below.",
     )
-    low: float = Field(
-        -10.0, ge=-1e6, le=1e6, description="Lowest score, where it is raw."
-    )
-    high: float = Field(
-        10.0, ge=-1e6, le=1e6, description="Highest score, where it is raw."
-    )
+    low: float = Field(-10.0, ge=-1e6, le=1e6, description="Lowest raw score.")
+    high: float = Field(10.0, ge=-1e6, le=1e6, description="Highest raw score.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description="auto: beside the policy on its GPU, or on the CPU where there is "
-        "none.",
+        description="auto: the policy's GPU, or the CPU if there is none.",
     )
     max_tokens: int = Field(
         4_096,
         ge=1,
         le=1_000_000,
-        description="Longest text; what is beyond is not read.",
+        description="Maximum length of a text. The rest is truncated.",
         json_schema_extra={"unit": "tokens"},
     )
     batch_tokens: int = Field(
         16_384,
         ge=1,
         le=10_000_000,
-        description="Tokens that go through the model at once, padding among them.",
+        description="Tokens per batch, padding included.",
         json_schema_extra={"unit": "tokens"},
     )
 
@@ -170,7 +166,7 @@ class RewardModelParams(Params):
     def _bounds_are_in_order(self) -> Self:
         if self.low >= self.high:
             raise ValueError(
-                f"low is {self.low:g} and high is {self.high:g}; high must be more."
+                f"low is {self.low:g} and high is {self.high:g}; high must be greater."
             )
         return self
 
@@ -183,9 +179,8 @@ def score_by_model(
     try:
         if not session.is_run:
             raise NoScores(
-                "A reward model is loaded in a run alone, not to try a recipe. Train "
-                "for a step to see its scores, or give this file to python -m trainer "
-                "score."
+                "Reward models are loaded only in a run. Train for a step to see the "
+                "scores, or use python -m trainer score."
             )
         scores = _ask(samples, params, session)
     except NoScores as error:
@@ -223,7 +218,7 @@ def _conversation(sample: Sample) -> list[dict[str, str]]:
 
 def _cut(score: float, params: RewardModelParams) -> Outcome:
     if score != score:
-        return Unscorable(f"The reward model {params.path} gave no number but NaN.")
+        return Unscorable(f"The reward model {params.path} returned NaN.")
     low, high = _bounds(params)
     return min(max(score, low), high)
 
@@ -235,8 +230,8 @@ def _bounds(params: RewardModelParams) -> tuple[float, float]:
 RULE = Rule(
     kind="reward_model",
     title="Reward model",
-    summary="A classifier that was trained on preferences, or on right and wrong "
-    "steps, scores the completion.",
+    summary="A classifier trained on preferences, or on correct and wrong steps, "
+    "scores the completion.",
     params_model=RewardModelParams,
     # The process computes for one call at a time, of as much as there is by then.
     batching=Batching(

@@ -1,7 +1,7 @@
-"""Answers, by whichever rule compares them: which are right, and which are the same.
+"""Answers by any answer rule: which are correct, and which are the same.
 
-`are_right` has the row's answer. `reader_of` reads an answer as a text, the same for
-the same answer, so that completions can be compared with one another.
+`are_right` compares with the row's answer. `reader_of` normalises an answer to a text,
+so that completions can be compared with one another.
 """
 
 from __future__ import annotations
@@ -61,15 +61,14 @@ class RightnessParams(Params):
 
     answer_kind: AnswerKind = Field(
         "math_verify",
-        title="Right by",
-        description="Rule that says whether the completion is right: by its full "
-        "score.",
+        title="Answer rule",
+        description="Rule whose full score makes a completion correct.",
     )
     # After answer_kind, by which it is checked.
     answer_params: dict[str, Any] = Field(
         {},
-        title="That rule's settings",
-        description="As JSON, those that differ from its defaults: "
+        title="Answer rule settings",
+        description="Settings that differ from the rule's defaults, as JSON: "
         '{"source": "whole"}.',
         validate_default=True,
     )
@@ -208,7 +207,7 @@ def _number_reader(params: NumericAnswerParams) -> AnswerReader:
     return read
 
 
-RIGHT = "\N{CHECK MARK} right"  # no reader finds such a text
+RIGHT = "\N{CHECK MARK} correct"  # no reader finds such a text
 
 
 def answer_reader(recipe: Recipe) -> AnswerReader | None:

@@ -1,4 +1,4 @@
-"""Does the completion have the wanted tags?"""
+"""Rules for tags in a completion."""
 
 from __future__ import annotations
 
@@ -20,66 +20,65 @@ class FormatTagsParams(Params):
     think_tag: str = Field(
         "think",
         pattern=_TAG_OR_EMPTY,
-        description="Tag around the thinking; empty: only an answer block is asked.",
+        description="Tag around the thinking. Empty: only an answer block is required.",
     )
     answer_tag: str = Field(
         "answer",
         pattern=_TAG_OR_EMPTY,
-        description="Tag around the answer; empty: any text may follow the thinking.",
+        description="Tag around the answer. Empty: any text may follow the thinking.",
     )
     completion_prefix: str = Field(
         "",
         max_length=1_000,
-        description="What the prompt already begins for the completion; it counts as "
-        "part of the completion. Empty: a think tag that the prompt ends with.",
+        description="Start of the completion that the prompt already contains. It "
+        "counts as part of the completion. Empty: a think tag at the prompt's end.",
     )
     separator: Literal["space", "blank", "newline", "nothing"] = Field(
         "space",
-        description="What stands between the blocks: any white space or none, spaces "
-        "and line breaks or none, one line break exactly, or nothing.",
+        description="Text between the blocks: any or no white space, any or no spaces "
+        "and line breaks, exactly one line break, or nothing.",
     )
     line_breaks: Literal["any", "inside"] = Field(
         "any",
-        description="inside: what a block encloses stands on lines of its own.",
+        description="inside: the text of a block has its own lines.",
     )
     outer_space: Literal["allowed", "final_newline", "refused"] = Field(
-        "allowed", description="White space before the first and after the last tag."
+        "allowed", description="White space before the first tag and after the last."
     )
     repeated_tags: Literal["refused", "refused_in_think", "allowed"] = Field(
         "refused",
-        description="Each tag exactly once; or no think tag inside the thinking; or "
-        "anything inside the blocks.",
+        description="refused: each tag exactly once. refused_in_think: no think tag "
+        "inside the thinking. allowed: any tags inside the blocks.",
     )
     think_credit: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Score for a think block when the whole does not match.",
+        description="Score of a think block if the whole format does not match.",
     )
     answer_credit: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Score for an answer block when the whole does not match.",
+        description="Score of an answer block if the whole format does not match.",
     )
     answer_pattern: str = Field(
         "",
         max_length=1_000,
-        description="Regular expression the whole answer must match for the full "
-        "score; empty: any answer.",
+        description="Regular expression that the whole answer must match for the full "
+        "score. Empty: any answer.",
     )
     other_answer_score: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Score of the right format around an answer that does not match "
-        "the pattern.",
+        description="Score if the format matches, but not the answer pattern.",
     )
     mismatch_score: float = Field(
         0.0,
         ge=-1,
         le=0,
-        description="Score when neither the whole matches nor a block has a credit.",
+        description="Score if neither the format matches nor a block gives credit.",
     )
     mode: Literal["strict", "as_published"] = Field(
         "strict",
@@ -92,7 +91,7 @@ class FormatTagsParams(Params):
     @model_validator(mode="after")
     def _a_tag_is_asked_for(self) -> Self:
         if not self.think_tag and not self.answer_tag:
-            raise ValueError("Neither block has a tag. Name one of the two.")
+            raise ValueError("Neither block has a tag. Set think_tag or answer_tag.")
         return self
 
 
@@ -174,8 +173,8 @@ def _bounds(params: FormatTagsParams) -> tuple[float, float]:
 FORMAT_TAGS = Rule(
     kind="format_tags",
     title="Format tags",
-    summary="The completion is a think block followed by an answer block, and "
-    "nothing else.",
+    summary="The completion is a think block followed by an answer block, and nothing "
+    "else.",
     params_model=FormatTagsParams,
     score=score_format,
     bounds=_bounds,
@@ -200,17 +199,19 @@ class TagCountParams(Params):
     names: str = Field(
         "think,answer",
         pattern=f"^{_NAME}(,{_NAME}){{0,7}}$",
-        description="Tags that are looked for, in their order, separated by commas; "
-        "each has an opening and a closing one.",
+        description="Tag names in order, separated by commas. Each has an opening and "
+        "a closing tag.",
     )
     count: Literal["once", "present"] = Field(
         "once",
-        description="A tag counts when it occurs exactly once, or at least once.",
+        description=(
+            "once: a tag counts if it occurs exactly once. present: at least once."
+        ),
     )
     line_breaks: Literal["any", "between"] = Field(
         "any",
-        description="between: a tag counts with the line breaks that part it from the "
-        "text before and behind it.",
+        description="between: a tag counts only with line breaks between it and the "
+        "text around it.",
     )
 
 
@@ -237,15 +238,15 @@ def _wanted(params: TagCountParams) -> list[str]:
         return tags
     last = len(tags) - 1
     return [
-        ("\n" if place > 0 else "") + tag + ("\n" if place < last else "")
-        for place, tag in enumerate(tags)
+        ("\n" if index > 0 else "") + tag + ("\n" if index < last else "")
+        for index, tag in enumerate(tags)
     ]
 
 
 TAG_COUNT = Rule(
     kind="tag_count",
     title="Tag count",
-    summary="The completion has the wanted tags; each gives an equal share.",
+    summary="The completion has the required tags. Each gives an equal share.",
     params_model=TagCountParams,
     score=score_tags,
     example_pass=Example(

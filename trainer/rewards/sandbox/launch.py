@@ -1,7 +1,7 @@
-"""Starts a program that the kernel ends first when memory runs out, in a group.
+"""Starts a program in a cgroup, as the first to be killed when memory runs out.
 
-By itself, without a package: `python -I launch.py DOOR PROGRAM ARGUMENTS`. DOOR is the
-group's cgroup.procs, or "" where there is none.
+Stand-alone: `python -I launch.py PROCS PROGRAM ARGUMENTS`. PROCS is the group's
+cgroup.procs, or "" if there is none.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The two ways to start a sandbox, and what each needs of the machine.
+"""The two ways to start a sandbox, and their requirements.
 
-A: bubblewrap. Files, processes, network and names of its own; inside, what B has.
+A: bubblewrap, with its own files, processes, network and names, and level B inside.
 B: the kernel's filters alone: Landlock for files, seccomp for system calls.
 """
 
@@ -29,13 +29,13 @@ _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
 def obstacle(level: Level) -> str | None:
     """Why a level cannot even be tried here; None: it can."""
     if sys.platform != "linux":
-        return f"it needs Linux; this is {platform.system()}"
+        return f"it requires Linux; this is {platform.system()}"
     if not confinement.is_known_machine():
-        return f"it knows x86_64 and aarch64; this is {platform.machine()}"
+        return f"it requires x86_64 or aarch64; this is {platform.machine()}"
     if level == "A" and bubblewrap() is None:
         return "the program bwrap (package bubblewrap) is not installed"
     if level == "B" and not kernel.landlock_version():
-        return "the kernel has no Landlock (Linux 5.13 or newer, switched on)"
+        return "the kernel does not have Landlock enabled (Linux 5.13 or newer)"
     return None
 
 

@@ -1,14 +1,13 @@
-"""What a sandbox may take: limits of a call, a control group, a user of its own.
+"""Limits of a sandbox: resource limits of a call, a cgroup, a user id.
 
-A control group holds together what limits of single processes cannot: the memory of all
-of a sandbox, the kernel's for it included, and how many processes and threads it has.
-It takes cgroup v2 and a group that was handed to us, as systemd's Delegate= does, or a
-container's own. Nothing is said where there is none: the other limits hold as they are.
+A cgroup limits what single processes cannot: the memory of a whole sandbox, including
+the kernel's, and its number of processes and threads. It needs cgroup v2 and a
+delegated group, from systemd's Delegate= or a container. Without one, the other limits
+apply.
 
-The kernel counts processes by user, and lets those of one user look at one another, so
-no two sandboxes that root starts may share one. A number is taken by a name that the
-kernel gives to one process at a time, and takes back when that process ends, however it
-ends.
+The kernel counts processes per user and lets processes of one user inspect one another,
+so sandboxes started by root must not share a user id. An id is reserved by an abstract
+name that the kernel gives to one process at a time and frees when that process ends.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def make_group() -> Group:
                 (folder / name).write_text(str(value), encoding="ascii")
     except OSError as error:
         _removed(folder)
-        raise NoGroup(f"{parent} takes no limits: {error.strerror}") from error
+        raise NoGroup(f"{parent} does not accept limits: {error.strerror}") from error
     return Group(folder)
 
 
@@ -151,16 +150,18 @@ def _places(mountinfo: str, cgroup: str) -> tuple[Path, Path]:
             root, mount = fields.split()[3:5]
             beneath = paths[0].removeprefix(root.rstrip("/")).strip("/")
             return Path(mount), Path(mount) / beneath
-    raise NoGroup("there is no cgroup v2 here")
+    raise NoGroup("cgroup v2 is not mounted")
 
 
 def _unfit(folder: Path, *, is_mount: bool) -> str | None:
     known = _read(folder / "cgroup.controllers").split()
     missing = [name for name in _CONTROLLERS if name not in known]
     if missing:
-        return f"has no controller for {' and '.join(missing)}"
+        return f"lacks the controllers {' and '.join(missing)}"
     if not _is_ours(folder, is_mount=is_mount):
-        return "was not handed to us (systemd: Delegate=yes, DelegateSubgroup=main)"
+        return (
+            "is not delegated to Cohort (systemd: Delegate=yes, DelegateSubgroup=main)"
+        )
     handed_on = _read(folder / "cgroup.subtree_control").split()
     wanted = [f"+{name}" for name in _CONTROLLERS if name not in handed_on]
     try:
@@ -168,8 +169,8 @@ def _unfit(folder: Path, *, is_mount: bool) -> str | None:
             control = folder / "cgroup.subtree_control"
             control.write_text(" ".join(wanted), encoding="ascii")
     except OSError as error:
-        return f"hands no limits on: {error.strerror}"
-    return None if os.access(folder, os.W_OK) else "may not be written"
+        return f"cannot delegate controllers: {error.strerror}"
+    return None if os.access(folder, os.W_OK) else "is not writable"
 
 
 def _is_ours(folder: Path, *, is_mount: bool) -> bool:

@@ -1,6 +1,6 @@
-"""The sandboxes of this process: one for each team that asks, a few in all.
+"""The sandboxes of this process: one per team, and few in total.
 
-A team's calls wait for one another, and not for another team's.
+Calls of a team wait for one another, but not for another team's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainer.rewards.sandbox.slot import (
     Answer,
     Slot,
     SlotLost,
-    found_here,
+    find_sandbox,
 )
 
 MAX_SLOTS = 8
@@ -110,7 +110,8 @@ class _Pool:
             except SlotLost as lost:
                 loss = str(lost)
         raise SandboxFailed(
-            f"The sandbox for reward code was lost twice: {loss}. Is there memory left?"
+            f"The sandbox for reward code ended twice: {loss}. Check the machine's "
+            "free memory."
         )
 
     def _take(self, owner: str) -> _Place:
@@ -124,7 +125,8 @@ class _Pool:
                     if left <= 0 or not self._changed.wait(left):
                         raise SandboxFailed(
                             "The sandbox for reward code is busy with other "
-                            "completions. Try again in a moment, or fewer at once."
+                            "completions. Try again in a moment, or with fewer "
+                            "completions."
                         )
             finally:
                 # Also when interrupted: nobody else would be let past it.
@@ -179,19 +181,19 @@ def _running(place: _Place) -> Slot:
         slot.end()
         slot = None
     if slot is None:
-        level = level_here()
+        level = sandbox_level()
         slot = Slot(level, timeout_seconds=min(START_SECONDS, _require_time()))
     place.slot = slot
     return slot
 
 
-def level_here() -> Level:
+def sandbox_level() -> Level:
     """The level that calls run at.
 
     Raises:
         SandboxFailed: this machine has none, or there is no time to find out.
     """
-    found = found_here(timeout_seconds=min(4 * START_SECONDS, _require_time()))
+    found = find_sandbox(timeout_seconds=min(4 * START_SECONDS, _require_time()))
     if found.level is None:
         raise SandboxFailed(found.sentence)
     return found.level
@@ -201,7 +203,7 @@ def _require_time() -> float:
     left = seconds_left()
     if left < _LEAST_SECONDS:
         raise SandboxFailed(
-            "No time was left to run reward code. Try fewer completions at once."
+            "No time was left to run reward code. Score fewer completions at once."
         )
     return left
 

@@ -1,8 +1,7 @@
-"""One sandbox: a process that answers calls, one at a time, each in a child of its own.
+"""One sandbox: a process that answers calls one at a time, each in a child process.
 
-An answer belongs to the call that it names. Whatever goes wrong between asking and the
-last byte ends the sandbox, so that nothing is left in its pipe for the next asker. What
-a call replied is read with care, for it may have written anything.
+A reply names its call. Any failure between the request and its last byte ends the
+sandbox, so that no bytes are left in its pipe for the next call. Replies are untrusted.
 """
 
 from __future__ import annotations
@@ -170,13 +169,13 @@ class Slot:
                 self._receive(deadline, MAX_BYTES),
                 self._receive(deadline, MAX_BYTES),
             )
-            raise SlotLost(f"it could not shut itself in: {_last_line(errors[1])}")
+            raise SlotLost(f"it could not isolate itself: {_last_line(errors[1])}")
         num_replies = outcome.pop("num_replies")
         stdout, stderr = (self._receive(deadline, MAX_BYTES) for _ in range(2))
         replies = [self._receive(deadline, MAX_BYTES) for _ in range(num_replies)]
         answer = Answer(replies=tuple(replies), stdout=stdout, stderr=stderr, **outcome)
         if _was_killed_by_the_system(answer, limits):
-            raise SlotLost("the system ended the call, for want of memory mostly")
+            raise SlotLost("the kernel killed the call, probably out of memory")
         return answer
 
     def _send(self, messages: Sequence[bytes], deadline: float) -> None:
@@ -185,7 +184,7 @@ class Slot:
         poll.register(self._to.fileno(), select.POLLOUT)
         while data:
             if not poll.poll(_milliseconds(deadline)):
-                raise SlotLost("it takes nothing in")
+                raise SlotLost("it does not read its input")
             try:
                 data = data[os.write(self._to.fileno(), data) :]
             except BlockingIOError:
@@ -205,7 +204,7 @@ class Slot:
         poll.register(self._from.fileno(), select.POLLIN)
         while len(data) < length:
             if not poll.poll(_milliseconds(deadline)):
-                raise SlotLost("it did not answer in time")
+                raise SlotLost("it timed out")
             part = os.read(self._from.fileno(), min(length - len(data), 1 << 20))
             if not part:
                 raise SlotLost(self._how_it_ended())
@@ -219,9 +218,9 @@ class Slot:
         except subprocess.TimeoutExpired:
             return "it closed its pipe"
         if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
+            return f"it was killed by {signal.Signals(-code).name}"
         self._errors.seek(0)
-        return f"it ended with exit code {code}: {_last_line(self._errors.read())}"
+        return f"it exited with code {code}: {_last_line(self._errors.read())}"
 
 
 def _group() -> Group | None:
@@ -250,7 +249,7 @@ def _milliseconds(deadline: float) -> float:
 
 def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 class Unreadable:
@@ -271,14 +270,17 @@ def parsed(reply: bytes) -> Any:
 def how_it_ended(answer: Answer, limits: Limits) -> str | None:
     """A predicate for a call that was ended, or ended itself with an error."""
     if answer.end == "time":
-        return f"took longer than {limits.wall_seconds:g} s"
+        return f"timed out after {limits.wall_seconds:g} s"
     if answer.end == "flood":
-        return "gave back more than is taken in"
+        return "wrote too much output"
     if answer.code in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"computed for longer than {limits.wall_seconds:g} s"
+        return f"used more than {limits.wall_seconds:g} s of CPU time"
     if answer.code < 0:
-        return f"was ended by {_name(-answer.code)}, as by too much memory or recursion"
-    return f"ended its process with exit code {answer.code}" if answer.code else None
+        return (
+            f"was killed by {_name(-answer.code)}, probably by too much memory or "
+            "recursion"
+        )
+    return f"exited with code {answer.code}" if answer.code else None
 
 
 def _name(number: int) -> str:
@@ -294,7 +296,7 @@ _FORGET_SECONDS = 60.0  # after which a machine without a sandbox is tried once 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SandboxStatus:
     """The strongest level, and why the others cannot be had, as predicates.
 
     has_group: whether a control group holds its memory and processes together.
@@ -311,13 +313,13 @@ class Found:
             return f"Reward code runs in a sandbox of level {self.level} ({name})."
         reasons = "; ".join(f"{level}: {why}" for level, why in self.reasons.items())
         return (
-            f"Reward code cannot run on this machine, since no sandbox can ({reasons})."
-            " Install bubblewrap or use Linux 5.13 or newer, then run `manage.py "
+            f"No sandbox can run reward code on this machine ({reasons}). Install "
+            "bubblewrap or use Linux 5.13 or newer, then run `manage.py "
             "check_sandbox`; or use rules without code."
         )
 
 
-def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
+def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus:
     """Try each level, the strongest first, until one holds."""
     deadline = time.monotonic() + timeout_seconds
     reasons: dict[Level, str] = {}
@@ -326,10 +328,12 @@ def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
         if reason is None:
             trial = try_level(level, deadline - time.monotonic())
             if trial.fault is None:
-                return Found(level=level, reasons=reasons, has_group=trial.has_group)
+                return SandboxStatus(
+                    level=level, reasons=reasons, has_group=trial.has_group
+                )
             reason = trial.fault
         reasons[level] = reason
-    return Found(level=None, reasons=reasons)
+    return SandboxStatus(level=None, reasons=reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,20 +356,22 @@ def try_level(level: Level, timeout_seconds: float = START_SECONDS) -> Trial:
         return Trial(fault=str(error))
     slot.end()
     if answer.end != "ended" or answer.code != 0 or len(answer.replies) != 1:
-        said = answer.stderr[-200:]
-        return Trial(fault=f"its check ended with {answer.code} ({said!r})")
+        stderr = answer.stderr[-200:]
+        return Trial(fault=f"its check exited with {answer.code} ({stderr!r})")
     happened = json.loads(answer.replies[0])
     if happened:
-        return Trial(fault=f"it does not keep code from: {', '.join(happened)}")
+        return Trial(
+            fault=(f"it does not stop code that tries to: {', '.join(happened)}")
+        )
     return Trial(fault=None, has_group=has_group)
 
 
 _lock = threading.Lock()
-_found: Found | None = None
+_found: SandboxStatus | None = None
 _found_at = 0.0
 
 
-def found_here(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
+def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus:
     """As `try_levels`; a level once found is remembered by this process."""
     global _found, _found_at
     with _lock:

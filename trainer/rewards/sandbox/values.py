@@ -1,8 +1,7 @@
-"""Comparing values that left a sandbox, as Python compares them, without making them.
+"""Compares values from a sandbox as Python would, without building them.
 
-They are JSON, as `encode` of `inside.messages` writes it, and come from a process that
-may write anything: no object of theirs is built, none is hashed, and what cannot be
-read equals nothing.
+They are JSON, written by `encode` of `inside.messages`, from an untrusted process: no
+object of theirs is built or hashed, and invalid values are equal to nothing.
 """
 
 from __future__ import annotations

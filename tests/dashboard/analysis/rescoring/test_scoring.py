@@ -162,7 +162,7 @@ def test_scaling_by_the_mean_with_a_penalty_has_a_problem(team: Team) -> None:
     rescoring = see_through(start(run, [RIGHT, penalty]))
 
     assert rescoring.state == "done"
-    assert "0 or more" in rescoring.result["problem"]
+    assert "at least 0" in rescoring.result["problem"]
 
 
 def test_failed_scores_are_counted_and_listed(team: Team) -> None:

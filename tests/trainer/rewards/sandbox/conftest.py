@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 from trainer.rewards.sandbox.levels import LEVELS, obstacle
 
 # B each time: on A bubblewrap would hide a hole in the filters that both have. A now
@@ -22,11 +22,11 @@ CAN_TRY = CAN_TRY or [*LEVELS[:1]]
         *(pytest.param(level, marks=pytest.mark.slow) for level in CAN_TRY[1:]),
     ],
 )
-def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
+def caller(request: pytest.FixtureRequest) -> Iterator[Caller]:
     """On each level that this machine can try."""
     reason = obstacle(request.param)
     if reason is not None:
         pytest.skip(f"level {request.param}: {reason}")
-    asker = Asker(request.param)
-    yield asker
-    asker.slot.end()
+    caller = Caller(request.param)
+    yield caller
+    caller.slot.end()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 from tests.trainer.rewards.test_judge import wait_until_gone
 
 # The last: level B where only root may enter the folder of its Python.
@@ -43,12 +43,12 @@ REFUSED = (
         "import os; os.killpg(0, 9)",
     ],
 )
-def test_no_process_is_started_or_signalled(asker: Asker, body: str) -> None:
-    assert asker.error(body).startswith(REFUSED)
-    assert asker.slot.is_alive()
+def test_no_process_is_started_or_signalled(caller: Caller, body: str) -> None:
+    assert caller.error(body).startswith(REFUSED)
+    assert caller.slot.is_alive()
 
 
-def test_a_fork_bomb_is_one_process(asker: Asker) -> None:
+def test_a_fork_bomb_is_one_process(caller: Caller) -> None:
     body = """
     import os
     n = 0
@@ -60,10 +60,10 @@ def test_a_fork_bomb_is_one_process(asker: Asker) -> None:
     return n
     """
 
-    assert asker.reply(body) == {"value": 0.0}
+    assert caller.reply(body) == {"value": 0.0}
 
 
-def test_sixteen_threads_may_be_started_and_no_crowd_of_them(asker: Asker) -> None:
+def test_sixteen_threads_may_be_started_and_no_crowd_of_them(caller: Caller) -> None:
     body = """
     import threading, time
     threading.stack_size(65536)
@@ -77,7 +77,7 @@ def test_sixteen_threads_may_be_started_and_no_crowd_of_them(asker: Asker) -> No
     return n
     """
 
-    reply = asker.reply(body, wall_seconds=20)
+    reply = caller.reply(body, wall_seconds=20)
 
     assert reply is not None
     # Where the user has other processes, they count as well, and room is left for more.
@@ -89,8 +89,8 @@ def test_sixteen_threads_may_be_started_and_no_crowd_of_them(asker: Asker) -> No
     "body",
     ["x = bytearray(2**30)", "x = []\nwhile True: x.append('a' * 10**7)"],
 )
-def test_memory_has_a_limit(asker: Asker, body: str) -> None:
-    assert "MemoryError" in asker.error(body, wall_seconds=20)
+def test_memory_has_a_limit(caller: Caller, body: str) -> None:
+    assert "MemoryError" in caller.error(body, wall_seconds=20)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_memory_has_a_limit(asker: Asker, body: str) -> None:
         str(Path(__file__).parents[4] / "pyproject.toml"),
     ],
 )
-def test_no_file_is_read(asker: Asker, path: str) -> None:
-    assert asker.error(f"open({path!r}).read()").startswith((*REFUSED, "IsADirectory"))
+def test_no_file_is_read(caller: Caller, path: str) -> None:
+    assert caller.error(f"open({path!r}).read()").startswith((*REFUSED, "IsADirectory"))
 
 
 @pytest.mark.parametrize("folder", ["/", "/proc", "/tmp", "/home", "/root", "/etc"])
-def test_no_folder_is_listed(asker: Asker, folder: str) -> None:
-    assert asker.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
+def test_no_folder_is_listed(caller: Caller, folder: str) -> None:
+    assert caller.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_no_folder_is_listed(asker: Asker, folder: str) -> None:
         "import os; os.chroot('/')",
     ],
 )
-def test_nothing_is_written_or_changed(asker: Asker, body: str) -> None:
-    assert asker.error(body).startswith((*REFUSED, "OSError: [Errno 30]"))
+def test_nothing_is_written_or_changed(caller: Caller, body: str) -> None:
+    assert caller.error(body).startswith((*REFUSED, "OSError: [Errno 30]"))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_nothing_is_written_or_changed(asker: Asker, body: str) -> None:
         "a.sendto(b'x', '\\0abstract')",
     ],
 )
-def test_there_is_no_network(asker: Asker, body: str) -> None:
+def test_there_is_no_network(caller: Caller, body: str) -> None:
     assert any(
-        sign in asker.error(body) for sign in ("gaierror", "not permitted", *REFUSED)
+        sign in caller.error(body) for sign in ("gaierror", "not permitted", *REFUSED)
     )
 
 
@@ -183,8 +183,8 @@ def test_there_is_no_network(asker: Asker, body: str) -> None:
         "import os; os.uname()",
     ],
 )
-def test_nothing_is_learned_of_or_done_to_others(asker: Asker, body: str) -> None:
-    error = asker.error(body)
+def test_nothing_is_learned_of_or_done_to_others(caller: Caller, body: str) -> None:
+    error = caller.error(body)
 
     assert error.startswith(("PermissionError", "OSError", "ValueError"))
 
@@ -192,7 +192,7 @@ def test_nothing_is_learned_of_or_done_to_others(asker: Asker, body: str) -> Non
 @pytest.mark.parametrize(
     "name", ["ptrace", "bpf", "io_uring", "unshare", "mount", "keyctl", "userfaultfd"]
 )
-def test_dangerous_system_calls_are_refused(asker: Asker, name: str) -> None:
+def test_dangerous_system_calls_are_refused(caller: Caller, name: str) -> None:
     number = {
         "ptrace": 101, "bpf": 321, "io_uring": 425, "unshare": 272, "mount": 165,
         "keyctl": 250, "userfaultfd": 323,
@@ -206,17 +206,17 @@ def test_dangerous_system_calls_are_refused(asker: Asker, name: str) -> None:
     result = libc.syscall({number}, 0, 0, 0, 0, 0)
     return ctypes.get_errno() if result < 0 else 0
     """
-    reply = asker.reply(body)
+    reply = caller.reply(body)
 
     assert reply == {"value": 1.0}  # EPERM
 
 
-def test_32_bit_calls_kill_the_call(asker: Asker) -> None:
+def test_32_bit_calls_kill_the_call(caller: Caller) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("of x86-64")
     body = "import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39)"
 
-    assert asker.call(body).code == -signal.SIGSYS
+    assert caller.call(body).code == -signal.SIGSYS
 
 
 @pytest.mark.parametrize(
@@ -232,22 +232,22 @@ def test_32_bit_calls_kill_the_call(asker: Asker) -> None:
         "while True: pass",
     ],
 )
-def test_what_does_not_end_is_ended(asker: Asker, body: str) -> None:
-    answer = asker.call(body, wall_seconds=0.3)
+def test_what_does_not_end_is_ended(caller: Caller, body: str) -> None:
+    answer = caller.call(body, wall_seconds=0.3)
 
     assert answer.end == "time"
     assert 0.3 <= answer.wall_seconds < 30
 
 
-def test_what_is_printed_is_cut(asker: Asker) -> None:
-    answer = asker.call("import sys\nfor _ in range(100): print('x' * 10_000)")
+def test_what_is_printed_is_cut(caller: Caller) -> None:
+    answer = caller.call("import sys\nfor _ in range(100): print('x' * 10_000)")
 
     assert len(answer.stdout) == 65_536
     assert answer.stdout_bytes == 1_000_100
 
 
-def test_a_flood_of_a_reply_is_ended(asker: Asker) -> None:
-    assert asker.call("import os\nwhile True: os.write(4, b'xxxx')").end == "flood"
+def test_a_flood_of_a_reply_is_ended(caller: Caller) -> None:
+    assert caller.call("import os\nwhile True: os.write(4, b'xxxx')").end == "flood"
 
 
 @pytest.mark.parametrize(
@@ -258,24 +258,24 @@ def test_a_flood_of_a_reply_is_ended(asker: Asker) -> None:
         "raise KeyboardInterrupt",
     ],
 )
-def test_leaving_is_an_error(asker: Asker, body: str) -> None:
-    assert asker.error(body)
+def test_leaving_is_an_error(caller: Caller, body: str) -> None:
+    assert caller.error(body)
 
 
-def test_a_process_that_ends_itself_gives_no_reply(asker: Asker) -> None:
-    answer = asker.call("import os; os._exit(0)")
+def test_a_process_that_ends_itself_gives_no_reply(caller: Caller) -> None:
+    answer = caller.call("import os; os._exit(0)")
 
     assert (answer.end, answer.code, answer.replies) == ("ended", 0, ())
 
 
-def test_a_crash_ends_the_call_alone(asker: Asker) -> None:
-    answer = asker.call("import ctypes; ctypes.string_at(0)")
+def test_a_crash_ends_the_call_alone(caller: Caller) -> None:
+    answer = caller.call("import ctypes; ctypes.string_at(0)")
 
     assert answer.code == -signal.SIGSEGV
-    assert asker.reply("return 1") == {"value": 1.0}
+    assert caller.reply("return 1") == {"value": 1.0}
 
 
-def test_a_call_cannot_be_taken_for_one_that_the_system_killed(asker: Asker) -> None:
+def test_a_call_cannot_be_taken_for_one_that_the_system_killed(caller: Caller) -> None:
     """That would be no score, where code under test deserves a 0."""
     body = """
     import os, signal
@@ -287,14 +287,14 @@ def test_a_call_cannot_be_taken_for_one_that_the_system_killed(asker: Asker) -> 
     return 1
     """
 
-    assert asker.reply(body) == {"value": 1.0}
+    assert caller.reply(body) == {"value": 1.0}
 
 
-def test_nothing_stays_for_the_next_call(asker: Asker) -> None:
-    asker.call("import builtins, math; builtins.left = math.pi = 3")
+def test_nothing_stays_for_the_next_call(caller: Caller) -> None:
+    caller.call("import builtins, math; builtins.left = math.pi = 3")
 
-    assert asker.error("return left").startswith("NameError")
-    assert asker.reply("import math; return math.pi")["value"] > 3.1
+    assert caller.error("return left").startswith("NameError")
+    assert caller.reply("import math; return math.pi")["value"] > 3.1
 
 
 @pytest.mark.parametrize(
@@ -306,12 +306,12 @@ def test_nothing_stays_for_the_next_call(asker: Asker) -> None:
     ],
 )
 def test_it_knows_nothing_of_where_it_is(
-    asker: Asker, body: str, nothing: str, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, body: str, nothing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert asker.call(body).stdout.decode().strip() == nothing
+    assert caller.call(body).stdout.decode().strip() == nothing
 
 
-def test_it_can_open_no_descriptor_but_its_own(asker: Asker) -> None:
+def test_it_can_open_no_descriptor_but_its_own(caller: Caller) -> None:
     body = """
     import os
     found = []
@@ -324,10 +324,10 @@ def test_it_can_open_no_descriptor_but_its_own(asker: Asker) -> None:
     print(found)
     """
 
-    assert asker.call(body).stdout == b"[0, 1, 2, 3, 4]\n"
+    assert caller.call(body).stdout == b"[0, 1, 2, 3, 4]\n"
 
 
-def test_replies_are_json_and_nothing_else(asker: Asker) -> None:
+def test_replies_are_json_and_nothing_else(caller: Caller) -> None:
     body = """
     class Evil(float):
         def __reduce__(self):
@@ -335,17 +335,17 @@ def test_replies_are_json_and_nothing_else(asker: Asker) -> None:
     return Evil(0.5)
     """
 
-    assert asker.call(body).replies == (json.dumps({"value": 0.5}).encode(),)
+    assert caller.call(body).replies == (json.dumps({"value": 0.5}).encode(),)
 
 
 @pytest.mark.parametrize(
     "value", ["float('nan')", "float('inf')", "10**400", "'1'", "[]"]
 )
-def test_what_is_no_number_is_no_score(asker: Asker, value: str) -> None:
-    assert asker.error(f"return {value}")
+def test_what_is_no_number_is_no_score(caller: Caller, value: str) -> None:
+    assert caller.error(f"return {value}")
 
 
-def test_an_error_that_cannot_be_shown_is_told_all_the_same(asker: Asker) -> None:
+def test_an_error_that_cannot_be_formatted_is_still_reported(caller: Caller) -> None:
     body = """
     class Evil(Exception):
         def __str__(self):
@@ -353,22 +353,22 @@ def test_an_error_that_cannot_be_shown_is_told_all_the_same(asker: Asker) -> Non
     raise Evil
     """
 
-    assert asker.error(body).endswith("(line 6)")
+    assert caller.error(body).endswith("(line 6)")
 
 
-def test_hashes_and_random_numbers_are_the_same_each_time(asker: Asker) -> None:
+def test_hashes_and_random_numbers_are_the_same_each_time(caller: Caller) -> None:
     body = "import random; print(hash('a'), random.random())"
 
-    assert asker.call(body).stdout == asker.call(body).stdout
+    assert caller.call(body).stdout == caller.call(body).stdout
 
 
-def test_nothing_is_left_of_it_when_it_has_ended(asker: Asker) -> None:
-    other = Asker(asker.level)
+def test_nothing_is_left_of_it_when_it_has_ended(caller: Caller) -> None:
+    other = Caller(caller.level)
     pids = [other.slot.pid, *_below(other.slot.pid)]
 
     other.slot.end()
 
-    assert len(pids) == (1 if asker.level == "B" else 2)
+    assert len(pids) == (1 if caller.level == "B" else 2)
     assert all(map(wait_until_gone, pids))
 
 
@@ -377,22 +377,22 @@ def _below(pid: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def test_the_kernel_ends_it_first_when_memory_runs_out(asker: Asker) -> None:
-    for pid in [asker.slot.pid, *_below(asker.slot.pid)]:
+def test_the_kernel_ends_it_first_when_memory_runs_out(caller: Caller) -> None:
+    for pid in [caller.slot.pid, *_below(caller.slot.pid)]:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
-def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
+def test_unrequested_replies_end_the_call(caller: Caller) -> None:
     # It goes on for longer than the bound, so that only the flood can end it in time.
     body = "import os, time; os.write(4, b'\\x02\\0\\0\\0{}' * 9); time.sleep(59)"
 
-    answer = asker.call(body, wall_seconds=59)
+    answer = caller.call(body, wall_seconds=59)
 
     assert answer.end == "flood"
     assert answer.wall_seconds < 30
 
 
-def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:
+def test_sixteen_threads_have_one_memory_together(caller: Caller) -> None:
     body = """
     import threading, time
     threading.stack_size(65536)
@@ -413,13 +413,13 @@ def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:
     return len(kept) * 4
     """
 
-    reply = asker.reply(body, memory_mb=256, wall_seconds=20)
+    reply = caller.reply(body, memory_mb=256, wall_seconds=20)
 
     assert reply is not None
     assert 64 < reply["value"] <= 256
 
 
-def test_files_that_everybody_may_read_are_out_of_reach(asker: Asker) -> None:
+def test_files_that_everybody_may_read_are_out_of_reach(caller: Caller) -> None:
     """Settings, keys and tokens often lie about like this."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -428,11 +428,11 @@ def test_files_that_everybody_may_read_are_out_of_reach(asker: Asker) -> None:
             path.write_text("hf_secret")
             path.chmod(0o644)
 
-            assert asker.error(f"open({str(path)!r}).read()").startswith(REFUSED)
-        assert asker.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
+            assert caller.error(f"open({str(path)!r}).read()").startswith(REFUSED)
+        assert caller.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
 
 
-def test_a_local_socket_is_not_connected_to(asker: Asker) -> None:
+def test_a_local_socket_is_not_connected_to(caller: Caller) -> None:
     """A database's, a broker's, a container engine's."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -454,35 +454,35 @@ def test_a_local_socket_is_not_connected_to(asker: Asker) -> None:
             return 0
             """
 
-            assert asker.reply(body) == {"value": 0.0}
+            assert caller.reply(body) == {"value": 0.0}
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
-def test_a_gigabyte_is_taken_in_by_nobody(asker: Asker, descriptor: int) -> None:
+def test_a_gigabyte_of_output_is_refused(caller: Caller, descriptor: int) -> None:
     body = f"import os\nfor _ in range(1024): os.write({descriptor}, b'x' * 2**20)"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    answer = asker.call(body, wall_seconds=2)
+    answer = caller.call(body, wall_seconds=2)
 
     assert len(answer.stdout) + len(answer.stderr) == 65_536
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8_192
-    assert asker.reply("return 1") == {"value": 1.0}
+    assert caller.reply("return 1") == {"value": 1.0}
 
 
-def test_an_object_that_is_a_gigabyte_of_text_gives_no_score(asker: Asker) -> None:
-    assert "MemoryError" in asker.error("return 'x' * 2**30")
-    assert "a str" in asker.error("return 'x' * 2**27")
+def test_an_object_that_is_a_gigabyte_of_text_gives_no_score(caller: Caller) -> None:
+    assert "MemoryError" in caller.error("return 'x' * 2**30")
+    assert "a str" in caller.error("return 'x' * 2**27")
 
 
 def test_modules_are_those_of_python_alone(
-    asker: Asker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither of the folder that it is started in, nor of ours, nor of packages."""
     (tmp_path / "csv.py").write_text("raise RuntimeError('planted')")
     (tmp_path / "planted.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    other = Asker(asker.level)
+    other = Caller(caller.level)
     try:
         assert other.reply("import csv; return float(csv.__file__ is not None)") == {
             "value": 1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 from tests.trainer.rewards.test_judge import wait_until_gone
 from trainer.rewards.sandbox import limits, slot
 from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
@@ -48,7 +48,7 @@ def test_a_process_finds_its_own_group(root: str, path: str, own: str) -> None:
 
 @pytest.mark.parametrize("mountinfo", ["", MOUNTINFO.split("\n")[0]])
 def test_without_cgroup_v2_there_is_none(mountinfo: str) -> None:
-    with pytest.raises(NoGroup, match="no cgroup v2"):
+    with pytest.raises(NoGroup, match="not mounted"):
         _places(mountinfo, "0::/\n")
 
 
@@ -94,7 +94,7 @@ def test_a_group_that_only_can_be_written_is_not_ours(
     """Root can write them all; the machine's own manager keeps them."""
     delegate(monkeypatch)
 
-    with pytest.raises(NoGroup, match="not handed"):
+    with pytest.raises(NoGroup, match="not delegated"):
         limits.parent_here()
 
 
@@ -163,16 +163,16 @@ def lives_in(pid: int) -> str:
 def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
     real_parent: Path, level: Level
 ) -> None:
-    asker = Asker(level)
-    group = asker.slot.group
+    caller = Caller(level)
+    group = caller.slot.group
     assert group is not None
     pids = [int(word) for word in (group.folder / "cgroup.procs").read_text().split()]
 
-    assert asker.reply("return 1") == {"value": 1.0}
-    assert asker.slot.pid in pids
+    assert caller.reply("return 1") == {"value": 1.0}
+    assert caller.slot.pid in pids
     assert {Path(lives_in(pid)).name for pid in pids} == {group.folder.name}
 
-    asker.slot.end()
+    caller.slot.end()
 
     assert not group.folder.exists()
     assert all(map(wait_until_gone, pids))
@@ -184,11 +184,11 @@ def test_a_sandbox_that_is_not_let_in_runs_without(
 ) -> None:
     monkeypatch.setattr(limits.Group, "door", "/nowhere/cgroup.procs")
 
-    asker = Asker(level)
+    caller = Caller(level)
 
-    assert asker.slot.group is None
-    assert asker.reply("return 1") == {"value": 1.0}
-    asker.slot.end()
+    assert caller.slot.group is None
+    assert caller.reply("return 1") == {"value": 1.0}
+    caller.slot.end()
 
 
 def test_groups_of_processes_that_were_killed_are_removed(real_parent: Path) -> None:
@@ -211,12 +211,12 @@ def test_a_sandbox_has_no_more_memory_than_its_group(
         limits.make_group().remove()
     except NoGroup as reason:
         pytest.skip(f"no group that limits memory can be made here: {reason}")
-    asker = Asker(level)
+    caller = Caller(level)
     try:
-        with pytest.raises(slot.SlotLost, match="want of memory"):
-            asker.call("x = bytearray(2**28)\nx[::4096] = b'1' * 2**16", memory_mb=512)
+        with pytest.raises(slot.SlotLost, match="out of memory"):
+            caller.call("x = bytearray(2**28)\nx[::4096] = b'1' * 2**16", memory_mb=512)
     finally:
-        asker.slot.end()
+        caller.slot.end()
 
 
 def test_a_slot_that_cannot_start_leaves_no_group(

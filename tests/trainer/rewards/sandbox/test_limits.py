@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 from trainer.rewards.sandbox.limits import Limits
 
 READ = """
@@ -21,8 +21,8 @@ print(json.dumps([resource.getrlimit(getattr(resource, f"RLIMIT_{n}")) for n in 
 MEBIBYTE = 2**20
 
 
-def test_limits_are_the_kernels(asker: Asker) -> None:
-    answer = asker.call(READ, wall_seconds=2.5, memory_mb=300)
+def test_limits_are_the_kernels(caller: Caller) -> None:
+    answer = caller.call(READ, wall_seconds=2.5, memory_mb=300)
 
     assert json.loads(answer.stdout) == [
         [3, 4],  # of which a call may ignore the first
@@ -33,13 +33,13 @@ def test_limits_are_the_kernels(asker: Asker) -> None:
     ]
 
 
-def test_no_limit_is_raised_from_inside(asker: Asker) -> None:
+def test_no_limit_is_raised_from_inside(caller: Caller) -> None:
     body = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
 
-    assert asker.error(body)
+    assert caller.error(body)
 
 
-def test_a_call_opens_sixty_four_descriptors_and_no_more(asker: Asker) -> None:
+def test_a_call_opens_sixty_four_descriptors_and_no_more(caller: Caller) -> None:
     body = """
     import os
     n = 0
@@ -51,30 +51,30 @@ def test_a_call_opens_sixty_four_descriptors_and_no_more(asker: Asker) -> None:
         return n
     """
 
-    reply = asker.reply(body)
+    reply = caller.reply(body)
 
     assert reply is not None
     assert 0 < reply["value"] < 64
 
 
 def test_the_processors_time_ends_a_call_by_itself(
-    asker: Asker, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where several threads take more of it than the clock shows."""
     header = Limits(wall_seconds=50).as_header()
     header["limits"]["cpu_seconds"] = 1
     monkeypatch.setattr(Limits, "as_header", lambda limits: header)
 
-    answer = asker.call("while True: pass", wall_seconds=50)
+    answer = caller.call("while True: pass", wall_seconds=50)
 
     assert (answer.end, answer.code) == ("ended", -signal.SIGXCPU)
     assert answer.cpu_seconds < 30
 
 
-def test_the_clock_ends_a_call_within_half_a_second(asker: Asker) -> None:
+def test_the_clock_ends_a_call_within_half_a_second(caller: Caller) -> None:
     # The best of several: the others tell how busy the machine is.
     for body in ("while True: pass", "import time; time.sleep(60)"):
-        answers = [asker.call(body, wall_seconds=0.1) for _ in range(3)]
+        answers = [caller.call(body, wall_seconds=0.1) for _ in range(3)]
 
         assert {answer.end for answer in answers} == {"time"}
         assert 0.1 <= min(answer.wall_seconds for answer in answers) < 0.6

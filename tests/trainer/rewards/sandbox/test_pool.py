@@ -20,15 +20,15 @@ from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
 from trainer.rewards.sandbox.limits import Limits
-from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, level_here
-from trainer.rewards.sandbox.slot import Found, Slot, SlotLost
+from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, sandbox_level
+from trainer.rewards.sandbox.slot import SandboxStatus, Slot, SlotLost
 
 WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    return 1"
 
 
 @pytest.fixture
 def pool() -> Iterator[_Pool]:
-    level_here()  # found before a test lets sandboxes fail
+    sandbox_level()  # found before a test lets sandboxes fail
     pool = _Pool()
     yield pool
     pool.end_all()
@@ -69,7 +69,7 @@ def test_a_team_does_not_wait_for_another(pool: _Pool) -> None:
     slow.join()
 
 
-def test_who_waits_too_long_is_told_that_it_is_busy(pool: _Pool) -> None:
+def test_a_caller_that_waits_too_long_gets_busy(pool: _Pool) -> None:
     ask(pool, "a")
     slow = threading.Thread(target=ask, args=(pool, "a", 0.8))
     slow.start()
@@ -114,7 +114,7 @@ def test_no_team_keeps_the_only_place(
         greedy.join()
 
 
-def test_whoever_gives_up_waiting_holds_up_nobody(
+def test_a_caller_that_gives_up_does_not_block_others(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_SLOTS", 1)
@@ -145,13 +145,15 @@ def test_one_that_was_killed_between_calls_is_replaced(pool: _Pool) -> None:
     assert ask(pool, "a") == b'{"value": 1.0}'
 
 
-def test_one_that_is_killed_in_a_call_is_asked_anew(
+def test_a_worker_killed_in_a_call_is_called_again(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # At level A the process is bubblewrap, whose end alone is not the sandbox's.
     if (reason := obstacle("B")) is not None:
         pytest.skip(reason)
-    monkeypatch.setattr(module, "found_here", lambda **_: Found(level="B", reasons={}))
+    monkeypatch.setattr(
+        module, "find_sandbox", lambda **_: SandboxStatus(level="B", reasons={})
+    )
     ask(pool, "a")
     slot = slot_of(pool, "a")
     threading.Timer(0.2, os.kill, (slot.pid, signal.SIGKILL)).start()
@@ -160,7 +162,7 @@ def test_one_that_is_killed_in_a_call_is_asked_anew(
     assert slot_of(pool, "a") is not slot
 
 
-def test_one_that_is_lost_twice_is_told(
+def test_a_worker_lost_twice_is_reported(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(*_: Any) -> None:
@@ -172,10 +174,10 @@ def test_one_that_is_lost_twice_is_told(
         ask(pool, "a")
 
 
-def test_whoever_is_interrupted_leaves_no_answer_behind(
+def test_an_interrupted_caller_leaves_no_reply_behind(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be the next asker's, who may be of another team."""
+    """It would be the next caller's, who may be of another team."""
     ask(pool, "a")
     receive = Slot._receive
 
@@ -261,10 +263,10 @@ def test_sandboxes_end_with_the_process_that_asked() -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-    ) as asker:
-        assert asker.stdout is not None
-        pid = int(asker.stdout.readline())
+    ) as caller:
+        assert caller.stdout is not None
+        pid = int(caller.stdout.readline())
         assert Path(f"/proc/{pid}").exists()
-        asker.kill()
+        caller.kill()
 
     assert wait_until_gone(pid)

@@ -14,10 +14,10 @@ from trainer.config import RunConfig
 from trainer.rewards.sandbox import levels
 from trainer.rewards.sandbox import slot as probe
 from trainer.rewards.sandbox.slot import (
-    Found,
+    SandboxStatus,
     Slot,
     SlotLost,
-    found_here,
+    find_sandbox,
     try_level,
     try_levels,
 )
@@ -53,7 +53,7 @@ def test_a_level_that_lets_something_through_is_not_taken(
 
     monkeypatch.setattr(Slot, "ask", leak)
 
-    found = found_here()
+    found = find_sandbox()
 
     assert found.level is None
     assert "read a file" in found.sentence
@@ -64,31 +64,31 @@ def test_only_a_level_that_was_found_is_remembered_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probe, "obstacle", lambda level: "not now")
-    assert found_here().level is None
+    assert find_sandbox().level is None
     monkeypatch.setattr(probe, "obstacle", levels.obstacle)
     monkeypatch.setattr(probe, "_FORGET_SECONDS", 0.0)
 
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
     monkeypatch.setattr(probe, "obstacle", lambda level: "never")
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_too_little_time_says_nothing_of_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert found_here(timeout_seconds=0.0).level is None
+    assert find_sandbox(timeout_seconds=0.0).level is None
 
-    assert found_here().level is not None
+    assert find_sandbox().level is not None
 
 
 @pytest.mark.parametrize(
     ("name", "value", "level", "words"),
     [
         ("bubblewrap", lambda: None, "A", "bwrap"),
-        ("sys.platform", "darwin", "B", "needs Linux"),
-        ("kernel.landlock_version", lambda: 0, "B", "no Landlock"),
-        ("confinement.is_known_machine", lambda: False, "A", "x86_64 and aarch64"),
+        ("sys.platform", "darwin", "B", "requires Linux"),
+        ("kernel.landlock_version", lambda: 0, "B", "Landlock"),
+        ("confinement.is_known_machine", lambda: False, "A", "aarch64"),
     ],
 )
 def test_what_a_level_lacks_is_named(
@@ -143,15 +143,15 @@ def config_with(kind: str, **parts: object) -> RunConfig:
 def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr("trainer.run.found_here", lambda: nothing)
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr("trainer.run.find_sandbox", lambda: nothing)
 
     _require_sandbox(config_with("length"))
-    with pytest.raises(ValueError, match="no sandbox can"):
+    with pytest.raises(ValueError, match="no Landlock"):
         _require_sandbox(config_with("python_function"))
 
 
-def test_a_run_whose_later_phase_runs_code_tells_of_its_sandbox() -> None:
+def test_a_run_whose_later_phase_runs_code_reports_its_sandbox() -> None:
     changes = {"reward": {"recipe": config_with("python_function").reward.recipe}}
     first = {"name": "first", "num_steps": 1, "changes": {}}
     later = {"name": "later", "num_steps": 1, "changes": changes}

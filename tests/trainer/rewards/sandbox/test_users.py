@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 from tests.trainer.rewards.test_judge import ROOT
 from trainer.rewards.sandbox import limits
 from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
 
 AN_ORDINARY_USER = """
 import threading, time
-from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.sandbox.calling import Caller
 for _ in range(100):
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-asker = Asker({level!r})
+caller = Caller({level!r})
 body = '''
 import threading, time
 threading.stack_size(65536)
@@ -31,8 +31,8 @@ for _ in range(10):
     threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
 return 10
 '''
-print(asker.call(body).replies)
-asker.slot.end()
+print(caller.call(body).replies)
+caller.slot.end()
 """
 
 
@@ -70,10 +70,10 @@ def test_other_threads_of_its_user_take_none_of_its_own(level: Level) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_no_two_sandboxes_are_one_user(
-    asker: Asker, monkeypatch: pytest.MonkeyPatch
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not though the numbers drawn are the same, and until the first has ended."""
-    other = Asker(asker.level)
+    other = Caller(caller.level)
     body = "import os; return os.getuid() - 1_879_048_192"
     taken = int(other.reply(body)["value"])
     drawn = iter([taken, taken, 5, taken])
@@ -82,10 +82,10 @@ def test_no_two_sandboxes_are_one_user(
         lambda self, first, end: first + next(drawn),
     )
 
-    third = Asker(asker.level)
+    third = Caller(caller.level)
     assert int(third.reply(body)["value"]) == 5
     other.slot.end()
-    fourth = Asker(asker.level)
+    fourth = Caller(caller.level)
     assert int(fourth.reply(body)["value"]) == taken
 
     for each in (third, fourth):

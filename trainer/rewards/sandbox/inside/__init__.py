@@ -1,5 +1,4 @@
-"""What runs inside the sandbox: it imports the standard library and itself alone.
+"""Code inside the sandbox. It imports only the standard library and itself.
 
-No file of it is there to be read: its source is sent to a bare interpreter, which needs
-no way into our folders then.
+Its source is sent to a bare interpreter, so the sandbox needs no access to our files.
 """

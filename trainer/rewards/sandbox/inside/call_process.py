@@ -1,4 +1,4 @@
-"""The process of one call: its life from fork to end, and as seen from outside."""
+"""The process of one call, from fork to exit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CallProcess:
         self.replies: list[bytes] = []
         self._max_reply_bytes: int = call["max_reply_bytes"]
         self._is_ready = False
-        self._num_asked = 0
+        self._num_sent = 0
         self._received = bytearray()
         self._begin = time.monotonic()
         self._deadline = self._begin + call["wall_seconds"]
@@ -150,13 +150,13 @@ class CallProcess:
         waiting = [frame(question) for question in reversed(questions)]
         sending = memoryview(b"")
         while not end:
-            if not sending and waiting and self._may_ask():
+            if not sending and waiting and self._may_send():
                 sending = memoryview(waiting.pop())
-                self._num_asked += 1
+                self._num_sent += 1
             if sending:
                 sending = self._write(sending)
             if not sending and not waiting:
-                self._ask_no_more()
+                self._close_input()
             ready = self._wait(to_write=bool(sending))
             if 0 in ready:
                 end = "hung up"
@@ -168,7 +168,7 @@ class CallProcess:
                 end = "ended"
         return self._reap(end)
 
-    def _ask_no_more(self) -> None:
+    def _close_input(self) -> None:
         """A child that waits for another question learns that there is none."""
         if self._questions >= 0:
             os.close(self._questions)
@@ -184,8 +184,8 @@ class CallProcess:
             self._poll.unregister(self._questions)
         return ready
 
-    def _may_ask(self) -> bool:
-        return self._is_ready and len(self.replies) == self._num_asked
+    def _may_send(self) -> bool:
+        return self._is_ready and len(self.replies) == self._num_sent
 
     def _write(self, data: memoryview) -> memoryview:
         try:
@@ -208,7 +208,7 @@ class CallProcess:
                 break
             self._take(bytes(self._received[HEAD : HEAD + length]))
             del self._received[: HEAD + length]
-        return len(self.replies) <= self._num_asked
+        return len(self.replies) <= self._num_sent
 
     def _read_some(self, descriptor: int) -> bytes:
         if descriptor not in self._open:
@@ -238,7 +238,7 @@ class CallProcess:
         # It has no children, so that nobody else can hold these open.
         while end == "ended" and self._drain():
             continue
-        self._ask_no_more()
+        self._close_input()
         for descriptor in (self._replies, self._out, self._err, self._pidfd):
             os.close(descriptor)
         if end == "hung up":

@@ -1,9 +1,8 @@
-"""What a child can be asked to do, by name.
+"""The calls that a child can perform, by name.
 
-"attempts" does what a sandbox must not let happen. By "function" a user's reward
-function judges one completion. "program" and "steps" run code that a model wrote, to
-see what it does; neither knows what is expected of the code: what it printed and what
-its functions gave is compared elsewhere. "plan" is in `plans`.
+"attempts" tries what a sandbox must prevent. "function" runs a user's reward function
+on one completion. "program" and "steps" run code of a model without its expected
+values: output and return values are compared elsewhere. "plan" is in `plans`.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ def perform_attempts() -> None:
         "send a datagram": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
         "open a local socket": lambda: socket.socket(socket.AF_UNIX),
         "signal its parent": lambda: os.kill(os.getppid(), signal.SIGTERM),
-        "signal everyone": lambda: os.kill(-1, signal.SIGCONT),
-        "read another's clock": lambda: time.clock_gettime((~1 << 3) | 2),
-        "read another's cores": lambda: os.sched_getaffinity(1),
+        "signal all processes": lambda: os.kill(-1, signal.SIGCONT),
+        "read the clock of another process": lambda: time.clock_gettime((~1 << 3) | 2),
+        "read the CPU affinity of another process": lambda: os.sched_getaffinity(1),
         "leave its session": os.setsid,
         "write a file": lambda: open("/tmp/cohort-attempt", "w"),  # nosec B108 # noqa: SIM115, S108
         "list the root": lambda: os.listdir("/"),
@@ -94,7 +93,7 @@ def perform_function() -> None:
         value = judge(question["source"], question["arguments"])
         found: dict[str, Any] = {"value": number(value)}
     except MemoryError:
-        found = {"error": "MemoryError: it needs more memory than it may have"}
+        found = {"error": "MemoryError: it exceeded its memory limit"}
     except _Refused as refusal:
         found = {"error": str(refusal)}
     except BaseException as error:  # noqa: BLE001 - SystemExit too: it is told
@@ -145,7 +144,9 @@ def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         and each.kind is not each.VAR_POSITIONAL
     ]
     if unknown:
-        raise _Refused(f"its parameter {unknown[0]} is none of {', '.join(arguments)}")
+        raise _Refused(
+            f"its parameter {unknown[0]} is unknown; use {', '.join(arguments)}"
+        )
     return {
         each.name: arguments[each.name] for each in parameters if each.name in arguments
     }
@@ -155,10 +156,10 @@ def number(value: object) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float):
-        raise _Refused(f"it gave a {type(value).__name__}, which is no number")
+        raise _Refused(f"it returned a {type(value).__name__}, not a number")
     found = float(value)
     if not math.isfinite(found):
-        raise _Refused(f"it gave {found}, which is no score")
+        raise _Refused(f"it returned {found}, which is not a valid score")
     return found
 
 

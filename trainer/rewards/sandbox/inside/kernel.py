@@ -1,4 +1,4 @@
-"""System calls for which Python has no function."""
+"""System calls without a Python function."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the asker, the zygote and a call's child tell one another.
+"""Messages between the caller, the zygote and the child of a call.
 
-On a pipe, a message is four bytes of length, and so many bytes. A call's child hears
-questions and replies in JSON, over two pipes of its own. Python values leave it as JSON
-that holds no object (`encode`).
+On a pipe, a message is four bytes of length and its bytes. The child of a call
+exchanges JSON over two pipes of its own. Python values leave it as JSON without objects
+(`encode`).
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def describe(error: BaseException, name: str) -> str:
     try:
         text = f"{type(error).__name__}: {error}".rstrip(": ")
     except BaseException:  # noqa: BLE001 - see above
-        text = "an error without a text"
+        text = "an error without a message"
     line = _line_of(error, name)
     where = f" (line {line})" if line else ""
     return " ".join(text[:_MAX_TEXT].split()) + where

@@ -1,8 +1,8 @@
-"""The call "plan": tests in Python, split into what code is asked and what is expected.
+"""The call "plan": splits tests into calls and expected values.
 
-No completion's code is in this process. What is expected is worked out here and stays
-with the asker; the code is sent its own part of each test alone. Tests that cannot be
-split are sent whole, and counted: code that looks for them can find what they expect.
+This process has no code of a completion. Expected values are computed here and stay
+with the caller; the code gets only its part of each test. Tests that cannot be split
+are sent whole and counted: the code could find their expected values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A process that has loaded Python, and forks a child for each call.
+"""A process with a loaded Python that forks a child for each call.
 
-It is the only one that talks to the asker. A call's child hears its questions one by
-one, each after its reply to the one before, and what it writes is passed on as bytes:
-nothing that it says is interpreted here.
+It alone talks to the caller. The child of a call gets its questions one by one, each
+after the reply to the previous one; its output is passed on as bytes and never parsed
+here.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     version = kernel.landlock_version()
     if not version and options["needs_landlock"]:
-        raise OSError("this kernel has no Landlock")
+        raise OSError("this kernel does not support Landlock")
     rules = make_rules(options["readable"], version=version) if version else None
     if options["uid"] is not None:
         os.setgroups([])

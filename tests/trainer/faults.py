@@ -125,15 +125,15 @@ class _Gpu:
 
     def __init__(self, *, free: float) -> None:
         self._free = free
-        self._num_asked = 0
+        self._num_sent = 0
 
     def free_bytes(self, *, enough: float = math.inf) -> int:
         return int(self._free)
 
     def peak_bytes(self, work: Callable[[], Any]) -> tuple[int, Any]:
         result = work()
-        self._num_asked += 1
-        return 10**9 + 2 * 10**8 * (self._num_asked - 2), result
+        self._num_sent += 1
+        return 10**9 + 2 * 10**8 * (self._num_sent - 2), result
 
 
 def memory_runs_out_sampling(rank: int) -> None:

@@ -11,7 +11,7 @@ from trainer.rewards.sandbox.limits import Limits
 from trainer.rewards.sandbox.slot import Answer, Slot
 
 
-class Asker:
+class Caller:
     def __init__(self, level: Level) -> None:
         self.level = level
         self.slot = Slot(level)

@@ -28,7 +28,7 @@ _PATIENCE = 30
 Give = Callable[[Any], None]
 
 
-class Apart:
+class Subprocess:
     """A function in another process that gives one step after the other."""
 
     def __init__(self, take: Callable[..., None], *args: Any, **options: Any) -> None:
@@ -93,7 +93,7 @@ class Apart:
 
 
 def take_turns(
-    sides: Sequence[Apart],
+    sides: Sequence[Subprocess],
     *,
     name: str,
     num_steps: int,
@@ -117,9 +117,9 @@ def take_turns(
     return taken
 
 
-def call_apart(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def call_in_subprocess(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """What a module's function returns when it is called in a new process."""
-    with Apart(_once, function, args, options) as process:
+    with Subprocess(_once, function, args, options) as process:
         return process._receive()
 
 

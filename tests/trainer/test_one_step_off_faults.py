@@ -30,7 +30,7 @@ from trainer.rollout.sources import EngineSource
 from trainer.stopping import SAMPLING_THREAD
 
 
-def test_sampling_that_runs_out_of_memory_is_told_of_and_goes_on(
+def test_sampling_that_runs_out_of_memory_is_reported_and_continues(
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,

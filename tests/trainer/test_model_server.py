@@ -13,13 +13,13 @@ import pytest
 
 from tests.trainer.waiting import wait_until
 from trainer.serving.client import Call, Connection, Kind, notice_silence
-from trainer.serving.server import Door, ModelServer
+from trainer.serving.server import ModelServer, RequestHandler
 
 TOKEN = "0123456789abcdef"
 KIND = Kind(name="echo server", part="echo", command="echo", port=1)
 
 
-class Echo(Door):
+class Echo(RequestHandler):
     def answer_post(self, body: bytes) -> None:
         self.send(HTTPStatus.OK, "text/plain", body)
 
@@ -44,7 +44,7 @@ class Served:
         url = f"http://127.0.0.1:{self.port}"
         return Connection(url, KIND, token=token, patience_seconds=10.0)
 
-    def stranger(self) -> socket.socket:
+    def client(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
 
@@ -58,15 +58,17 @@ def served() -> Iterator[Served]:
 ECHO = Call(method="POST", path="/", body=b"hello")
 
 
-def test_a_stranger_is_let_go_however_slowly_it_writes(served: Served) -> None:
-    served.server.stranger_seconds = 0.3
-    with served.stranger() as stranger:
-        stranger.settimeout(0.05)
+def test_an_unauthenticated_client_is_disconnected_however_slowly_it_writes(
+    served: Served,
+) -> None:
+    served.server.handshake_seconds = 0.3
+    with served.client() as client:
+        client.settimeout(0.05)
 
         def is_let_go() -> bool:
             try:
-                stranger.sendall(b"G")
-                return stranger.recv(1) == b""
+                client.sendall(b"G")
+                return client.recv(1) == b""
             except TimeoutError:
                 return False
             except OSError:
@@ -75,11 +77,11 @@ def test_a_stranger_is_let_go_however_slowly_it_writes(served: Served) -> None:
         wait_until(is_let_go)
 
 
-def test_strangers_do_not_keep_it_from_ending() -> None:
+def test_unauthenticated_clients_do_not_delay_shutdown() -> None:
     served = Served()
-    with served.stranger() as stranger:
-        stranger.sendall(b"GET / HT")
-        wait_until(lambda: bool(served.server._strangers))
+    with served.client() as client:
+        client.sendall(b"GET / HT")
+        wait_until(lambda: bool(served.server._unauthenticated))
         began = time.monotonic()
 
         served.end()
@@ -87,24 +89,24 @@ def test_strangers_do_not_keep_it_from_ending() -> None:
         assert time.monotonic() < began + 5
 
 
-def test_there_are_only_so_many_strangers_at_a_time(served: Served) -> None:
-    served.server.max_strangers = 2
-    strangers = [served.stranger() for _ in range(2)]
-    wait_until(lambda: len(served.server._strangers) == 2)
+def test_the_number_of_unauthenticated_clients_is_limited(served: Served) -> None:
+    served.server.max_unauthenticated = 2
+    clients = [served.client() for _ in range(2)]
+    wait_until(lambda: len(served.server._unauthenticated) == 2)
 
-    with served.stranger() as third:
+    with served.client() as third:
         assert third.recv(1) == b""
 
-    for stranger in strangers:
-        stranger.close()
+    for client in clients:
+        client.close()
     assert served.connection().ask(ECHO) == b"hello"  # waits until there is room
-    wait_until(lambda: not served.server._strangers)
+    wait_until(lambda: not served.server._unauthenticated)
 
 
 def test_who_knows_the_token_may_take_its_time(served: Served) -> None:
-    served.server.stranger_seconds = 0.1
+    served.server.handshake_seconds = 0.1
     head = f"POST / HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5\r\n"
-    with served.stranger() as friend:
+    with served.client() as friend:
         friend.sendall(head.encode() + b"\r\n")
         time.sleep(0.5)
         friend.sendall(b"hello")

@@ -36,7 +36,7 @@ def trace(tmp_path, monkeypatch):
 
 
 def test_a_models_own_code_is_not_run(trace):
-    with pytest.raises(ValueError, match="cannot be loaded"):
+    with pytest.raises(ValueError, match="load"):
         load_model(
             str(trace.parent), ModelConfig(path=str(trace.parent)), revision=None
         )
@@ -52,7 +52,7 @@ def test_a_models_code_is_not_run_for_its_fingerprint(trace):
 
 
 def test_a_tokenizers_own_code_is_not_run(trace):
-    with pytest.raises(ValueError, match="cannot be loaded"):
+    with pytest.raises(ValueError, match="load"):
         load_tokenizer(str(trace.parent))
 
     assert not trace.exists()
@@ -74,7 +74,7 @@ def test_pickled_weights_are_not_opened(name, model_folder, tmp_path):
     (folder / "model.safetensors").unlink()
     torch.save({"weight": Planted(str(trace))}, folder / name)
 
-    with pytest.raises(ValueError, match="cannot be loaded"):
+    with pytest.raises(ValueError, match="load"):
         load_model(str(folder), ModelConfig(path=str(folder)), revision=None)
 
     assert not trace.exists()

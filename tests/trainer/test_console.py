@@ -13,8 +13,8 @@ from trainer.console import (
     facts_of,
     note_step,
     open_json_log,
-    say,
-    say_fault,
+    print_line,
+    print_traceback,
 )
 
 KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_ATTEMPT": "2"}
@@ -46,16 +46,18 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
 ) -> None:
     open_json_log({**KNOWN, "COHORT_LOG_FORMAT": "json", "COHORT_LOG_FD": str(pipe[1])})
     note_step(40)
-    say("step 40/100")
+    print_line("step 40/100")
     try:
         raise RuntimeError("CUDA out of memory")
     except RuntimeError as error:
-        say_fault(error)
+        print_traceback(error)
     logging.getLogger("a.library").warning("a library's word")
 
-    told, fault, warned = read_lines(pipe[0])
-    assert told | {"request_id": "r-1", "run": 7, "attempt": 2, "step": 40} == told
-    assert (told["process"], told["message"]) == ("trainer", "step 40/100")
+    reported, fault, warned = read_lines(pipe[0])
+    assert (
+        reported | {"request_id": "r-1", "run": 7, "attempt": 2, "step": 40} == reported
+    )
+    assert (reported["process"], reported["message"]) == ("trainer", "step 40/100")
     assert fault["message"].startswith("RuntimeError: ")
     assert str(fault["exception"]).startswith("Traceback")
     assert warned["message"] == "a library's word"
@@ -68,7 +70,7 @@ def test_without_the_setting_there_is_text_alone(
     pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_json_log({"COHORT_LOG_FD": str(pipe[1])})
-    say("step 1/2")
+    print_line("step 1/2")
 
     os.set_blocking(pipe[0], False)
     with pytest.raises(BlockingIOError):
