@@ -60,7 +60,7 @@ starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 setup-tests:
 	@$(INSTALL) --tests
 
-check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables
+check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables, words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
@@ -71,6 +71,7 @@ check: setup-tests ## Format, lint, types, import rules, templates, scripts, ima
 	$(BIN)/python -W "ignore:Got an error checking" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/python manage.py help_tables --check
+	$(BIN)/python -m tests.words
 	$(BIN)/mypy
 
 docs: setup-tests ## Write the tables of the help pages from the code

@@ -194,7 +194,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ACCOUNT_ADAPTER = "dashboard.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
-ACCOUNT_EMAIL_VERIFICATION = "optional"  # without a mail server nobody is locked out
+ACCOUNT_EMAIL_VERIFICATION = "optional"  # without a mail server no one is locked out
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to who has no account
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
 # Limits password guesses in an open session.

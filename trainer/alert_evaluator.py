@@ -94,7 +94,7 @@ class RuleEvaluator(Generic[Id]):
     def evaluation(
         self, step: int, metrics: Metrics
     ) -> Iterator[Triggered[Id] | Recovered[Id]]:
-        """What comes of an evaluation, of which `eval/<set>/…` are told."""
+        """Judge an evaluation by its metrics `eval/<set>/…`."""
         yield from self._judge(self.read_evaluation(step, metrics), step, metrics)
 
     def read_step(
@@ -196,7 +196,7 @@ class RuleEvaluator(Generic[Id]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Rules that a checkpoint of another release does not know begin anew."""
+        """Rules that a checkpoint of another release does not know begin again."""
         self.known.update(state["known"])
         self.remember_rewards(state["rewards"])
         for rule_id, code, track in state["tracks"]:

@@ -62,7 +62,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or says_so
 
 
-MAX_FAULTS = 5  # different ones that are told
+MAX_FAULTS = 5  # different ones that are reported
 MAX_ERROR_CHARS = 1_000
 
 

@@ -123,7 +123,7 @@ class MeasuredCompletion(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
-    num_tokens: int  # of the completion; of a long one the first are told of
+    num_tokens: int  # of the completion; of a long one the first are sent
     ids: list[TokenId]
     # Each token as it is decoded alone; a part of a character is "\ufffd".
     pieces: list[str]

@@ -224,7 +224,7 @@ def run_update(
 
     Of the completions at the places `kept` of the step's batch token values are kept.
     """
-    run.prefetch.check()  # an update may take long, and would be in vain
+    run.prefetch.check()  # an update may take long, and would be lost
     batch, optimizer = minibatch.batch, state.phase.optimizer
     terms, own = state.phase.loss_terms(batch.totals), batch.places.intersection(kept)
     work = partial(add_gradients, run.policy, optimizer, terms=terms, kept=own)

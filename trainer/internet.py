@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 _PORTS = {"http": 80, "https": 443}
 # Clouds tell their machines secrets at addresses that pass for public ones by their
 # number: Azure's, and Oracle's, which not every Python knows to be reserved. The last
-# leads to whoever offers a 6to4 tunnel.
+# leads to any operator of a 6to4 tunnel.
 _NOT_PUBLIC = tuple(
     IPv4Network(text) for text in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24")
 )
@@ -37,7 +37,7 @@ _NOT_GLOBAL = tuple(
 
 
 class Refused(Exception):
-    """Nobody is sent there; the text says why and what to do."""
+    """No one is sent there; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _read_host(name: str, variable: str) -> tuple[str, int]:
 
 
 def check_target(target: Target, allowlist: HostAllowlist) -> None:
-    """What can be told without asking for the host's addresses.
+    """Check what is known without resolving the host.
 
     Raises:
         Refused: its scheme or port is only for hosts that are allowed.
@@ -184,7 +184,7 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
     They are to be connected to as they are: asked again, a name may say otherwise.
 
     Args:
-        flags: for getaddrinfo, such as AI_NUMERICHOST, by which nobody is asked.
+        flags: for getaddrinfo, such as AI_NUMERICHOST, by which no one is asked.
 
     Raises:
         Refused: one of them is not public, and the host is not allowed either.
@@ -243,7 +243,7 @@ def why_unreachable(error: Exception) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is one of the internet's, that anybody may be sent to.
+    """Whether an IP address is one of the internet's, that anyone may be sent to.
 
     >>> is_public("::ffff:10.0.0.7")
     False
@@ -317,7 +317,7 @@ class Connection(HTTPConnection):
 class _Timed:
     """A socket whose every operation has what is left until the deadline.
 
-    A socket's own time limit begins anew with each part that it is sent, so a server
+    A socket's own time limit begins again with each part that it is sent, so a server
     that sends a byte a second would never come to it.
     """
 

@@ -155,7 +155,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         roll_back(run, state, outcome)
     if is_last or _is_due(step, config.evaluation.every_steps):
         run_evaluation(run, state, step=step)
-    # asked once, so that whoever asks for a stop after this gets one more step
+    # read once: a stop requested after this takes effect after one more step
     is_stopping = should_stop()
     if is_last or is_stopping or _is_due(step, config.checkpoint.every_steps):
         write_checkpoint(run, state, step=step)
@@ -235,7 +235,7 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
 def keep(run: Run, state: RunState) -> None:
     """Save the run as it is between two steps, unless that is saved already.
 
-    What was sampled ahead is not: where scores failed it is to be scored anew.
+    What was sampled ahead is not: where scores failed it is to be scored again.
     """
     run.prefetch.drop()
     newest, step = state.newest_checkpoint, state.done_steps

@@ -56,7 +56,7 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """A step, for the journal and for whoever looks for what went wrong in it."""
+    """A step, for the journal and for finding what went wrong in it."""
 
     gathered: Gathered
     minibatches: Sequence[Minibatch]

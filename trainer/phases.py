@@ -67,7 +67,7 @@ class PhaseState:
     def samples_ahead(self, step: int) -> bool:
         """Whether the next step's batch is sampled beside this one of the run's steps.
 
-        Each phase begins anew: another one's settings may be of other completions.
+        Each phase begins again: another one's settings may be of other completions.
         """
         return self.config.rollout.one_step_off and step < self.phase.last_step
 

@@ -30,7 +30,7 @@ def update_by_preferences(
     minibatches: Sequence[Minibatch],
     update: Callable[[Minibatch, int], UpdateResult],
 ) -> tuple[Floats, list[UpdateResult]]:
-    """Updates by DPO, whose loss is told in place of its surrogate's.
+    """Updates by DPO, whose loss is reported in place of its surrogate's.
 
     Args:
         groups: of the step's batch.
@@ -74,7 +74,7 @@ def credit_preferences(
     """Set the advantages of a minibatch's pairs under the policy as it is now.
 
     A pair's weight depends on how far the policy has told winner and loser apart, so
-    each update weighs anew, after a pass of its own without gradient.
+    each update weighs again, after a pass of its own without gradient.
 
     Args:
         minibatch: groups with the reference's log-probs filled in.

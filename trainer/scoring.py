@@ -193,7 +193,7 @@ class Scoring:
             self._steps[index] = _Steps(ends, asked)
 
     def finish(self, completions: Sequence[Sequence[Rollout]]) -> list[Group]:
-        """The groups in order, and those that nobody had added.
+        """The groups in order, and those that no one had added.
 
         Raises:
             ScoringFailed: a completion cannot be scored.

@@ -61,7 +61,7 @@ def check_consistent_setup(world: World, config: RunConfig) -> None:
     """Refuse processes that were asked for different runs, or would compute otherwise.
 
     It comes before all that the configuration has processes ask one another: with
-    another engine, one would wait for an answer that nobody is going to give.
+    another engine, one would wait for an answer that no one is going to give.
 
     Raises:
         ValueError: naming the first process that has something else than the first.

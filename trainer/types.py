@@ -50,7 +50,7 @@ class Rollout:
         logprobs: tuple[float, ...],
         end_reason: EndReason,
     ) -> Self:
-        """What a policy wrote that nobody answered."""
+        """What a policy wrote that no one answered."""
         turn = Turn(text=text, token_ids=token_ids, logprobs=logprobs)
         return cls(turns=(turn,), end_reason=end_reason)
 
@@ -64,7 +64,7 @@ class Rollout:
 
     @cached_property
     def logprobs(self) -> tuple[float, ...]:
-        """Of each token; NaN where nobody sampled it."""
+        """Of each token; NaN where no one sampled it."""
         each = (
             (nan,) * len(turn.token_ids) if turn.logprobs is None else turn.logprobs
             for turn in self.turns

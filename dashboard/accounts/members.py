@@ -289,7 +289,7 @@ def accept(token: str, user: User) -> Membership | None:
 
 
 def _open() -> models.QuerySet[Invitation]:
-    """Invitations whose creator still manages the team, so that nobody leaves a way
+    """Invitations whose creator still manages the team, so that no one leaves a way
     back in.
     """
     by = Membership.objects.filter(

@@ -157,7 +157,7 @@ def _working_links(token: str) -> models.QuerySet[SignInLink]:
         used_at__isnull=True,
         expires_at__gt=timezone.now(),
         # joined to the users, an update would look for its rows in a subquery, which
-        # PostgreSQL does not ask again after it has waited for somebody else's update
+        # PostgreSQL does not ask again after it has waited for someone else's update
         user__in=User.objects.filter(is_active=True),
     )
 

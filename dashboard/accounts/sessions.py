@@ -29,7 +29,7 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
-# OWASP's device cookie, of a browser that a user has signed in from: it signs nobody
+# OWASP's device cookie, of a browser that a user has signed in from: it signs no one
 # in, but wrong passwords from elsewhere do not count against it.
 COOKIE = "cohort_device"
 SALT = "accounts.known_devices"
@@ -82,7 +82,7 @@ def end_others(request: HttpRequest, user: User) -> int:
 
 
 def browser_of(agent: str) -> str:
-    """What somebody recognises of it.
+    """What someone recognises of it.
 
     >>> browser_of("Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0")
     'Firefox 140 on Linux'

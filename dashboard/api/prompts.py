@@ -37,7 +37,7 @@ ABOUT_SORT = "; ".join(f"{key}: {words}" for key, words in PROMPT_SORTS)
 Percent = Annotated[float | None, Query(None, ge=0, le=100)]
 
 
-class LearntPromptOut(Schema):
+class LearnedPromptOut(Schema):
     prompt_index: int = Field(
         description="Row number in the dataset version.", examples=[17]
     )
@@ -65,13 +65,13 @@ class LearntPromptOut(Schema):
     )
 
 
-def _prompt(line: PromptLine) -> LearntPromptOut:
+def _prompt(line: PromptLine) -> LearnedPromptOut:
     text = line.text if line.row else None
-    return fill(LearntPromptOut, line, prompt_index=line.position, text=text)
+    return fill(LearnedPromptOut, line, prompt_index=line.position, text=text)
 
 
-class LearntPromptsOut(Schema):
-    items: list[LearntPromptOut]
+class LearnedPromptsOut(Schema):
+    items: list[LearnedPromptOut]
     next_cursor: str | None
     total: int = Field(description="Prompts that match.", examples=[40])
     num_seen: int = Field(description="Prompts sampled by the run.", examples=[300])
@@ -98,7 +98,7 @@ class PromptFilters(Schema):
 
 
 @router.get(
-    "/{run_id}/prompts", response=LearntPromptsOut, summary="List a run's prompts"
+    "/{run_id}/prompts", response=LearnedPromptsOut, summary="List a run's prompts"
 )
 def run_prompts(
     request: HttpRequest,
@@ -106,7 +106,7 @@ def run_prompts(
     cursor: Cursor,
     limit: Limit,
     filters: Query[PromptFilters],
-) -> LearntPromptsOut:
+) -> LearnedPromptsOut:
     """With pass rate and class, as in the run's Prompts tab."""
     run = get_run(access_of(request).team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
@@ -114,7 +114,7 @@ def run_prompts(
     return _page(run, find_prompts(run, form), cursor, limit)
 
 
-def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
+def _page(run: Run, found: Found, cursor: str, limit: int) -> LearnedPromptsOut:
     """One query."""
     start = read_cursor(cursor) if cursor else 0
     chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
@@ -122,7 +122,7 @@ def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
     lines = [] if found.visits is None else make_lines(run, shown, found.visits)
     end = start + len(lines)
     kinds = found.counts.kinds.items() if found.counts else ()
-    return LearntPromptsOut(
+    return LearnedPromptsOut(
         items=[_prompt(line) for line in lines],
         next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
         total=len(chosen),

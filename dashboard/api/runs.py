@@ -222,7 +222,7 @@ class RunChangeOut(Schema):
     after: dict[str, int] = Field(examples=[{"optim.num_steps": 400}])
     by: Person | None
     asked_at: datetime
-    heard_step: int | None = Field(
+    applied_step: int | None = Field(
         description="Applied after this step; null: not applied yet."
     )
 

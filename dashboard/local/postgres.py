@@ -1,7 +1,7 @@
 """PostgreSQL inside the data folder, on a private unix socket.
 
 The cluster knows two roles. `cohort` owns the database and may log in. The superuser
-exists because every cluster has one, but pg_hba.conf lets nobody log in as it: a
+exists because every cluster has one, but pg_hba.conf lets no one log in as it: a
 superuser connection can run programs, and nothing here needs one.
 """
 

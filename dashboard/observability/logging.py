@@ -135,7 +135,7 @@ def user_of(request: HttpRequest) -> int | None:
 
 
 def redact(text: str) -> str:
-    """Without what lets somebody in, and what models and people wrote.
+    """Without what lets someone in, and what models and people wrote.
 
     >>> redact("GET /sign-in/4f1c/ failed")
     "GET /sign-in/…/ failed"

@@ -80,7 +80,7 @@ BUDGETS: Mapping[str, Budget] = {
     "program": Budget(at_once=2, per_second=0.5, burst=15.0),
     # Not paid: each token may send so many requests a minute, and no run may lag.
     "ingest": Budget(at_once=3),
-    # Not charged: nobody is rejected for the use of others.
+    # Not charged: no one is rejected for the use of others.
     "team": Budget(at_once=7),
     "address": Budget(at_once=4),
     "unknown": Budget(at_once=6),

@@ -52,7 +52,7 @@ class ModelArchive:
     """A tar file of the model's folder, piece by piece.
 
     Its files are opened first, so deleting them does not interrupt the download. If a
-    file differs from what was saved, the download aborts before its end, so that nobody
+    file differs from what was saved, the download aborts before its end, so that no one
     gets a model that only looks complete.
     """
 

@@ -114,8 +114,8 @@ def give_up(claim: Claim, reason: str) -> None:
 
 def _finish(run: Run, ending: Ending) -> None:
     """Finish the run, or requeue it if its trainer missed an extension."""
-    unheard = run.changes.filter(heard_step=None, after__has_key=STEPS)
-    if not unheard.exists():
+    pending = run.changes.filter(applied_step=None, after__has_key=STEPS)
+    if not pending.exists():
         _end(run, RunState.FINISHED)
     elif run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)  # before reaching its extended number of steps

@@ -222,7 +222,7 @@ def write_durably(path: Path, text: str) -> None:
 def write_changes(run: Run, path: Path) -> None:
     """The changed settings that the trainer of one attempt reads."""
     changes = run.changes.order_by("number").values_list(
-        "number", "heard_step", "after"
+        "number", "applied_step", "after"
     )
     listed = [
         Change(number=number, after_step=after_step, settings=after)
@@ -240,5 +240,5 @@ def record_changes(run_id: int, events: Iterable[Event]) -> None:
     """The step of each change; later attempts repeat it there."""
     for event in events:
         if isinstance(event, SettingsChanged):
-            unheard = SettingChange.objects.filter(run_id=run_id, heard_step=None)
-            unheard.filter(number=event.number).update(heard_step=event.step)
+            pending = SettingChange.objects.filter(run_id=run_id, applied_step=None)
+            pending.filter(number=event.number).update(applied_step=event.step)

@@ -92,7 +92,7 @@ def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) 
 def test_every_name_has_the_same_response_and_number_of_hashes(
     alice: User, bob: User, charlie: User, settings: Settings
 ) -> None:
-    """alice has a password, bob none, charlie is deactivated, "nobody" is unknown."""
+    """alice has a password, bob none, charlie is deactivated, "no one" is unknown."""
     settings.PASSWORD_HASHERS = [f"{HERE}.Counted"]
     for user in (alice, charlie):
         user.set_password("the right one")

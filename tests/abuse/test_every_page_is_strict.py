@@ -42,7 +42,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-# A public report leads to other sites, which are told nothing at all.
+# A public report leads to other sites, which get no referrer at all.
 REFERRERS = {"same-origin", "no-referrer"}
 EVIL = (
     "<script>evil()</script><img src=x onerror=evil()><svg onload=evil()>"
@@ -110,7 +110,7 @@ class Reader(HTMLParser):
             continue
 
     def handle_data(self, data: str) -> None:
-        if ODD[:6] in data and not any(is_apart for _, is_apart in self.open):
+        if ODD[:6] in data and not any(is_separate for _, is_separate in self.open):
             self.bare.append(" > ".join(tag for tag, _ in self.open[-4:]))
 
 

@@ -285,10 +285,14 @@ def evil_run(program: Program) -> int:
     rules = {EVIL[:40]: 1.0, FORMULA[:40]: 0.5}
     data = COMPLETION | {"text": EVIL, "rules": rules, "logs": {EVIL[:40]: EVIL}}
     formula = COMPLETION | {"text": FORMULA, "rules": rules, "reward": 0.25}
-    told = GROUP | {"prompt": EVIL, "answer": FORMULA, "completions": [data, formula]}
+    reported = GROUP | {
+        "prompt": EVIL,
+        "answer": FORMULA,
+        "completions": [data, formula],
+    }
     lines = [
         STARTED | {"device": EVIL, "versions": {EVIL: EVIL}},
-        told,
+        reported,
         MEASURED | {"completions": [TOKENS | {"pieces": [EVIL]}] * 2},
         STEP | {"metrics": {EVIL[:120]: 1.0, FORMULA: 0.5, "reward/mean": 0.5}},
         EVALUATED | {"name": EVIL[:80], "metrics": {f"eval/{EVIL[:80]}/mean": 1.0}},

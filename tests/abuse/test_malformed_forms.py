@@ -101,8 +101,8 @@ def faults(client: Client, rows: Iterable[Row], kinds: Sequence[str] = ()) -> li
         with failures() as errors:
             answer = ask(client, method, address, FORMS[what])
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
-        is_told = answer.status_code < 400 or not kinds or kind in kinds
-        if answer.status_code >= 500 or errors or not is_told:
+        is_reported = answer.status_code < 400 or not kinds or kind in kinds
+        if answer.status_code >= 500 or errors or not is_reported:
             wrong.append((name, what, answer.status_code, kind, errors))
     return wrong
 

@@ -62,7 +62,7 @@ def test_a_name_that_resolves_to_a_private_address_is_refused(
 
 
 class Resolver:
-    """Says what a name is; numbers it leaves to nobody."""
+    """Says what a name is; numbers it leaves to no one."""
 
     def __init__(self, ips: list[str], port: int = 443) -> None:
         self.ips = ips

@@ -24,7 +24,7 @@ NUM_METRICS = 40
 
 
 def main(seconds: float) -> None:
-    logging.disable(logging.WARNING)  # nobody is there to be rung for
+    logging.disable(logging.WARNING)  # no one is there to be rung for
     with throwaway_database():
         measure(seconds)
 

@@ -55,7 +55,7 @@ def read_memory(session: CDPSession) -> tuple[float, int]:
 
 
 def look_around(page: Page) -> None:
-    """As somebody does who watches: over the charts, and down and up the page."""
+    """As someone does who watches: over the charts, and down and up the page."""
     page.mouse.move(300, 500)
     for turn in range(6):
         page.mouse.move(300 + 20 * turn, 500)

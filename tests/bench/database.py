@@ -25,7 +25,7 @@ def throwaway_database() -> Iterator[None]:
     server.start()
     try:
         os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
-        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
+        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # no one listens
         os.environ["COHORT_DATA"] = str(folder / "data")
         os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
         django.setup()

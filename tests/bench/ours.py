@@ -54,7 +54,7 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
             _wait_for(work.device)
             seconds = time.perf_counter() - begin
             give(
-                _told(
+                _reported(
                     # other signs that end a line may be in a completion
                     [json.loads(line) for line in events.read().split("\n") if line],
                     prompt_lengths,
@@ -111,7 +111,7 @@ def config_tree(work: Work) -> dict[str, Any]:
     }
 
 
-def _told(
+def _reported(
     events: list[dict[str, Any]],
     prompt_lengths: dict[int, int],
     *,

@@ -2,8 +2,8 @@
 
 What a step costs depends on a model's sizes and the lengths of its texts. Random
 weights give the first exactly; lengths are made certain by an end-of-text token that
-the model has no output for, so that every completion runs to the limit, whoever
-samples it and however.
+the model has no output for, so that every completion runs to the limit in
+every engine.
 """
 
 from __future__ import annotations

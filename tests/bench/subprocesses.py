@@ -1,4 +1,4 @@
-"""Measuring in a process of its own: its memory is then nobody else's.
+"""Measuring in a process of its own: its memory is then no one else's.
 
 Several such processes take turns, each asked for one step at a time, so that whatever
 else the machine does falls on all of them. One that is not asked waits on a pipe.
@@ -64,7 +64,7 @@ class Subprocess:
         return found
 
     def close(self) -> None:
-        """End the process, which sees that nobody asks it any more."""
+        """End the process, which sees that no one asks it any more."""
         self._pipe.close()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
@@ -143,7 +143,7 @@ def _serve(
         try:
             pipe.recv()
         except EOFError:
-            raise SystemExit(0) from None  # nobody asks any more
+            raise SystemExit(0) from None  # no one asks any more
 
     # what trainers print of their steps is no part of a table
     with open(os.devnull, "w") as nowhere:
@@ -163,7 +163,7 @@ def peak_bytes(device: str) -> int:
         return int(torch.cuda.max_memory_allocated())
     status = Path("/proc/self/status")
     if status.exists():
-        # unlike ru_maxrss, it begins anew where the parent's memory was left behind
+        # unlike ru_maxrss, it begins again where the parent's memory was left behind
         (line,) = (line for line in status.read_text().splitlines() if "VmHWM" in line)
         return int(line.split()[1]) * 1_024
     unit = 1 if sys.platform == "darwin" else 1_024

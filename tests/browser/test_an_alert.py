@@ -1,4 +1,4 @@
-"""A rule is set in seconds, its alert comes over the stream, somebody takes it."""
+"""A rule is set in seconds, its alert comes over the stream, someone takes it."""
 
 from __future__ import annotations
 

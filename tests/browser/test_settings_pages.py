@@ -147,9 +147,9 @@ def fill_channels(team: Team) -> None:
     )
     Channel.objects.create(team=team, kind="email", address="ops@example.org")
     make_delivery(channel)
-    data = {"run": run, "event": "run.finished", "told": describe_run(run)}
+    data = {"run": run, "event": "run.finished", "content": describe_run(run)}
     channel.deliveries.create(
-        not_before=timezone.now(), num_attempts=3, said="It answered 503.", **data
+        not_before=timezone.now(), num_attempts=3, result="HTTP 503", **data
     )
 
 

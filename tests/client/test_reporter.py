@@ -152,7 +152,7 @@ def test_a_restart_continues_in_the_same_folder(
     assert [g.prompt_index for g in groups] == [0, 1] * 4  # the same numbers
 
 
-def test_a_fenced_reporter_stops_sending(
+def test_a_replaced_reporter_stops_sending(
     fake: FakeServer, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")

@@ -205,7 +205,7 @@ def test_the_overlay_that_is_shown_fits() -> None:
 
 
 def test_a_training_worker_keeps_its_name() -> None:
-    """A container's own would be another each time that it is made anew."""
+    """A container's own would be another each time that it is made again."""
     service = compose()["training-worker"]
 
     assert service["hostname"] == "${COHORT_WORKER_HOST:-training-worker}"

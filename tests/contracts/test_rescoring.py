@@ -1,4 +1,4 @@
-"""A real run scored anew by its own recipe gives what the trainer gave."""
+"""A real run scored again by its own recipe gives what the trainer gave."""
 
 from __future__ import annotations
 

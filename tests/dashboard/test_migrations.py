@@ -1,4 +1,4 @@
-"""A migration keeps nobody from working for as long as a large table is large.
+"""A migration keeps no one from working for as long as a large table is large.
 
 It judges the SQL that Django makes of each migration since the baseline, the first ones
 of each app, which make the tables.

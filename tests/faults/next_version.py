@@ -32,8 +32,8 @@ CHANGES = {
         "        self._log.add(StepFinished, step=self.step, metrics=metrics)\n": (
             f"        metrics['{LATER_METRIC}'] = 0.5\n"
             "        self._log.add(WeatherChanged, step=self.step, rain=[1.0, 2.0])\n"
-            "        told = dict(metrics=metrics, weather='grey')\n"
-            "        self._log.add(StepFinished, step=self.step, **told)\n"
+            "        fields = dict(metrics=metrics, weather='grey')\n"
+            "        self._log.add(StepFinished, step=self.step, **fields)\n"
         ),
     },
 }

@@ -55,7 +55,7 @@ def has_ended(run: Run, attempt: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("signal_number", "num_lives", "reason"),
+    ("signal_number", "num_attempts", "reason"),
     [
         (9, 4, "lost 4 times"),
         (11, 2, "killed by SIGSEGV"),
@@ -68,7 +68,7 @@ def test_a_poison_run_fails_with_a_reason_and_others_continue(
     poisoning: str,
     undisturbed: History,
     signal_number: int,
-    num_lives: int,
+    num_attempts: int,
     reason: str,
 ) -> None:
     poisoned = launch_tiny(num_steps=NUM_STEPS)
@@ -81,7 +81,7 @@ def test_a_poison_run_fails_with_a_reason_and_others_continue(
     attempts = [run.num_losses for run in attempts_of(poisoned)]
     wait_for(is_in(other, RunState.FINISHED), what="the other run")
 
-    assert poisoned.attempt == len(attempts) == num_lives
+    assert poisoned.attempt == len(attempts) == num_attempts
     assert reason in poisoned.fail_reason
     assert LAST_LINE in poisoned.fail_reason
     assert (other.attempt, other.num_losses) == (1, 0)

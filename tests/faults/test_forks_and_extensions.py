@@ -51,7 +51,7 @@ def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
     assert stored_series(child) == {
         step: undisturbed.series[step] for step in range(41, 61)
     }
-    assert longer.changes.get().heard_step == 60
+    assert longer.changes.get().applied_step == 60
     assert longer.attempts.get(number=2).from_step == 60
     assert stored_series(longer) == {
         step: undisturbed.series[step] for step in range(1, 81)

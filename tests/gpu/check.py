@@ -93,7 +93,7 @@ class Result:
 
 
 class Stage:
-    """A stage's process. It loads its modules at once, and begins when it is told to.
+    """A stage's process. It loads its modules at once, and begins on request.
 
     So the next stage loads while the one before it uses the GPU.
     """

@@ -111,7 +111,7 @@ def message_of_problem(response: Any) -> Response:
     )
 
 
-def told_as_text(response: Any) -> Response:
+def shown_as_text(response: Any) -> Response:
     """Of an answer that is short as a whole: JSON for a script, or plain text."""
     return Response(response.status_code, in_one_line(response.content.decode()))
 

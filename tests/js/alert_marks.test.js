@@ -108,7 +108,7 @@ test("of several the newest leads on", () => {
   assert.equal(newest([fire(1, 4), fire(7, 3), fire(2, 9)]).id, 7);
 });
 
-test("marks lie beside the lines of phases, and are left out where nobody wants them", () => {
+test("marks lie beside the lines of phases, and are left out where no one wants them", () => {
   const store = new RunStore();
   const phase = (first, name) => ({
     type: "phase_started",

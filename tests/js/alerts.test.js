@@ -15,7 +15,7 @@ function alert(fields) {
   };
 }
 
-test("the newest of those that nobody looks after is named", () => {
+test("the newest of those that no one looks after is named", () => {
   const alerts = [
     alert({ state: "acknowledged" }),
     alert({ is_muted: true }),

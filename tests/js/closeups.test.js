@@ -148,7 +148,7 @@ test("an answer of another history is thrown away", async () => {
   assert.equal(page.closeups.curve("loss", NEAR), page.store.get("loss"));
 });
 
-test("a question that fails is told and asked again later", async () => {
+test("a question that fails is reported and asked again later", async () => {
   const page = open({ answer: () => ({ ok: false, status: 502 }) });
 
   page.closeups.need(["loss"], NEAR);
@@ -158,7 +158,7 @@ test("a question that fails is told and asked again later", async () => {
 
   assert.equal(page.troubles[0], "HTTP 502");
   assert.equal(page.asked.length, 2);
-  assert.ok(page.wasFound()); // drawn anew, and so asked, whatever the run does
+  assert.ok(page.wasFound()); // drawn again, and so asked, whatever the run does
 });
 
 test("a range of 1,000 steps is drawn step by step, and smoothed from before it", async () => {

@@ -57,7 +57,7 @@ test("a smoothed line has its raw one behind it, out of legend and hover", () =>
   assert.notDeepEqual(data[1].y, [1, 2, 3]);
 });
 
-test("numbers that Plotly finds no range for are clipped, and that is told", () => {
+test("numbers that Plotly finds no range for are clipped, and that is reported", () => {
   const change = (store) => {
     store.curves.get("loss").values = [1.7e308, -1.7e308, 1];
   };

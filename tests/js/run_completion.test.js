@@ -1,4 +1,4 @@
-// What the run list's search offers while somebody types.
+// What the run list's search offers while someone types.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -113,7 +113,7 @@ test("layers of a stack get the same steps", () => {
   assert.deepEqual(empty.steps, []);
 });
 
-test("times are told in the unit that reads best", () => {
+test("times are reported in the unit that reads best", () => {
   assert.equal(timeUnit(90).name, "seconds");
   assert.equal(timeUnit(600).name, "minutes");
   assert.equal(timeUnit(20_000).name, "hours");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { findIdle, isSame, showText } from "../../static/js/launch/settings.js";
+import { findUnused, isSame, showText } from "../../static/js/launch/settings.js";
 
 test("two ways to write a number are the same, but empty is not 0", () => {
   assert.ok(isSame("number", "1e-6", "0.000001"));
@@ -22,7 +22,7 @@ const table = [
   { path: "a", when: { d: ["x", "y"], e: [""] }, reason: "d and e" },
 ];
 const idle = (texts) =>
-  Object.fromEntries(findIdle(table, new Map(Object.entries(texts))));
+  Object.fromEntries(findUnused(table, new Map(Object.entries(texts))));
 
 test("a setting is idle when every condition of a row holds", () => {
   assert.deepEqual(idle({ c: "0.0", d: "x", e: "1" }), { a: "c is 0", b: "c is 0" });

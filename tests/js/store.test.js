@@ -202,7 +202,7 @@ test("events are bounded, but for the phases", () => {
   assert.deepEqual(store.phases(), [{ firstStep: 1, name: "sft" }]);
 });
 
-test("what resumes went back before is held apart", () => {
+test("what resumes went back before stays separate", () => {
   const store = new RunStore();
   const clock = { steps: [3, 4], times: [30, 40] };
   const tails = [{ attempt: 2, after: 2, clock, names: { loss: { values: [9, 8] } } }];

@@ -23,7 +23,7 @@ function makeWorld({ answers = [], shown } = {}) {
       this.readyState = 1;
       this.onopen();
     }
-    hear(message) {
+    receive(message) {
       this.onmessage({ data: JSON.stringify(message) });
     }
     lose(code = 1006) {
@@ -72,7 +72,7 @@ test("it asks for everything first and is live once it has it", () => {
 
   socket.open();
   assert.equal(lastLink(world), "catching-up");
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
   assert.equal(socket.url, `ws://host/ws/runs/7/?after=0&protocol=${PROTOCOL}`);
   assert.equal(world.stream.seq, 5);
@@ -84,10 +84,10 @@ test("a snapshot from before the page's HTML is said to be behind, and the rest 
   const [socket] = world.sockets;
   socket.open();
 
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
   assert.deepEqual(socket.sent, [{ type: "after", seq: 5, attempt: 1 }]);
   assert.equal(lastLink(world), "catching-up");
-  socket.hear(frame("batch", 5, 8));
+  socket.receive(frame("batch", 5, 8));
 
   assert.deepEqual(
     world.frames.map(({ isBehind }) => isBehind),
@@ -100,11 +100,11 @@ test("a batch that follows is handed on, one that repeats is not", () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
-  socket.hear(frame("batch", 5, 8));
-  socket.hear(frame("batch", 5, 8));
-  socket.hear(frame("batch", 3, 6));
+  socket.receive(frame("batch", 5, 8));
+  socket.receive(frame("batch", 5, 8));
+  socket.receive(frame("batch", 3, 6));
 
   assert.deepEqual(
     world.frames.map((f) => f.seq),
@@ -116,9 +116,9 @@ test("a gap is not handed on: the stream asks for what it lacks", () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
-  socket.hear(frame("batch", 7, 9));
+  socket.receive(frame("batch", 7, 9));
 
   assert.equal(world.frames.length, 1);
   assert.deepEqual(socket.sent, [{ type: "after", seq: 5, attempt: 1 }]);
@@ -129,10 +129,10 @@ test("a batch of another attempt makes it ask, and the snapshot rewinds it", () 
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 50));
+  socket.receive(frame("snapshot", 0, 50));
 
-  socket.hear(frame("batch", 50, 52, 2));
-  socket.hear(frame("snapshot", 0, 52, 2));
+  socket.receive(frame("batch", 50, 52, 2));
+  socket.receive(frame("snapshot", 0, 52, 2));
 
   assert.equal(world.frames.length, 2);
   assert.equal(world.stream.attempt, 2);
@@ -142,11 +142,11 @@ test("a ping that names more than it has makes it ask", () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
-  socket.hear({ type: "ping", seq: 5 });
+  socket.receive({ type: "ping", seq: 5 });
   assert.equal(socket.sent.length, 0);
-  socket.hear({ type: "ping", seq: 6 });
+  socket.receive({ type: "ping", seq: 6 });
 
   assert.equal(socket.sent.length, 1);
 });
@@ -154,7 +154,7 @@ test("a ping that names more than it has makes it ask", () => {
 test("it reconnects with back-off from where it was", () => {
   const world = makeWorld();
   world.sockets[0].open();
-  world.sockets[0].hear(frame("snapshot", 0, 5));
+  world.sockets[0].receive(frame("snapshot", 0, 5));
   const waits = [];
 
   for (let i = 0; i < 7; i += 1) {
@@ -167,13 +167,13 @@ test("it reconnects with back-off from where it was", () => {
   assert.match(world.sockets.at(-1).url, /\?after=5&attempt=1&protocol=\d+$/);
 });
 
-test("a socket that says something begins the back-off anew", () => {
+test("a socket that says something begins the back-off again", () => {
   const world = makeWorld();
   world.sockets[0].lose();
   world.sockets[0].lose();
   world.timers.find((t) => t.wait === 500).call();
   world.sockets.at(-1).open();
-  world.sockets.at(-1).hear({ type: "ping", seq: 0 });
+  world.sockets.at(-1).receive({ type: "ping", seq: 0 });
 
   world.sockets.at(-1).lose();
 
@@ -227,10 +227,10 @@ test("frames of a kind that a later version brought are passed over", () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
-  socket.hear({ type: "weather", seq: 9, attempt: 3, rain: [1, 2] });
-  socket.hear({ ...frame("batch", 5, 6), of_a_later_version: 1 });
+  socket.receive({ type: "weather", seq: 9, attempt: 3, rain: [1, 2] });
+  socket.receive({ ...frame("batch", 5, 6), of_a_later_version: 1 });
 
   assert.deepEqual(
     world.frames.map((f) => f.seq),
@@ -239,13 +239,13 @@ test("frames of a kind that a later version brought are passed over", () => {
   assert.equal(socket.sent.length, 0);
 });
 
-test("a page older than the server says so once and asks nobody any more", async () => {
+test("a page older than the server says so once and asks no one any more", async () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
-  socket.hear(frame("snapshot", 0, 5));
+  socket.receive(frame("snapshot", 0, 5));
 
-  socket.hear(protocol(PROTOCOL + 1));
+  socket.receive(protocol(PROTOCOL + 1));
   socket.lose(4426);
   world.stream.retryNow();
   for (const timer of world.timers) timer.call();
@@ -258,7 +258,7 @@ test("a page older than the server says so once and asks nobody any more", async
   assert.deepEqual([world.frames.length, world.stream.seq], [1, 5]);
 });
 
-test("an older page without a socket is told over HTTP", async () => {
+test("an older page without a socket is reported over HTTP", async () => {
   const world = makeWorld({ answers: [refusal(PROTOCOL + 1)] });
 
   world.sockets[0].lose();
@@ -277,7 +277,7 @@ test("a page newer than the server waits ever longer for one of its version", as
   for (let i = 0; i < 7; i += 1) {
     const socket = world.sockets.at(-1);
     socket.open();
-    socket.hear(protocol(PROTOCOL - 1));
+    socket.receive(protocol(PROTOCOL - 1));
     socket.lose(4426);
     const { wait, call } = world.timers.at(-1);
     waits.push(wait);
@@ -292,7 +292,7 @@ test("a page newer than the server waits ever longer for one of its version", as
   );
   assert.equal(lastLink(world), "ahead");
   world.sockets.at(-1).open();
-  world.sockets.at(-1).hear(frame("snapshot", 0, 5));
+  world.sockets.at(-1).receive(frame("snapshot", 0, 5));
   assert.equal(lastLink(world), "live");
   assert.equal(world.frames.length, 1);
 });
@@ -302,7 +302,7 @@ test("while some servers are newer and some not, their frames over HTTP will do"
     answers: [refusal(PROTOCOL - 1), frame("snapshot", 0, 3), frame("batch", 3, 4)],
   });
   world.sockets[0].open();
-  world.sockets[0].hear(protocol(PROTOCOL - 1));
+  world.sockets[0].receive(protocol(PROTOCOL - 1));
   world.sockets[0].lose(4426);
   await settle();
   assert.equal(lastLink(world), "ahead");
@@ -312,7 +312,7 @@ test("while some servers are newer and some not, their frames over HTTP will do"
   const before = world.links.length;
   world.timers.findLast((t) => t.wait === 500).call();
   world.sockets[1].open();
-  world.sockets[1].hear(protocol(PROTOCOL - 1));
+  world.sockets[1].receive(protocol(PROTOCOL - 1));
   world.sockets[1].lose(4426);
   await settle();
 

@@ -39,7 +39,7 @@ test("a machine that has more to tell leaves the other's places empty", () => {
   assert.deepEqual(metricsOf(all, "gpu_use"), ["gpu_use/0"]);
 });
 
-test("values are told with a unit that fits them", () => {
+test("values are reported with a unit that fits them", () => {
   assert.equal(withUnit(1.24 * 1024 ** 3, "B"), "1.24 GiB");
   assert.equal(withUnit(1_048_575, "B/s"), "1 MiB/s");
   assert.equal(withUnit(7.65, "%"), "7.7 %");

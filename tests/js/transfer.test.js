@@ -111,7 +111,7 @@ test("what the server refuses is not tried again", async () => {
   assert.equal(server.offsets.length, 1);
 });
 
-test("whoever waits may be told to stop waiting", async () => {
+test("a wait can be cancelled", async () => {
   const server = new Server({ faults: [new ConnectionLost("lost")] });
   const { tell } = watched();
   const wait = async () => {
@@ -140,14 +140,14 @@ test("a hash is FNV-1a's", () => {
   assert.equal(hashOf(new TextEncoder().encode("foobar")), "bf9cf968");
 });
 
-test("a file saved anew, or with another beginning, is another file", async () => {
+test("a file saved again, or with another beginning, is another file", async () => {
   const same = new File([TEXT], "other name", { lastModified: 5 });
-  const anew = new File([TEXT], "rows.jsonl", { lastModified: 6 });
+  const changed = new File([TEXT], "rows.jsonl", { lastModified: 6 });
   const other = new File(["Abcdefghij"], "rows.jsonl", { lastModified: 5 });
 
   const print = await fingerprintOf(file);
 
   assert.equal(await fingerprintOf(same), print);
-  assert.notEqual(await fingerprintOf(anew), print);
+  assert.notEqual(await fingerprintOf(changed), print);
   assert.notEqual(await fingerprintOf(other), print);
 });

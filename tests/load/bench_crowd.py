@@ -59,13 +59,13 @@ def delays_until_drawn(show: Show, drawn: list[tuple[float, float]]) -> list[flo
     values = [(e["step"], e["time"]) for e in lines if e["type"] == "step_finished"]
     delays, at = [], 0
     first = drawn[0][0]
-    for step, told_at in values:
+    for step, reported_at in values:
         while at < len(drawn) and drawn[at][0] < step:
             at += 1
         if at == len(drawn):
             raise AssertionError(f"step {step} was never drawn")
         if step > first:  # earlier steps were drawn before the observation
-            delays.append(drawn[at][1] - told_at)
+            delays.append(drawn[at][1] - reported_at)
     return sorted(delays)
 
 
@@ -206,7 +206,7 @@ def test_all_reconnected_pages_are_current_soon() -> None:
     """Each socket is cut without a close frame at a random time.
 
     Its page connects again as static/js/live/stream.js does: after 0.25 to 0.5 s, and
-    after longer pauses when it is refused. It is current once it holds whatever anybody
+    after longer pauses when it is refused. It is current once it holds whatever anyone
     had seen when its new socket was open.
     """
     pace, rows = pace_of(60), []

@@ -1,7 +1,7 @@
 """What watching costs training: `pytest -m load -s tests/load/bench_step_time.py`.
 
 The starter model trains twice with one seed, so that a step does the same work in both.
-In turns of some steps nobody watches, then all viewers do, the other way round in the
+In turns of some steps no one watches, then all viewers do, the other way round in the
 second run: a step's times are compared with one another, and what makes one whole run
 slower than the other cancels out. Steps during which viewers come or leave are not
 counted. Viewers live on other machines: here their process is SCHED_IDLE, and runs when
@@ -177,4 +177,4 @@ def test_watching_costs_training_nothing(starter: Path) -> None:
     title = f"{NUM_PROMPTS} prompts a step"
     say("\n" + heading("pytest", packages=("torch", "django", "uvicorn")))
     say(f"Load average {os.getloadavg()[0]:.1f} after.\n")
-    say(table((title, "nobody watches", f"{NUM_VIEWERS} viewers"), rows))
+    say(table((title, "no one watches", f"{NUM_VIEWERS} viewers"), rows))

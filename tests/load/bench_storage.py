@@ -313,12 +313,12 @@ def show_deletion() -> None:
     with beside(ingest_rate) as rates, beside(most_waiting) as waiting:
         begun = time.perf_counter()
         delete_run(run, None)
-        told = time.perf_counter() - begun
+        reported = time.perf_counter() - begun
         delete_what_is_left(run)
         took = time.perf_counter() - begun
     say(
         f"\nA run of {completions(run.num_steps)}: gone from all pages in "
-        f"{told * 1000:.0f} ms, its last row deleted after {took:.1f} s; load average "
+        f"{reported * 1000:.0f} ms, last row deleted after {took:.1f} s; load average "
         f"{load()}. Ingest of another run: {alone:,.0f} a second before, "
         f"{rates[0]:,.0f} beside; at most {waiting[0]:.0f} sessions waited for locks.\n"
     )

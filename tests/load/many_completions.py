@@ -68,7 +68,7 @@ SELECT group_id, array_agg(text ORDER BY position), sum(octet_length(text)),
           JOIN sentence c ON c.id = abs(hashint8(words * 5 + 2) %% %(sentences)s)
           JOIN sentence d ON d.id = abs(hashint8(words * 5 + 3) %% %(sentences)s)
           JOIN sentence e ON e.id = abs(hashint8(words * 5 + 4) %% %(sentences)s)
-       ) told
+       ) reported
  GROUP BY group_id
 """
 # Of steps that are there, as later ones or another run's. What PostgreSQL has

@@ -166,8 +166,8 @@ class Stack:
         self, starter: Path, *, num_steps: int, num_prompts: int
     ) -> Scene:
         sizes = (str(num_steps), str(num_prompts))
-        told = self.stage("prepare-training", str(starter), *sizes)
-        return Scene(**json.loads(told))
+        reported = self.stage("prepare-training", str(starter), *sizes)
+        return Scene(**json.loads(reported))
 
     def show(self, scene: Scene, pace: Pace | None) -> Show:
         log = self.folder / "supervisor.log"
@@ -292,23 +292,23 @@ def is_connection(pid: int) -> bool:
 
 def resident_mb(pid: int) -> float:
     """Memory of the process itself that is in RAM."""
-    return _told_mb(pid, "VmRSS")
+    return _reported_mb(pid, "VmRSS")
 
 
 def peak_mb(pid: int) -> float:
     """The most memory that the process has had in RAM."""
-    return _told_mb(pid, "VmHWM")
+    return _reported_mb(pid, "VmHWM")
 
 
 def own_mb(pid: int) -> float:
     """Memory that is neither a file's nor shared with others; 0 where it is ending."""
     try:
-        return _told_mb(pid, "RssAnon")
+        return _reported_mb(pid, "RssAnon")
     except (OSError, LookupError):
         return 0.0
 
 
-def _told_mb(pid: int, what: str) -> float:
+def _reported_mb(pid: int, what: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     match = re.search(rf"{what}:\s+(\d+) kB", status)
     if match is None:  # it has freed its memory and is ending

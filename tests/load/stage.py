@@ -1,4 +1,4 @@
-"""What a load is put on: a run, whoever watches it, and its supervisor.
+"""What a load is put on: a run, its viewers and its supervisor.
 
 In the database of the environment, each in a process of its own:
 

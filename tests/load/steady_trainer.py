@@ -1,7 +1,7 @@
 """A fake trainer that reports events at a fixed rate, by the real contract.
 
 OUT EPOCH and a Pace as JSON. It tells its first step once OUT/go is there, so that
-whoever shall hear it is there too, and ends after the pace's number of steps.
+its listeners are connected too, and ends after the pace's number of steps.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def train(out: Path, attempt: int, pace: Pace) -> None:
     )
     while not (out / GO).exists():
         time.sleep(0.05)
-    begin, told = time.monotonic(), 0
+    begin, reported = time.monotonic(), 0
 
     def wait() -> None:
-        nonlocal told
-        told += 1
-        due = begin + told / pace.events_per_second
+        nonlocal reported
+        reported += 1
+        due = begin + reported / pace.events_per_second
         time.sleep(max(0.0, due - time.monotonic()))
 
     for step in range(1, pace.num_steps + 1):

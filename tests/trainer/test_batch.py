@@ -233,7 +233,7 @@ def test_a_completion_alone_is_a_batch() -> None:
     assert Batch((sample,)).minibatches(3) == [Batch((sample,), group_sizes=(1,))]
 
 
-def test_what_an_environment_wrote_is_read_and_not_learnt() -> None:
+def test_tokens_of_an_environment_are_read_and_not_trained_on() -> None:
     turns = (
         Turn(text="a", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
         Turn(author="environment", text="b", token_ids=(5, 5, 6), logprobs=None),

@@ -98,11 +98,11 @@ def test_sft_pulls_every_token_of_the_dataset_alike(
     seen: list[Seen], model_folder: Path, tmp_path: Path
 ) -> None:
     rows = tmp_path / "rows.jsonl"
-    learnt = [f"{n}{n}" for n in range(12)]
+    learned = [f"{n}{n}" for n in range(12)]
     rows.write_text(
         "".join(
             json.dumps({"prompt": f"{n}=", "columns": {"completion": text}}) + "\n"
-            for n, text in enumerate(learnt)
+            for n, text in enumerate(learned)
         )
     )
 
@@ -120,7 +120,7 @@ def test_sft_pulls_every_token_of_the_dataset_alike(
             each.coefficients, torch.ones_like(each.coefficients)
         )
     assert len(seen) == 3
-    assert set(texts(events, step=1)) <= set(learnt)
+    assert set(texts(events, step=1)) <= set(learned)
     means = [-each.logprobs[each.mask > 0].mean().item() for each in seen]
     assert losses(events) == pytest.approx(means, rel=1e-5)
     assert losses(events)[2] < losses(events)[0]
@@ -296,7 +296,7 @@ def test_dpo_pulls_a_groups_best_up_and_its_worst_down(
         assert losses(events)[step - 1] == pytest.approx(
             sum(pairs) / len(pairs), rel=1e-4
         )
-    assert any(margin for margin in margins)  # pairs have been told apart by now
+    assert any(margin for margin in margins)  # pairs are separated by now
 
 
 def _pull(beta: float, gap: float) -> float:

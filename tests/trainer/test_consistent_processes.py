@@ -23,16 +23,19 @@ class Recorder(World):
     """One process of two; what the other one says is what it was given."""
 
     message: dict[str, str]
-    heard: Mapping[str, str]
+    received: Mapping[str, str]
     size: int = 2
 
     def gather(self, value: Any) -> list[Any]:
         self.message.update(value)
-        return [value, {name: self.heard.get(name, own) for name, own in value.items()}]
+        return [
+            value,
+            {name: self.received.get(name, own) for name, own in value.items()},
+        ]
 
 
 def says(model: Path, rows: Path, **change: Any) -> dict[str, str]:
-    world = Recorder(message={}, heard={})
+    world = Recorder(message={}, received={})
     check(world, model, rows, **change)
     return world.message
 
@@ -63,7 +66,7 @@ def test_processes_with_the_same_before_them_pass(
 ) -> None:
     theirs = says(model_folder, rows_path)
 
-    check(Recorder(message={}, heard=theirs), model_folder, rows_path)
+    check(Recorder(message={}, received=theirs), model_folder, rows_path)
     check(ALONE, model_folder, rows_path)
 
 
@@ -81,7 +84,7 @@ def test_another_one_on_another_host_is_refused(
     theirs = says(model_folder, rows_path, **change)
 
     with pytest.raises(ValueError, match=f"Process 1 .* {name} "):
-        check(Recorder(message={}, heard=theirs), model_folder, rows_path)
+        check(Recorder(message={}, received=theirs), model_folder, rows_path)
 
 
 def test_models_in_another_place_are_the_same_configuration(
@@ -92,7 +95,7 @@ def test_models_in_another_place_are_the_same_configuration(
         judge = {"name": "judge", "kind": "reward_model", "params": {"path": host}}
         tree = config_tree(model_folder, rows_path, model={"path": f"{host}/model"})
         tree["reward"] = {"recipe": {"rules": [judge]}}
-        world = Recorder(message={}, heard={})
+        world = Recorder(message={}, received={})
 
         check_consistent_setup(world, RunConfig.model_validate(tree))
         digests.add(world.message["run configuration"])

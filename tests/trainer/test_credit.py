@@ -73,7 +73,7 @@ def test_rules_keep_their_weights_when_normalised_first() -> None:
     assert found.advantages.tolist() == [[-2.0, 2.0]]
 
 
-def test_what_the_dataset_brings_is_learnt_whether_scored_or_not() -> None:
+def test_given_completions_are_trained_on_whether_scored_or_not() -> None:
     config = run_config(
         rollout={"source": "dataset", "group_size": 1}, advantage={"credit": "ones"}
     )

@@ -190,7 +190,7 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
     assert "in _break" in failed["details"]
 
 
-def test_the_others_hear_why_the_first_one_failed(
+def test_the_others_receive_why_the_first_one_failed(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, tree_of(model_folder, rows_path))

@@ -86,7 +86,7 @@ class Sampler:
 
 
 class Started:
-    """An engine of a faked vLLM, and what was told of it."""
+    """An engine of a faked vLLM, and its events."""
 
     def __init__(self, policy: Policy, *, is_replaced: bool = True) -> None:
         self.sampler: Any = Sampler(policy)

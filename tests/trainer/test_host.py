@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# Memory that was given back and is taken again, and how many pages came anew.
+# Memory that was given back and is taken again, and how many pages came again.
 PAGES = """
 import resource
 from trainer.host import keep_large_blocks, settle_in
@@ -30,7 +30,7 @@ print(fill() - first)
 NUM_PAGES = 192 * 2**20 // 4096
 
 
-def pages_taken_anew(calls: str, *, block_mib: int = 1, **environment: str) -> int:
+def pages_taken_again(calls: str, *, block_mib: int = 1, **environment: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", PAGES.format(calls=calls, block_mib=block_mib)],
         env=os.environ | environment,
@@ -48,17 +48,17 @@ needs_glibc = pytest.mark.skipif(
 
 @needs_glibc
 def test_what_a_step_gives_back_is_there_for_the_next() -> None:
-    assert pages_taken_anew("") > NUM_PAGES / 2
-    assert pages_taken_anew("settle_in()") < NUM_PAGES / 10
+    assert pages_taken_again("") > NUM_PAGES / 2
+    assert pages_taken_again("settle_in()") < NUM_PAGES / 10
 
 
 @needs_glibc
 def test_large_blocks_are_kept_for_a_model_on_a_cpu() -> None:
     settled = "settle_in()"
 
-    assert pages_taken_anew(settled, block_mib=64) > NUM_PAGES / 2
+    assert pages_taken_again(settled, block_mib=64) > NUM_PAGES / 2
     assert (
-        pages_taken_anew(f"{settled}; keep_large_blocks()", block_mib=64)
+        pages_taken_again(f"{settled}; keep_large_blocks()", block_mib=64)
         < NUM_PAGES / 10
     )
 
@@ -76,6 +76,6 @@ def test_large_blocks_are_kept_for_a_model_on_a_cpu() -> None:
 def test_what_the_user_has_set_stays(block_mib: int, setting: dict[str, str]) -> None:
     calls = "settle_in(); keep_large_blocks()"
 
-    taken = pages_taken_anew(calls, block_mib=block_mib, **setting)
+    taken = pages_taken_again(calls, block_mib=block_mib, **setting)
 
     assert taken > NUM_PAGES / 4

@@ -36,7 +36,7 @@ def answering(status: int) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """No one reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         serving = threading.Thread(target=server.serve_forever)
@@ -187,7 +187,7 @@ def test_a_damaged_list_of_weights_is_named(text: str, tmp_path: Path) -> None:
         hub.weight_files(str(tmp_path), None)
 
 
-def test_told_to_be_offline_it_asks_nobody(
+def test_offline_it_requests_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

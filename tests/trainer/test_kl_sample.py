@@ -218,7 +218,7 @@ def test_the_sample_has_the_kl_that_a_reference_measures(
         tokens = [kl for key, own in some.items() if key[0] == step for kl in own]
         assert metrics["kl/sampled_tokens"] == len(tokens)
         assert not {"kl/max", "kl/p99"} & metrics.keys()
-        if "optim" not in parts:  # else a mean over passes, of which one is told
+        if "optim" not in parts:  # else a mean over passes, of which one is reported
             mean = sum(tokens) / len(tokens)
             assert metrics["kl/mean"] == pytest.approx(mean, rel=1e-3, abs=1e-6)
             assert (metrics["kl/mean"] > 1e-3) == (step > 1)

@@ -122,7 +122,7 @@ def test_no_tokens_give_no_logprobs() -> None:
     ("device", "tf32", "expected"),
     [("cuda", True, "high"), ("cuda", False, "highest"), ("cpu", True, "highest")],
 )
-def test_float32_products_are_tf32_on_a_gpu_unless_told_otherwise(
+def test_float32_products_are_tf32_on_a_gpu_unless_turned_off(
     device: str, tf32: bool, expected: str
 ) -> None:
     before = torch.get_float32_matmul_precision()

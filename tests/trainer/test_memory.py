@@ -43,7 +43,7 @@ def of(
 def saved_bytes(model: Any, forward: Callable[[], Iterable[torch.Tensor]]) -> int:
     """Bytes that autograd itself keeps of a forward pass, its weights left out.
 
-    With those of the tensors that the pass names because somebody else keeps them.
+    With those of the tensors that the pass names because someone else keeps them.
     """
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -135,7 +135,7 @@ def test_activations_are_what_autograd_keeps(
     kept = saved_bytes(model, forward)
     shape = sizes | {"model_type": kind}
     found = of(shape, model=settings, on_gpu=on_gpu).activations
-    if checkpointing:  # one layer's own come later, when it is computed anew
+    if checkpointing:  # one layer's own come later, when it is computed again
         plain = settings | {"gradient_checkpointing": False}
         one, two = (
             of(shape | {"num_hidden_layers": n}, model=plain, on_gpu=on_gpu)

@@ -1,4 +1,4 @@
-"""Minibatches: cut anew with what is known, and finer when memory is short."""
+"""Minibatches: cut again with what is known, and finer when memory is short."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CONFIG = {
 
 @pytest.fixture
 def trace(tmp_path, monkeypatch):
-    # Somebody at a terminal who would say yes to anything.
+    # Someone at a terminal who would say yes to anything.
     monkeypatch.setattr("builtins.input", lambda question: "y")
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     trace = tmp_path / "was-run"

@@ -190,7 +190,7 @@ def test_waiting_and_concurrent_work_are_reported_separately(
         return update(*given, **named)
 
     def sample(*given: Any, **named: Any) -> Any:
-        sampled.wait(0.1)  # which nobody ends
+        sampled.wait(0.1)  # which no one ends
         return complete(*given, **named)
 
     monkeypatch.setattr(trainer.grpo, "run_update", run_update)

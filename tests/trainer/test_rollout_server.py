@@ -151,7 +151,7 @@ def test_a_run_that_begins_does_not_get_the_last_ones_weights(
     held.close()
     wait_until(lambda: served.server.holding.is_free)
 
-    other = served.server.holding.take(None, word=None)  # nobody is behind it
+    other = served.server.holding.take(None, word=None)  # no one is behind it
 
     assert other is not None
     question = pack_question(question_of(version=version or 0))

@@ -71,7 +71,9 @@ def test_it_comes_back_as_it_was(
     assert load_batch(tmp_path / "ahead", prompts) == batch
 
 
-def test_numbers_are_kept_apart_from_texts(batch: SampledBatch, tmp_path: Path) -> None:
+def test_numbers_are_stored_separately_from_texts(
+    batch: SampledBatch, tmp_path: Path
+) -> None:
     """As JSON they would take several times as much."""
     save_batch(tmp_path / "ahead", batch)
 

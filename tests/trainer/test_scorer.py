@@ -69,7 +69,7 @@ class Letters:
         """Nothing to do."""
 
     def _order(self, count: int) -> Iterable[int]:
-        return list(range(count))[::-2]  # each second one is told of by nobody
+        return list(range(count))[::-2]  # no one reports each second one
 
     def _write(self, text: str) -> Rollout:
         ids = tuple(self.tokenizer.convert_tokens_to_ids(list(text)))

@@ -31,14 +31,14 @@ REFILL = {
     "rollout": {"dynamic_sampling": "refill", "max_refills": 3},
 }
 
-Told = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+Reported = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def tell(trained: Callable[..., Path]) -> Callable[..., Told]:
+def tell(trained: Callable[..., Path]) -> Callable[..., Reported]:
     """The metrics of each step of a run, and the groups."""
 
-    def reported(**parts: Any) -> Told:
+    def reported(**parts: Any) -> Reported:
         optim = {"num_steps": 3, "learning_rate": 1e-9} | parts.pop("optim", {})
         evaluation = {"every_steps": 0}
         out = trained(optim=optim, evaluation=evaluation, **parts)
@@ -56,7 +56,7 @@ def train(folder: Path, model: Path, rows: Path, **parts: Any) -> None:
 
 
 def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
-    tell: Callable[..., Told],
+    tell: Callable[..., Reported],
 ) -> None:
     reported = {
         mode: tell(
@@ -79,7 +79,7 @@ def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
     assert any(step["group/frac_zero_std"] > 0 for step in reported["off"])
 
 
-def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Told]) -> None:
+def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Reported]) -> None:
     steps, groups = tell(**REFILL)
 
     for step, metrics in enumerate(steps, start=1):
@@ -97,7 +97,7 @@ def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Told]) -> Non
     assert max(metrics["sampling/num_rounds"] for metrics in steps) > 1
 
 
-def test_staleness_counts_the_updates_before(tell: Callable[..., Told]) -> None:
+def test_staleness_counts_the_updates_before(tell: Callable[..., Reported]) -> None:
     for optim, expected in (
         ({}, 0.0),
         ({"updates_per_batch": 3}, 1.0),
@@ -109,7 +109,7 @@ def test_staleness_counts_the_updates_before(tell: Callable[..., Told]) -> None:
 
 
 def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
-    tell: Callable[..., Told],
+    tell: Callable[..., Reported],
 ) -> None:
     for old in ("policy", "sampling"):
         steps, _ = tell(
@@ -122,7 +122,7 @@ def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
 
 
 def test_the_kl_weight_is_logged_where_one_is_in_force(
-    tell: Callable[..., Told],
+    tell: Callable[..., Reported],
 ) -> None:
     without, _ = tell()
     fixed, _ = tell(loss={"kl_coef": 0.2})

@@ -76,7 +76,7 @@ def test_a_library_that_ignores_signals_is_abandoned_after_a_grace_period(
 def test_python_code_is_left_at_once() -> None:
     code, message = stopped("time.sleep(60)")
 
-    assert (code, message) == (1, "")  # by Stopped, which nobody here takes
+    assert (code, message) == (1, "")  # by Stopped, which no one here takes
 
 
 def test_what_fails_once_a_stop_is_requested_is_the_stop() -> None:
@@ -113,7 +113,7 @@ def silent_hub() -> Iterator[dict[str, str]]:
         yield {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}"}
 
 
-@pytest.mark.slow  # torch is loaded anew
+@pytest.mark.slow  # torch is loaded again
 def test_a_run_that_waits_for_a_hub_stops(
     config: Path, silent_hub: dict[str, str]
 ) -> None:
@@ -165,7 +165,7 @@ def test_several_processes_that_load_stop_together(
     assert [event["type"] for event in read_events(log)] == ["run_stopped"]
 
 
-@pytest.mark.slow  # torch is loaded anew
+@pytest.mark.slow  # torch is loaded again
 def test_a_resumed_run_names_where_it_would_have_continued(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

@@ -272,7 +272,7 @@ def test_without_a_kept_completion_no_gradient_is_held(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*given: Any, **named: Any) -> None:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("no one asked for it")
 
     monkeypatch.setattr("trainer.grpo.token_values", refuse)
     monkeypatch.setattr(torch.Tensor, "retain_grad", refuse, raising=False)
@@ -319,7 +319,7 @@ def test_what_a_run_does_not_have_is_none(policy: Policy) -> None:
     )
 
     values = values_of(found)[0]
-    assert values.sampling_logprob is None  # nobody sampled the dataset's texts
+    assert values.sampling_logprob is None  # no one sampled the dataset's texts
     assert values.kl is None  # there is no reference
     assert values.ratio is None  # REINFORCE compares with no older policy
     assert values.clipped is None  # and has no bounds

@@ -105,7 +105,7 @@ def be_deaf(worker: Any, rank: int) -> None:
         inner.take_weights = names_only
 
 
-def hear(worker: Any) -> None:
+def receive(worker: Any) -> None:
     vars(worker.worker).pop("take_weights", None)
 
 
@@ -123,7 +123,7 @@ def test_a_process_that_is_left_out_shows(
 
     groups = engine.sample(requests, WARM)
     assert largest_gap(policy, requests, groups, temperature=0.7) > 0.1
-    tell(sampler, hear)
+    tell(sampler, receive)
 
 
 def test_weights_that_did_not_come_are_named(

@@ -1,4 +1,4 @@
-"""Failures are told in one sentence with a remedy."""
+"""A failure is reported in one sentence with a remedy."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ class Ending:
 
     def __init__(self) -> None:
         self.reported: list[Failure] = []
-        self.is_told = threading.Event()
+        self.is_notified = threading.Event()
 
     def __call__(self, failure: Failure) -> None:
         self.reported.append(failure)
-        self.is_told.set()
+        self.is_notified.set()
 
 
 def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> None:
@@ -49,7 +49,7 @@ def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> Non
     with Watchdog(store, members, rank=0).watching(end):
         Watchdog(store.clone(), members, rank=1).report(BROKEN)
 
-        assert end.is_told.wait(5)
+        assert end.is_notified.wait(5)
 
     assert end.reported == [
         Failure(f"Process 1 of 2 failed: {BROKEN.sentence}", BROKEN.details)
@@ -66,7 +66,7 @@ def test_one_that_finds_out_by_itself_is_left_to_end_by_itself(
         Watchdog(store.clone(), members, rank=1).report(BROKEN)
         found = own.find()
 
-        assert not end.is_told.wait(0.6)
+        assert not end.is_notified.wait(0.6)
 
     assert found is not None
     assert found.sentence.startswith("Process 1 of 2")
@@ -107,7 +107,7 @@ def test_nothing_is_found_where_all_are_well(store: TCPStore) -> None:
     assert not end.reported
 
 
-def test_the_first_process_stays_until_the_others_have_heard(
+def test_the_first_process_stays_until_the_others_are_notified(
     store: TCPStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store is gone with it."""

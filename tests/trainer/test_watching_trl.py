@@ -1,4 +1,4 @@
-"""The real GRPOTrainer of TRL, watched: all is told, and nothing is changed by it."""
+"""The real GRPOTrainer of TRL, watched: everything is reported, nothing is changed."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_watching_changes_no_weight(
 
 
 @pytest.mark.parametrize("lacks", ["_logs", "_calculate_rewards"])
-def test_a_trl_that_keeps_less_is_told_of_as_far_as_it_goes(
+def test_a_trl_that_keeps_less_is_reported_as_far_as_it_goes(
     model_folder: Path,
     tmp_path: Path,
     fake: FakeServer,

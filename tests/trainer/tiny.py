@@ -103,7 +103,7 @@ class Done:
 
 
 def run_trainer(*arguments: object) -> Done:
-    """Run a command in this process: loading torch anew takes many times longer."""
+    """Run a command in this process: loading torch again takes many times longer."""
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     num_threads = torch.get_num_threads()
     errors = io.StringIO()

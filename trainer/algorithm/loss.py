@@ -179,8 +179,8 @@ def objective(
     coef = config.kl_coef if kl_coef is None else kl_coef
     penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
     losses = losses - _entropy_bonus(entropy, inside, config)
-    apart = config.kl_aggregation not in (None, config.aggregation)
-    if not apart:
+    differs = config.kl_aggregation not in (None, config.aggregation)
+    if not differs:
         losses = losses + penalty
     low, high, dual = clipped_tokens(ratio, advantages, config)
     if covered is None:
@@ -197,7 +197,7 @@ def objective(
         mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
     )
     loss = aggregate(losses, mask, config, totals=totals)
-    if apart and isinstance(penalty, torch.Tensor):
+    if differs and isinstance(penalty, torch.Tensor):
         other = config.model_copy(update={"aggregation": config.kl_aggregation})
         loss = loss + aggregate(penalty, mask, other, totals=totals)
     return loss, statistics

@@ -121,7 +121,7 @@ def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
 def sampling_kl(gap: torch.Tensor) -> float | None:
     """KL(what sampled || policy) by k3, of d = log π_policy - log π_sampling [N].
 
-    In nats a token; NaN is a token that nobody sampled, None: all are.
+    In nats a token; NaN is a token that no one sampled, None: all are.
     """
     gap = gap[~gap.isnan()].double()
     if gap.numel() == 0:

@@ -80,11 +80,11 @@ class Spool:
         return State(tree["run"], tree["address"], attempts)
 
     def save(self, state: State) -> None:
-        lives = [
+        attempts = [
             {"from_step": attempt.from_step, "attempt": attempt.number}
             for attempt in state.attempts
         ]
-        tree = {"run": state.run, "address": state.address, "lives": lives}
+        tree = {"run": state.run, "address": state.address, "lives": attempts}
         _replace(self.folder / "state.json", tree)
 
     def begin_attempt(self, from_step: int) -> BinaryIO:

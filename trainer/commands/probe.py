@@ -588,7 +588,7 @@ def _sample_side(
 
 
 class _Lines:
-    """A file that lines are added to, each at once: somebody is following it."""
+    """A file that lines are added to, each at once: someone is following it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")

@@ -40,7 +40,7 @@ def place_model(path: str, folder: Path) -> str:
     """
     try:
         place = os.path.abspath(folder / Path(path).expanduser())
-    except RuntimeError:  # ~NAME of nobody
+    except RuntimeError:  # ~NAME of no one
         return path
     is_folder = HUB_ID.fullmatch(path) is None or os.path.isdir(place)
     return place if is_folder else path

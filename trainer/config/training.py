@@ -228,7 +228,7 @@ class LoggingConfig(Part):
         return step % self.groups_every_steps == 0
 
     def keeps_tokens(self, step: int) -> bool:
-        """Of some group; without its group nobody would find them."""
+        """Of some group; without its group no one would find them."""
         is_due = step == 1 or step % self.tokens_every_steps == 0
         return self.token_groups > 0 and is_due and self.keeps_groups(step)
 

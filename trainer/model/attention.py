@@ -523,7 +523,7 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
     """Last hidden states [M, H] where the scored tokens of a layout are predicted.
 
-    transformers' own pass over the row, by a model that `use_attention` was told of.
+    transformers' own pass over the row, by a model that was given to `use_attention`.
     """
     hidden = model.base_model(
         input_ids=layout.input_ids[None],

@@ -177,7 +177,7 @@ def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch
     Args:
         body: of the model.
         layout: of the tokens.
-        recomputes: whether the backward pass computes a layer's activations anew from
+        recomputes: whether the backward pass computes a layer's activations again from
             its input, which alone is kept (arXiv:1604.06174).
     """
     recomputes = recomputes and torch.is_grad_enabled()
@@ -210,7 +210,7 @@ def flat_layer(
     """Hidden states [N, H] behind a decoder layer.
 
     Behind the last one only those that something is predicted from: what it makes of
-    a prompt's other tokens nobody reads.
+    a prompt's other tokens no one reads.
     """
     hidden = _attention(layer, hidden, cos, sin, layout)
     return _flat_mlp(layer, layout.only_predicting(hidden) if is_last else hidden)

@@ -69,8 +69,8 @@ def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, 
 def keep_packing(model: PreTrainedModel) -> None:
     """Let 4-bit weights stay as they were read.
 
-    On some CPUs bitsandbytes would pack them anew when the model is first sampled, with
-    coarser constants, so that the policy sampled would not be the one trained.
+    On some CPUs bitsandbytes would pack them again when the model is first sampled,
+    with coarser constants, so that the policy sampled would not be the one trained.
     """
     layer: Any
     for layer in model.modules():
@@ -174,8 +174,8 @@ def prepare_device(device: torch.device, *, tf32: bool = True) -> None:
     if device.type == "cpu":
         keep_large_blocks()
     elif device.type == "cuda":
-        # cuDNN plans attention anew for each shape, and each token of a completion is a
-        # new one: 72 ms a token of the starter model, 3 ms without (H100, torch 2.11).
+        # cuDNN plans attention for each shape, and each token of a completion is a new
+        # one: 72 ms a token of the starter model, 3 ms without (H100, torch 2.11).
         torch.backends.cuda.enable_cudnn_sdp(False)
         # not `matmul.fp32_precision`, after which torch.compile's guards raise an error
         torch.set_float32_matmul_precision("high" if tf32 else "highest")

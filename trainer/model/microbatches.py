@@ -79,7 +79,7 @@ class Minibatch:
         self.cut(max_tokens)
 
     def cut(self, max_tokens: int) -> None:
-        """Cut anew; log-probs that all of the old parts have are kept."""
+        """Cut again; log-probs that all of the old parts have are kept."""
         before, self.max_tokens = self.micro_batches, max_tokens
         parts = self.batch.cut(max_tokens=max_tokens, is_packed=self._is_packed)
         self.micro_batches = self._shard(parts)

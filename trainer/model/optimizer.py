@@ -111,7 +111,7 @@ class Optimizer:
     def parts(self) -> Iterator[tuple[str, torch.Tensor]]:
         """`tensors` with the shapes that they have whole, but only this process's part.
 
-        Nobody else is asked for anything.
+        No one else is asked for anything.
         """
         for index, (p, master) in enumerate(
             zip(self._parameters, self._masters, strict=True)

@@ -88,7 +88,7 @@ def make_reference(
 
 
 def base_of(policy: Policy, config: RunConfig) -> BaseReference:
-    """The policy without its adapters, where nobody else switches them."""
+    """The policy without its adapters, where no one else switches them."""
     whole = policy.whole
     if config.rollout.one_step_off and whole is not policy:
         # it is sampled from at the same time, with its adapters on

@@ -89,7 +89,7 @@ def save_checkpoint(
     """
     name = f"step-{step:06d}-attempt-{attempt}"
     unfinished = folder / f".{name}.unfinished"
-    # Where it is not known: nobody's model is kept in more than four bytes a weight.
+    # Where it is not known: no one's model is kept in more than four bytes a weight.
     guess = 4 * policy.num_parameters + _num_bytes(optimizer)
     needs = bytes_needed(folder_bytes(before) if before else guess)
     writing = partial(_writing, unfinished, needs)
@@ -106,7 +106,7 @@ def save_checkpoint(
                 (unfinished / MODEL).mkdir(parents=True)
                 _write_optimizer(unfinished / _OPTIMIZER, optimizer)
         except DiskFull as error:
-            lack = error  # for when all processes hear of it
+            lack = error  # for when all processes receive of it
     else:
         for _ in optimizer.tensors():
             pass  # which brings this process's part

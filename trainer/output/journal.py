@@ -162,7 +162,7 @@ class Journal:
     def __init__(self, log: EventLog, tokenizer: PreTrainedTokenizerBase) -> None:
         self._log = log
         self._tokenizer = tokenizer
-        self.step = 0  # the one that is told of
+        self.step = 0  # the one that is being written
         self.rules = RuleEvaluator(BY_CODE)
 
     def warn(

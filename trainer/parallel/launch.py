@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run to the end, a stop, a pause or a failure; the exit code says which."""
-    # Whoever watches asks so where a run that seems to hang is.
+    # With this signal a supervisor gets the stacks of a run that seems to hang.
     faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
     try:
         open_json_log()
@@ -120,7 +120,7 @@ def command_of(args: argparse.Namespace) -> list[str]:
 class Family:
     """Processes of one run on this machine, which end together.
 
-    They are in our process group, so whoever kills that leaves none behind, and each
+    They are in our process group, so killing the group leaves none behind, and each
     holds the read end of a pipe whose write end only we have.
     """
 
@@ -204,7 +204,7 @@ class Family:
                 member.kill()
 
     def _tell(self, codes: Sequence[int]) -> None:
-        """Name whoever could not say itself what ended it."""
+        """Name each process that could not report what ended it."""
         for rank, code in enumerate(codes):
             if code >= 0:
                 continue
@@ -216,7 +216,7 @@ class Family:
 
 
 def _end_by(number: signal.Signals) -> int:
-    """As one of the run's processes was, so that whoever watches finds the same end."""
+    """End as one of the run's processes did, so a supervisor sees the same exit."""
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -24,7 +24,7 @@ from trainer.rewards.spec import Recipe
 FOLDER = Path(__file__).parent
 
 PARTS = parts_of(RunConfig)
-# What every run has to be told, and no preset can know.
+# Settings that every run must give and no preset can know.
 OPEN = {"model": "path", "data": "rows"}
 # The task: a scaled form has another, so it takes nothing over from the real one's.
 _TASK = ("data", "reward")

@@ -64,7 +64,7 @@ class Child:
         """Send a line.
 
         Raises:
-            NoReply: nobody is there to read it.
+            NoReply: no one is there to read it.
         """
         assert self._process.stdin is not None
         try:
@@ -163,13 +163,13 @@ def send(replies: int, reply: dict[str, Any]) -> None:
 
 
 def questions() -> Iterator[dict[str, Any]]:
-    """What is asked, until nobody is left to ask; in the middle of an answer too."""
-    threading.Thread(target=_end_with_asker, daemon=True, name="asker").start()
+    """What is asked, until no one is left to ask; in the middle of an answer too."""
+    threading.Thread(target=_end_with_parent, daemon=True, name="asker").start()
     for line in sys.stdin.buffer:
         yield json.loads(line)
 
 
-def _end_with_asker() -> None:
+def _end_with_parent() -> None:
     """The kernel hangs up the pipe however the asker ends; reading is not needed."""
     poll = select.poll()
     poll.register(0, 0)  # hang-ups are always reported

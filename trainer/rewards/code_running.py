@@ -157,7 +157,7 @@ def _first(value: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((value[name] for name in names if name in value), None)
 
 
-# How often code that ends its own process is begun anew, without the step it ended at.
+# How often code that ends its own process is begun again, without the step it ended at.
 _MAX_STARTS = 4
 _PLAN_LIMITS = Limits()
 _LEAST_SECONDS = 0.05

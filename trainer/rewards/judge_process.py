@@ -33,12 +33,12 @@ def main(library: str) -> int:
     except ImportError as error:
         send(replies, {"problem": f"Cannot use the package {library}: {error}."})
         return 1
-    # Not sooner: py3langid unpacks its model into a file that nobody else sees.
+    # Not sooner: py3langid unpacks its model into a file that no one else sees.
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
     send(replies, {"problem": None})
     for request in questions():
         # The default action of the alarm ends the process, whatever it is doing,
-        # also when nobody is left who waits for the reply.
+        # also when no one is left who waits for the reply.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, request["timeout_seconds"])
         reply = grade(request["question"])

@@ -55,7 +55,7 @@ class Unscorable(Exception):
 
 
 class NotApplicable(Unscorable):
-    """The row has nothing for the rule to judge by, and that is nobody's fault.
+    """The row has nothing for the rule to judge by, and that is no one's fault.
 
     As where a dataset has answers for some of its prompts. It gives no score either,
     but does not count among the errors that end a run.
@@ -128,7 +128,7 @@ _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def keeping() -> Iterator[list[str]]:
-    """The texts that are told inside, as they come."""
+    """The texts given to `tell` inside, in order."""
     texts: list[str] = []
     token = _kept.set(texts)
     try:
@@ -138,7 +138,7 @@ def keeping() -> Iterator[list[str]]:
 
 
 def tell(text: str) -> None:
-    """Keep a text, where somebody does."""
+    """Keep a text, where someone does."""
     texts = _kept.get()
     if texts is not None and text:
         texts.append(text)

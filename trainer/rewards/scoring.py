@@ -85,7 +85,7 @@ def _part(spec: RuleSpec, scores: Mapping[str, float | None], step: int) -> Part
 
 
 def _is_open(spec: RuleSpec, scores: Mapping[str, float | None]) -> bool | None:
-    """Whether a rule's gate is; None: nobody can say."""
+    """Whether a rule's gate is; None: no one can say."""
     gate = spec.only_if
     if gate is None:
         return True
@@ -106,7 +106,7 @@ def _misses(recipe: Recipe, part: Part, name: str, failed: Collection[str]) -> b
 class Score:
     """A completion's reward, and what each rule scored: before clip, gate and weight.
 
-    `None` is no score and never 0, and `errors` says why. It is nobody's fault where
+    `None` is no score and never 0, and `errors` says why. It is no one's fault where
     the rule is among the `not_applicable`: the row has nothing for it to judge by.
     `total` is None when no rule's score counts. `logs` has what rules printed.
 

@@ -45,7 +45,7 @@ def _reply(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> dict[str, An
 
 
 def main_of_trials() -> int:
-    """For a page, which asks anew at each change: also how long each rule took.
+    """For a page, which asks again at each change: also how long each rule took.
 
     A line when ready, and one for each group. No model is asked, since every question
     may cost money.

@@ -35,7 +35,7 @@ class Clip(Term):
     high: float | None = None
 
     @model_validator(mode="after")
-    def _ends_are_apart(self) -> Self:
+    def _ends_differ(self) -> Self:
         if self.low is None and self.high is None:
             raise ValueError("A clip needs a low or a high bound. Set one.")
         low, high = self.ends

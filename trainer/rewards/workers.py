@@ -196,7 +196,7 @@ class _Worker:
                     else judge(rules, part)
                 )
         except BaseException:
-            self.end()  # with replies that nobody waits for any more
+            self.end()  # with replies that no one waits for any more
             raise
 
     def _running(self) -> Child:

@@ -103,7 +103,7 @@ def keep_likeliest(probs: torch.Tensor, *, top_p: float, top_k: int) -> torch.Te
     return torch.where(at_least, probs, 0.0)
 
 
-# To record a graph anew takes as long as hundreds of tokens. So rows leave only when
+# To record a graph again takes as long as hundreds of tokens. So rows leave only when
 # most have ended and so many tokens may follow.
 _LEAVING_SHARE = 3 / 4
 _LEAST_TOKENS = 512
@@ -149,7 +149,7 @@ class FixedStep:
 
 
 class GraphDecoder:
-    """See `Decoder`; a step is recorded anew when its tensors move."""
+    """See `Decoder`; a step is recorded again when its tensors move."""
 
     def __init__(self, decoder: LlamaDecoder) -> None:
         self._decoder = decoder
@@ -210,7 +210,7 @@ def record(run: Callable[[], None]) -> Callable[[], None]:
 
 
 class Decoder(Protocol):
-    """Takes rows on by a token at a time; made anew whenever the weights change."""
+    """Takes rows on by a token at a time; made again whenever the weights change."""
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Last hidden states [rows, H] after one more token of each row.

@@ -126,7 +126,7 @@ def logprob_gap(
 
 
 def ignore(index: int, completions: tuple[Rollout, ...]) -> None:
-    """For whoever wants all groups at the end."""
+    """For callers that want all groups at the end."""
 
 
 class RolloutEngine(Protocol):

@@ -97,14 +97,14 @@ class Prefetch:
         return batch
 
     def drop(self) -> None:
-        """Let the next step sample anew, by the weights that it begins with."""
+        """Let the next step sample again, by the weights that it begins with."""
         self.batch = None
 
     @contextmanager
     def beside(self, sample: Sample, *, watch: Stopwatch) -> Iterator[None]:
         """Sample while what is inside is done, and wait for it at the end.
 
-        An error inside is not kept waiting: whoever raises it ends the run.
+        An error inside is raised at once and ends the run.
 
         Args:
             sample: gathers the batch, and measures its times by its own watch.

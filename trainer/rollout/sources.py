@@ -38,7 +38,7 @@ class CompletionSource(Protocol):
     ) -> list[tuple[Rollout, ...]]:
         """The completions of each prompt, `group_size` of them, in order.
 
-        `on_group` is told of a prompt's place and completions once they have ended, by
+        `on_group` gets a prompt's index and completions once they have ended, by
         a source that has some before others.
         """
         ...
@@ -89,7 +89,7 @@ class EngineSource:
 class DatasetSource:
     """Completions that the rows bring along: supervised fine-tuning.
 
-    Nobody sampled them, so their log-probs are 0 and must not be used.
+    No one sampled them, so their log-probs are 0 and must not be used.
     """
 
     def __init__(

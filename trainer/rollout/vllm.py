@@ -196,7 +196,7 @@ class VllmSampler:
     ) -> list[Sampled]:
         """A completion for each prompt, with the log-probs it was drawn with.
 
-        `on_ended` is told of a prompt's number and its completion as soon as that has
+        `on_ended` gets a prompt's number and its completion as soon as that has
         ended, while others have not.
 
         Raises:
@@ -390,7 +390,7 @@ class VllmSampler:
 
 
 def free_vllm() -> None:
-    """Give back the memory of a vLLM that nobody refers to any more."""
+    """Give back the memory of a vLLM that no one refers to any more."""
     gc.unfreeze()  # vLLM keeps what it started with out of the collector's sight
     gc.collect()
     with suppress(Exception):  # what it leaves then is memory, and nothing else

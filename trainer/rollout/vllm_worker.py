@@ -102,7 +102,7 @@ def _reloading() -> Any:
 
 
 def _pack_heads(model: torch.nn.Module) -> None:
-    """Lay out embeddings anew, where a CPU's kernels have a copy of their own.
+    """Lay out embeddings again, where a CPU's kernels have a copy of their own.
 
     Reloading does so for all layers but an output head that is tied to the input's
     embedding: its weights are never loaded by its own name, so its copy stays old.

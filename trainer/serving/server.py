@@ -185,7 +185,7 @@ EXIT_BAD_ARGUMENTS = 2
 def add_server_arguments(
     parser: argparse.ArgumentParser, *, port: int, max_request_mib: int
 ) -> None:
-    """What every server is told; the numbers are its own defaults."""
+    """Options of every server; the numbers are its own defaults."""
     parser.add_argument(
         "--model", required=True, help=("model folder or Hugging Face model ID")
     )

@@ -156,7 +156,7 @@ def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Poi
 def _read_steps(runs: Sequence[Run], metric: str, axis: str) -> dict[int, Points]:
     measured = [run for run in runs if metric in run.metric_names]
     read = _query([r for r in measured if _counts(r, axis)], metric, axis=axis)
-    # Nobody knows how many completions an imported run sampled in a step.
+    # No one knows how many completions an imported run sampled in a step.
     guessed = [
         r
         for r in measured

@@ -28,7 +28,7 @@ from dashboard.analysis.statistics import (
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Evaluation, Run
 
-Kind = Literal["none", "one", "open", "same", "better", "worse", "apart"]
+Kind = Literal["none", "one", "open", "same", "better", "worse", "differs"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,7 +191,7 @@ def _kind_and_text(
         return "open", f"not distinguishable yet: {more}"
     word = "higher" if value > 0 else "lower"
     if better == "neither":
-        return "apart", f"distinguishable: {word}"
+        return "differs", f"distinguishable: {word}"
     kind: Kind = "better" if word == better else "worse"
     return kind, f"distinguishable: {kind}"
 

@@ -36,7 +36,7 @@ MAX_WORDS = 8
 
 
 class SavedMeanwhile(Exception):
-    """Somebody saved another version since this one was opened."""
+    """Someone saved another version since this one was opened."""
 
 
 def create_report(

@@ -82,7 +82,7 @@ def alerts_of(run: Run) -> list[dict[str, Any]]:
 
 @register.filter
 def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that nobody looks after yet."""
+    """Those that no one looks after yet."""
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
 
 

@@ -4,7 +4,7 @@ Of each bucket a chart gets the extremes and the last value. Rollups of 64 steps
 stored while a run is ingested: a long history is thinned from them, so at most 64 rows
 more are read than there are buckets. The run table reads the summaries: last, lowest,
 highest and mean. Ingest adds each batch to them; what a resume supersedes cannot be
-taken out of an extreme, so they are then made anew of the steps that are left.
+taken out of an extreme, so they are then made again of the steps that are left.
 
 Buckets begin at multiples of their width, a power of 2: those of one width are made of
 whole ones of half of it. So a page that thins what it holds the same way, as
@@ -234,7 +234,7 @@ MAKE = """
            (min(ARRAY[v, step]))[1], (min(ARRAY[v, step]))[2]::int,
            (max(ARRAY[v, -step]))[1], -(max(ARRAY[v, -step]))[2]::int,
            sum(greatest(least(v, %(largest)s), -%(largest)s)), count(*)
-    FROM {source} AS told (name, step, v)
+    FROM {source} AS reported (name, step, v)
     WHERE abs(v) < 'Infinity' GROUP BY name
     ON CONFLICT (run_id, name) DO UPDATE SET
         last = EXCLUDED.last, last_step = EXCLUDED.last_step,
@@ -251,7 +251,7 @@ OF_STEPS = """(
 # The ends of intervals are shown with what they are of, and are no metrics themselves.
 OF_EVALUATIONS = """(
     SELECT left(metric, 120), step, measured::float8
-    FROM runs_evaluation, jsonb_each_text(metrics) AS told (metric, measured)
+    FROM runs_evaluation, jsonb_each_text(metrics) AS reported (metric, measured)
     WHERE run_id = %(run)s AND superseded_by IS NULL AND measured IS NOT NULL
       AND metric !~ '^eval/.*/(low|high)$')
 """
@@ -298,7 +298,7 @@ def summarize_evaluations(run_id: int) -> None:
 
 
 def make_summaries(run_id: int) -> None:
-    """Anew, of the current history."""
+    """Make the run's summaries again from its current history."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM runs_metricsummary WHERE run_id = %s", [run_id])
     _make(run_id, OF_STEPS)

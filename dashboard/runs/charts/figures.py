@@ -243,7 +243,7 @@ def _speed() -> list[Chart]:
 
 
 def shown_metrics(config: RunConfig) -> frozenset[str]:
-    """What a page needs before anybody asks for more; evaluations come besides."""
+    """What a page needs before anyone asks for more; evaluations come besides."""
     return metrics_by_features(features_of(config))
 
 
@@ -269,7 +269,7 @@ def metric_figure() -> dict[str, Any]:
 
 
 def settings_of(run: Run) -> RunConfig | None:
-    """None: it was imported, and nobody knows them."""
+    """None: it was imported, and no one knows them."""
     return None if run.is_imported else RunConfig.model_validate(run.config)
 
 
@@ -291,7 +291,7 @@ def sections_of(run: Run) -> list[Section]:
 
 
 def metrics_shown(run: Run) -> frozenset[str]:
-    """What its page needs before anybody asks for more."""
+    """What its page needs before anyone asks for more."""
     config = settings_of(run)
     return (
         shown_metrics(config)

@@ -125,7 +125,7 @@ class SettingChange(models.Model):
     after = models.JSONField[dict[str, int]]()
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     asked_at = models.DateTimeField(auto_now_add=True)
-    heard_step = models.PositiveIntegerField(null=True)  # applied after it
+    applied_step = models.PositiveIntegerField(null=True, db_column="heard_step")
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

@@ -111,7 +111,7 @@ def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
 
 
 def _passes(groups: Sequence[StepGroup], right_from: float | None) -> bytes:
-    """Where nobody can tell what is right, no completion counts as scored."""
+    """Where no one can tell what is right, no completion counts as scored."""
     if right_from is None:
         return np.zeros(len(groups), PASSES).tobytes()
     counted = []
@@ -198,7 +198,7 @@ def step_timing(
         update * of_batch,
     ]
     assert len(known) + len(lost) == len(TIMINGS)
-    # Nobody knows without groups, nor without their lengths.
+    # No one knows without groups, nor without their lengths.
     is_known = groups and all(None not in group.num_tokens for group in groups)
     return known + (lost if is_known else [math.nan] * len(lost))
 

@@ -10,14 +10,14 @@ export class LogWindow {
   mark = "";
   isEnd = true; // the file ends with them, as far as is known
 
-  // The page begins anew, at the end of the log or at a line of it.
+  // The page begins again, at the end of the log or at a line of it.
   replace(part) {
     this.lines = number(part);
     this.first = part.first;
     this.#ended(part);
   }
 
-  // How many lines are new; -1: the file was cut, so the page has begun anew.
+  // How many lines are new; -1: the file was cut, so the page has begun again.
   append(part) {
     if (this.mark && part.mark !== this.mark) {
       this.replace(part);

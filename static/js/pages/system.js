@@ -10,7 +10,7 @@ const status = root.querySelector("[data-system-status]");
 const figures = JSON.parse(document.getElementById("system-figures").textContent);
 
 const ASK_EVERY = 5_000;
-const MAX_POINTS = 1_000; // then they are asked for anew, thinned
+const MAX_POINTS = 1_000; // then they are asked for again, thinned
 const NOTHING = { attempt: [], time: [], step: [], values: {} };
 const SERIES = 10;
 // Back to all of it, also where the address began with less.
@@ -258,7 +258,7 @@ if (axis) {
   reset.addEventListener("click", () => setView(null, null));
   document.addEventListener("themechange", show);
   document.addEventListener("visibilitychange", () => {
-    draw(); // what came, or another theme, while nobody looked
+    draw(); // what came, or another theme, while no one looked
     askNewer();
   });
   setInterval(askNewer, ASK_EVERY);

@@ -209,7 +209,7 @@ def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one() -> None:
 def test_a_session_from_before_is_worth_nothing_after(
     with_password: User, by_link: bool
 ):
-    """Somebody may have planted its key in this browser."""
+    """Someone may have planted its key in this browser."""
     client = Client()
     session = client.session
     session["planted"] = True

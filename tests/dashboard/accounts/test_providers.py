@@ -166,7 +166,7 @@ def test_only_the_owner_can_disconnect(alice_in: Client, bob_client: Client) -> 
 
 
 @pytest.mark.usefixtures("server")
-def test_an_unsolicited_response_signs_nobody_in() -> None:
+def test_an_unsolicited_response_does_not_sign_in() -> None:
     forged = {"code": "given", "state": "made-up"}
 
     page = Client().get("/account/providers/oidc/back", forged)

@@ -191,7 +191,7 @@ def test_the_checked_address_is_the_one_connected_to(
     with serve_hook() as hook:
         port = hook.host.partition(":")[2]
         settings.WEBHOOK_HOSTS = f"hooks.example.org:{port}"
-        # Whoever asks a second time is led somewhere else.
+        # A second look-up gives another address.
         requested = resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
         url = f"http://hooks.example.org:{port}/hook"
         to = Channel.objects.create(team=team, kind="webhook", address=url)
@@ -321,7 +321,7 @@ def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
 def test_an_unreachable_mail_server_is_retried(
     team: Team, alert: Alert, mail_box: MailBox, settings: Settings
 ) -> None:
-    settings.EMAIL_PORT = 9  # nobody listens there
+    settings.EMAIL_PORT = 9  # no one listens there
     to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
     delivery = make_delivery(to, alert)
 

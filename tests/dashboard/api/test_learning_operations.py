@@ -1,4 +1,4 @@
-"""What a run learnt, as programs read it: the same as pages show."""
+"""What a run learned, as programs read it: the same as pages show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get(program: Program, path: str) -> Any:
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    """Prompt 0 is never right, 1 is learnt, 2 is forgotten."""
+    """Prompt 0 is never right, 1 is learned, 2 is forgotten."""
     run = make_run(team, dataset_version=make_version(team))
     courses = {0: (WRONG, WRONG), 1: (WRONG, RIGHT), 2: (RIGHT, WRONG)}
     for prompt, course in courses.items():

@@ -56,7 +56,7 @@ from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.exchange.tools import verl_jsonl
-from tests.dashboard.jobs.working import change_kind, do, hear, take
+from tests.dashboard.jobs.working import change_kind, do, report_progress, take
 
 ROWS = FILES["sums.jsonl"]
 Result = Callable[[], int]
@@ -341,7 +341,7 @@ def test_one_that_is_cancelled_while_its_worker_is_lost_stores_nothing(
     cancel(Job.objects.get(kind=name))
 
     lose()
-    do(lost, on_progress=hear)
+    do(lost, on_progress=report_progress)
 
     assert Job.objects.get(kind=name).state == JobState.CANCELLED
     # An order is one statement, which no cancellation reaches; rows never change.

@@ -61,7 +61,7 @@ def target_of(claim: Claim) -> int:
     return Job.objects.values_list("target_id", flat=True).get(pk=claim.job_id)
 
 
-def hear(context: Context) -> None:
+def report_progress(context: Context) -> None:
     """As the heartbeat's thread does each second."""
     Heartbeat(context)._send()
     if context.interruption:

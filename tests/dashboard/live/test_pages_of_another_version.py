@@ -81,7 +81,7 @@ def test_the_real_socket_sends_it_before_closing(
     cookie = f"{name}={alice_client.cookies[name].value}"
     address = live_app.replace("http:", "ws:") + f"/ws/runs/{run.id}/"
 
-    async def hear(protocol: int) -> tuple[list[str], int | None]:
+    async def receive(protocol: int) -> tuple[list[str], int | None]:
         query = f"?after=0&protocol={protocol}"
         received: list[str] = []
         async with connect(
@@ -96,8 +96,8 @@ def test_the_real_socket_sends_it_before_closing(
                 return received, closed.rcvd.code if closed.rcvd else None
         return received, None
 
-    reported, code = asyncio.run(hear(PROTOCOL + 1))
-    served, none = asyncio.run(hear(PROTOCOL))
+    reported, code = asyncio.run(receive(PROTOCOL + 1))
+    served, none = asyncio.run(receive(PROTOCOL))
 
     assert ([json.loads(text) for text in reported], code) == ([SENT], 4426)
     assert (len(served), none) == (1, None)

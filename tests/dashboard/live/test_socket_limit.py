@@ -1,4 +1,4 @@
-"""Nobody takes a process's last socket from others; one that ends leaves nothing."""
+"""No one takes a process's last socket from others; one that ends leaves nothing."""
 
 from __future__ import annotations
 

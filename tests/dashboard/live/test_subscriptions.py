@@ -21,7 +21,7 @@ class Page:
     def __init__(self) -> None:
         self.received: asyncio.Queue[int] = asyncio.Queue()
 
-    def hear(self, seq: int) -> None:
+    def receive(self, seq: int) -> None:
         self.received.put_nowait(seq)
 
     async def next(self) -> int:
@@ -50,41 +50,41 @@ async def num_members() -> int:
 async def test_all_pages_are_notified_through_one_channel() -> None:
     pages = [Page() for _ in range(3)]
     for page in pages:
-        await subscribe(GROUP).join(page.hear)
+        await subscribe(GROUP).join(page.receive)
 
     await notify(5)
 
     assert [await page.next() for page in pages] == [5, 5, 5]
     assert await num_members() == 1
     for page in pages:
-        await subscribe(GROUP).leave(page.hear)
+        await subscribe(GROUP).leave(page.receive)
 
 
 async def test_the_last_listener_closes_the_channel() -> None:
     received, left = Page(), Page()
     own = Subscription(GROUP)
-    await own.join(received.hear)
-    await own.join(left.hear)
+    await own.join(received.receive)
+    await own.join(left.receive)
 
-    await own.leave(left.hear)
+    await own.leave(left.receive)
     await notify(6)
 
     assert await received.next() == 6
     assert left.received.empty()
-    await own.leave(received.hear)
+    await own.leave(received.receive)
     assert await num_members() == 0
 
 
 async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
     own, page = Subscription(GROUP), Page()
-    await own.join(page.hear)
-    await own.leave(page.hear)
-    await own.join(page.hear)
+    await own.join(page.receive)
+    await own.leave(page.receive)
+    await own.join(page.receive)
 
     await notify(7)
 
     assert await page.next() == 7
-    await own.leave(page.hear)
+    await own.leave(page.receive)
 
 
 async def test_a_returning_redis_is_joined_again(
@@ -102,13 +102,13 @@ async def test_a_returning_redis_is_joined_again(
     monkeypatch.setattr(layer, "receive", fail_once)
     monkeypatch.setattr(pubsub, "RETRY_SECONDS", 0.01)
     own, page = Subscription(GROUP), Page()
-    await own.join(page.hear)
+    await own.join(page.receive)
     await has_failed.wait()
 
     await notify(8)
 
     assert await page.next() == 8
-    await own.leave(page.hear)
+    await own.leave(page.receive)
 
 
 async def test_groups_lost_by_redis_are_joined_again(
@@ -116,7 +116,7 @@ async def test_groups_lost_by_redis_are_joined_again(
 ) -> None:
     monkeypatch.setattr(pubsub, "RENEW_SECONDS", 0.05)
     own, page = Subscription(GROUP), Page()
-    await own.join(page.hear)
+    await own.join(page.receive)
     redis, key = members()
 
     await redis.delete(key)
@@ -125,7 +125,7 @@ async def test_groups_lost_by_redis_are_joined_again(
     await notify(9)
 
     assert await page.next() == 9
-    await own.leave(page.hear)
+    await own.leave(page.receive)
 
 
 async def test_an_unresponsive_redis_delays_no_page(
@@ -140,6 +140,6 @@ async def test_an_unresponsive_redis_delays_no_page(
     monkeypatch.setattr(pubsub, "JOIN_SECONDS", 0.05)
     own, page = Subscription(GROUP), Page()
 
-    await asyncio.wait_for(own.join(page.hear), 30)
+    await asyncio.wait_for(own.join(page.receive), 30)
 
-    await own.leave(page.hear)
+    await own.leave(page.receive)

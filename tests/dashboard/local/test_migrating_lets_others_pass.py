@@ -84,7 +84,7 @@ def _migration(
 
 @contextmanager
 def reading() -> Iterator[psycopg.Connection[tuple[int]]]:
-    """Somebody in the middle of a read of a table, for 20 seconds at most."""
+    """Someone in the middle of a read of a table, for 20 seconds at most."""
     with psycopg.connect(test_database_url()) as reader:
         reader.execute("SET idle_in_transaction_session_timeout = '20s'")
         reader.execute("SELECT count(*) FROM crowded_first")
@@ -129,7 +129,7 @@ def test_it_retries_as_a_deadlocks_victim(
 def test_it_yields_in_a_deadlock(
     sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody writes to the first table, and then to the second, which is locked."""
+    """Someone writes to the first table, and then to the second, which is locked."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
     with psycopg.connect(test_database_url()) as writer:
         # PostgreSQL checks for a deadlock after a second, first for the first waiter.

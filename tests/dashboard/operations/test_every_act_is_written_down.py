@@ -96,7 +96,7 @@ WRITES = {
 }
 PENDING = "a file on its way, which is nothing of the team's until it is imported"
 SHOWN = "stores nothing: shows what was typed"
-OWN = "the person's own, which nobody else sees"
+OWN = "the person's own, which no one else sees"
 ENTRANCE = "how the person signs in, of no team"
 EXEMPT = {
     "sign_in": "of no team",

@@ -34,7 +34,7 @@ def days_ago(days: float) -> dict[str, Any]:
 
 @pytest.fixture
 def trash(team: Team) -> Run:
-    """A run and a dataset put away eight days ago, others six days ago or not."""
+    """A run and a dataset trashed eight days ago, others six days ago or not at all."""
     old = make_run(team, "old", **days_ago(8))
     run_directory(old.pk).path.mkdir(parents=True)
     run_directory(old.pk).config.write_bytes(b"x" * 2_000)

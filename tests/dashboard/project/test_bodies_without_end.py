@@ -1,4 +1,4 @@
-"""Nobody fills the disk by sending and sending."""
+"""No one fills the disk by sending and sending."""
 
 from __future__ import annotations
 

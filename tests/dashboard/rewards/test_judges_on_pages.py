@@ -1,4 +1,4 @@
-"""Pages ask a judge only where somebody tries it, and say what is missing."""
+"""Pages ask a judge only where someone tries it, and say what is missing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_judge_is_called_by_a_test(
 def test_viewers_cannot_call_a_judge(
     bob_client: Client, version: DatasetVersion, allowed: Judging
 ):
-    """It costs whoever owns the key, and a rubric may be any question at all."""
+    """The key's owner pays, and a rubric may be any question at all."""
     page = tried(bob_client, version, "llm_judge", base_url=allowed.url, model="m")
 
     assert "Alpha is viewer" in page

@@ -1,4 +1,4 @@
-"""Every metric of a run has a chart, and its history when somebody looks."""
+"""Every metric of a run has a chart, and its history when someone looks."""
 
 from __future__ import annotations
 

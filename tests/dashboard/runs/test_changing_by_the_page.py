@@ -117,7 +117,7 @@ def test_only_what_was_changed_on_the_page_is_changed(
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
     assert 'id="changes-title"' in page
     assert ">pending<" in page
-    found.heard_step = 12
+    found.applied_step = 12
     found.save()
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
     assert 'after step <span class="number">12</span>' in page

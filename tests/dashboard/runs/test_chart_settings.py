@@ -1,4 +1,4 @@
-"""How somebody wants charts drawn is kept for that person, on all runs."""
+"""How someone wants charts drawn is kept for that person, on all runs."""
 
 from __future__ import annotations
 

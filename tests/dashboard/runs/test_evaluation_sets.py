@@ -287,7 +287,7 @@ def test_an_evaluation_set_is_not_deleted(
         hard.delete()
 
 
-def test_compared_runs_tell_versions_apart(
+def test_compared_runs_show_different_versions(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion, team: Team
 ) -> None:
     other = make_version(team, "Harder", make_rows(5_000, 9))

@@ -58,7 +58,7 @@ def test_the_medians_of_like_runs_are_taken(team: Team) -> None:
     assert _paces(team) == [Pace(device="cpu", step_seconds=4.0, num_runs=3)]
 
 
-def test_devices_are_kept_apart(team: Team) -> None:
+def test_devices_are_separate(team: Team) -> None:
     _run(team, 8.0)
     _run(team, 1.0, device="cuda")
 

@@ -20,7 +20,7 @@ from tests.dashboard.runs.launching import (
 )
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
-# how many are put away, saved views, how many runs, one page of them, their metrics.
+# counts of archived and trashed runs, saved views, number of runs, a page, metrics.
 PAGE_QUERIES = 11
 # Who waits, workers, their runs, past paces: where one of the page waits for a worker.
 QUEUE_QUERIES = 4

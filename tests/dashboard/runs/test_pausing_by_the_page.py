@@ -84,7 +84,7 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
 def test_an_old_page_does_not_resume_a_later_pause(
     alice_client: Client, paused: Run
 ) -> None:
-    """Somebody resumed it with another share, and it has paused again since."""
+    """Someone resumed it with another share, and it has paused again since."""
     seen = page(alice_client, paused)
     assert f'name="attempt" value="{paused.attempt}"' in seen
     form = {"max_error_share": "0.2", "attempt": str(paused.attempt)}

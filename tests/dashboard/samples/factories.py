@@ -151,11 +151,11 @@ def _signal(scored: list[float]) -> str:
 
 def _scores(reward: float | None, num_rules: int) -> list[float | None]:
     """Of the rules above; others have none."""
-    told: list[float | None] = []
+    values: list[float | None] = []
     if reward is not None:
         answer = 1.0 if reward >= 1 else 0.0
-        told = [answer, (reward - answer) / 0.2]
-    return [*told, *[None] * num_rules][:num_rules]
+        values = [answer, (reward - answer) / 0.2]
+    return [*values, *[None] * num_rules][:num_rules]
 
 
 def make_steps(run: Run, curves: dict[str, list[float | None]]) -> None:

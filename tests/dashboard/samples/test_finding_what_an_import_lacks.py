@@ -1,4 +1,4 @@
-"""Completions whose length, advantage and end nobody knows, in the list of them."""
+"""Completions whose length, advantage and end no one knows, in the list of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = re.compile(r">Step 1, prompt 4, completion (\d)<")
 
 @pytest.fixture(params=["fresh", "in a block"])
 def run(team: Team, request: pytest.FixtureRequest) -> Run:
-    """Of three completions the second is told of by its text and reward alone."""
+    """Of three completions the second has its text and reward alone."""
     run = make_run(team, last_step=1)
     make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.2, 0.0))
     change_completions(

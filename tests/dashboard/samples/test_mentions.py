@@ -41,7 +41,7 @@ def page_of(user: User) -> tuple[Client, str]:
 def test_members_are_found_however_they_are_written(team: Team, dora: User) -> None:
     User.objects.create_user("zed")
     found = ["@dora.k look", "see (@Dora.K), please", "I asked @dora.k."]
-    found += ["@dora.k @dora.k @nobody"]
+    found += ["@dora.k @dora.k @no one"]
     others = ["write to me@dora.k or @@dora.k", "@dora.kim", "@zed is elsewhere"]
 
     for text in found:

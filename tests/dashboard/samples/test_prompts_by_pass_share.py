@@ -147,8 +147,8 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
 
     assert "2 of 30 rows" in words(page)
     assert made.origin.startswith("2 of 30 rows")
-    for told in ("10 to 99 %", "calm-otter-1", "steps 1 to 3"):
-        assert told in made.origin
+    for reported in ("10 to 99 %", "calm-otter-1", "steps 1 to 3"):
+        assert reported in made.origin
     link = re.search(rf'href="(/alpha/runs/{seen.pk}/prompts/[^"]*)"', page.text)
     assert link
     visit(seen, 4, 2, 4)  # the run goes on, the link shows what was chosen

@@ -1,4 +1,4 @@
-"""What is surprising of a completion, and what is told of it by its numbers."""
+"""Surprise of completions, in flags and in numbers."""
 
 from __future__ import annotations
 

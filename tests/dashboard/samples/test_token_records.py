@@ -1,4 +1,4 @@
-"""Token values packed into one record, and read back as they were told."""
+"""Token values packed into one record and read back."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ def test_values_are_read_as_logged() -> None:
 
     found = read(first, second)
 
-    for position, (told, each) in enumerate(zip((first, second), found, strict=True)):
+    for position, (reported, each) in enumerate(
+        zip((first, second), found, strict=True)
+    ):
         assert each["position"] == position
-        assert (each["ids"], each["pieces"]) == (told.ids, told.pieces)
+        assert (each["ids"], each["pieces"]) == (reported.ids, reported.pieces)
         for name in COLUMNS:
-            assert each[name] == getattr(told, name), name
+            assert each[name] == getattr(reported, name), name
     assert [each["special"] for each in found] == [[0, 0, 0, 1], [0]]
 
 

@@ -205,7 +205,7 @@ def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> Non
     live(run, "be_killed")
 
     change.refresh_from_db()
-    assert change.heard_step == 1
+    assert change.applied_step == 1
     assert changes_of(run, 2)[0]["after_step"] == 1
 
 
@@ -249,7 +249,7 @@ def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(
 
 def test_a_run_that_applied_its_extension_finishes(run: Run, alice: User) -> None:
     extend_run(run=run, user=alice, num_steps=20)
-    run.changes.update(heard_step=2)
+    run.changes.update(applied_step=2)
 
     assert live(run, "finish").state == RunState.FINISHED
 

@@ -156,7 +156,7 @@ def wait_for_a_waiter() -> None:
             if cursor.fetchone()[0]:
                 return
             time.sleep(0.01)
-    pytest.fail("nobody waits")
+    pytest.fail("no one waits")
 
 
 def test_numbers_of_the_stream_have_no_gap_within_an_attempt(claim: Claim) -> None:

@@ -99,7 +99,7 @@ def test_a_gap_is_rejected_with_the_next_line(external: Run) -> None:
     assert raised.value.stored == read_position(external).line == 3
 
 
-def test_an_attempt_that_is_over_is_fenced_off(external: Run, alice: User) -> None:
+def test_an_attempt_that_is_over_is_refused(external: Run, alice: User) -> None:
     send(external, LogBuilder().stepped(1))
     open_attempt(external, from_step=1, user=alice)
 

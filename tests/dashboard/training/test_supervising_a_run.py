@@ -224,7 +224,7 @@ def test_half_a_line_is_not_stored(run: Run) -> None:
     assert not run.events.filter(type="warned").exists()
 
 
-def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> None:
+def test_a_replaced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> None:
     def take_away() -> None:
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 

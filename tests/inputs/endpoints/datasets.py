@@ -19,7 +19,7 @@ from tests.inputs.cases import (
     World,
     message_of_page,
     message_of_problem,
-    told_as_text,
+    shown_as_text,
 )
 
 GOOD = b'{"prompt": "1+1", "answer": "2", "level": 1}\n'
@@ -31,12 +31,12 @@ def send_file(world: World, sent: tuple[str, bytes]) -> Response:
     file = SimpleUploadedFile(name, data)
     answer = world.client.post("/alpha/datasets/upload", {"file": file})
     if answer.status_code != 302:
-        return _told(answer)
+        return _reported(answer)
     mapping = {"name": "Bad", "prompt": "prompt", "answer": "answer"}
-    return _told(world.client.post(answer["Location"], mapping))
+    return _reported(world.client.post(answer["Location"], mapping))
 
 
-def _told(response: Any) -> Response:
+def _reported(response: Any) -> Response:
     """Of the table of refusals its rows alone."""
     answer = message_of_page(response)
     return Response(answer.status, answer.message.rpartition("Fix")[2].strip())
@@ -55,14 +55,14 @@ def send_link(world: World, link: str) -> Response:
 
 def begin(world: World, changes: dict[str, str]) -> Response:
     data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f", **changes}
-    return told_as_text(world.client.post("/alpha/datasets/uploads", data))
+    return shown_as_text(world.client.post("/alpha/datasets/uploads", data))
 
 
 def send_part(world: World, sent: tuple[str, bytes]) -> Response:
     query, part = sent
     data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f"}
     upload = world.client.post("/alpha/datasets/uploads", data).json()
-    return told_as_text(
+    return shown_as_text(
         world.client.post(
             f"/alpha/datasets/uploads/{upload['id']}/parts{query}",
             part,
@@ -143,7 +143,7 @@ FILES = [
     Case("JSONL with 1e400", jsonl(b'{"prompt": "a", "answer": 1e400}')),
     Case("a chat with a role of no meaning", jsonl(b'{"prompt": [{"role": 5, "content": "a"}]}')),
     Case("a chat without content", jsonl(b'{"prompt": [{"role": "user"}]}')),
-    Case("a chat of nobody", jsonl(b'{"prompt": []}')),
+    Case("a chat of no one", jsonl(b'{"prompt": []}')),
     Case("CSV with a field too many", csv("a,b,c")),
     Case("CSV with a field too few", csv("a")),
     Case("CSV with a quote inside", csv('a"b"c,"d"e')),

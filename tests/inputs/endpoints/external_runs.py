@@ -19,7 +19,7 @@ from tests.inputs.cases import (
     World,
     in_one_line,
     message_of_problem,
-    told_as_text,
+    shown_as_text,
 )
 
 KEY = UUID(int=9)
@@ -50,7 +50,7 @@ def send_line(world: World, line: bytes) -> Response:
 def send_batch(world: World, sent: dict[str, Any]) -> Response:
     answer = _post(world, open_external(world), **sent)
     if answer.status_code < 400:
-        return told_as_text(answer)
+        return shown_as_text(answer)
     return message_of_problem(answer)
 
 

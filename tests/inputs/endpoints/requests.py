@@ -13,14 +13,14 @@ from tests.inputs.cases import (
     Response,
     World,
     message_of_problem,
-    told_as_text,
+    shown_as_text,
 )
 
 
 def send(world: World, sent: dict[str, str]) -> Response:
     """With these headers, to a public page."""
     client = Client(raise_request_exception=False)
-    answer = told_as_text(client.get("/sign-in/", headers=sent))
+    answer = shown_as_text(client.get("/sign-in/", headers=sent))
     return Response(answer.status, answer.message.rpartition("</h1>")[2])
 
 

@@ -13,7 +13,7 @@ from tests.inputs.cases import (
     World,
     message_of_page,
     message_of_problem,
-    told_as_text,
+    shown_as_text,
 )
 
 
@@ -63,7 +63,7 @@ def ask_page(world: World, path: str) -> Response:
 
 def ask_script(world: World, path: str) -> Response:
     address = f"/alpha/{path.format(run=world.run.pk)}"
-    return told_as_text(world.client.get(address))
+    return shown_as_text(world.client.get(address))
 
 
 def act(world: World, sent: tuple[str, dict[str, Any]]) -> Response:

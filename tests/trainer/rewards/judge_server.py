@@ -153,10 +153,10 @@ def judge_server(tls: ssl.SSLContext | None = None) -> Iterator[Judging]:
             try:
                 super().handle()
             except OSError:
-                return  # whoever asked has gone
+                return  # the client has gone
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """No one reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -129,7 +129,7 @@ def test_a_rule_of_weight_0_does_not_affect_a_product_or_minimum(combine):
         ("zero", 0.99, 0.495),
         ("not_applicable", 1.0, 1.5),
         ("not_applicable", 0.5, 0.25),
-        ("zero", None, None),  # nobody can say, so neither has a score
+        ("zero", None, None),  # no one can say, so neither has a score
     ],
 )
 def test_a_gate_lets_a_rule_count_from_its_threshold_on(otherwise, format, expected):
@@ -140,10 +140,10 @@ def test_a_gate_lets_a_rule_count_from_its_threshold_on(otherwise, format, expec
 
 def test_behind_a_shut_gate_zero_and_nothing_differ_in_a_product():
     rules = A, B | only_if("a", 1)
-    apart = A, B | only_if("a", 1, "not_applicable")
+    gated = A, B | only_if("a", 1, "not_applicable")
 
     assert reward(recipe(*rules, combine="product"), a=0.5, b=1.0) == 0.0
-    assert reward(recipe(*apart, combine="product"), a=0.5, b=1.0) == 0.5
+    assert reward(recipe(*gated, combine="product"), a=0.5, b=1.0) == 0.5
 
 
 def test_a_gate_looks_at_the_other_rules_own_score():

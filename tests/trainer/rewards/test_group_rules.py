@@ -88,7 +88,7 @@ def test_a_group_rule_that_omits_a_completion_fails(monkeypatch):
 
 
 class Others:
-    """Somebody who is asked, and answers when let."""
+    """Someone who is asked, and answers when let."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

@@ -91,7 +91,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
-    """Names resolve to these; what is asked for is told."""
+    """Names resolve to these addresses. Returns the names that were looked up."""
     asked: list[str] = []
 
     def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:

@@ -178,7 +178,7 @@ def test_tokens_are_counted_as_the_endpoint_tells(
     assert "100 tokens" in found[2]
 
 
-def test_tokens_that_are_not_told_are_estimated(
+def test_tokens_that_are_not_reported_are_estimated(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.tokens = None

@@ -52,7 +52,7 @@ def test_half_a_character_and_nul_can_be_stored():
 
 
 def test_a_listener_is_optional():
-    tell("to nobody")
+    tell("to no one")
 
     with keeping() as texts:
         tell("")

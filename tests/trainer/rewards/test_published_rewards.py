@@ -1,7 +1,7 @@
 """Rules beside the rewards that Open R1 and TRL publish.
 
-Open R1's are told by cases with what its definitions give, worked out by hand; TRL's
-are asked themselves. Where they count tokens a rule counts characters or words, so the
+Open R1's are checked by cases worked out by hand from its definitions; TRL's are
+called. Where they count tokens a rule counts characters or words, so the
 completions here have a token for each.
 """
 

@@ -105,7 +105,7 @@ def test_only_the_tags_inside_may_be_looked_at():
     assert score("language", FRENCH, tag="think") == 0.0
 
 
-def test_a_language_that_cannot_be_told_is_refused():
+def test_a_language_that_cannot_be_detected_is_refused():
     with pytest.raises(ValidationError, match='"qq"'):
         recipe_of("language", language="qq")
 

@@ -70,7 +70,7 @@ class Ledger:
     ) -> Reply | None:
         """What was replied to a question, by its digest.
 
-        What this process was told stays as it is; an earlier reply is of no use unless
+        Replies that this process received stay; an earlier reply is of no use unless
         it is readable, and a run that paused for such replies can be resumed.
         """
         with self._lock:

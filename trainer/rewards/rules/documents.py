@@ -262,7 +262,7 @@ def _read_names(text: str, params: XmlWellFormedParams) -> set[str] | None:
     if params.shape == "fragment":
         text = f"<fragment>{text}</fragment>"
     try:
-        # At once: fed in pieces, a long token would be read anew with each.
+        # At once: fed in pieces, a long token would be read again with each.
         parser.Parse(text.encode("utf-8", "replace"), True)
     except (expat.ExpatError, _Refused):
         return None

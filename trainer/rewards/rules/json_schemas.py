@@ -25,7 +25,7 @@ from trainer.rewards.rules.documents import JsonArray, JsonObject, NotJson, read
 MAX_STEPS = 20_000  # each takes up to 10 µs
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _AT_THE_TOP = ("$schema", "$id")
-# They look at everything anew that other keywords have looked at already.
+# They look at everything again that other keywords have looked at already.
 _NOT_KNOWN = ("unevaluatedItems", "unevaluatedProperties", "$dynamicRef")
 # One of each type, which every part of a new schema is tried with.
 _PROBES = (None, True, 1, "", JsonArray(), JsonObject())

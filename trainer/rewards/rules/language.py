@@ -23,7 +23,7 @@ LANGUAGES = frozenset(
     tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo yue zh zu
     """.split()  # noqa: SIM905 - a list of 139 strings would take a page
 )
-# Shorter texts are told apart badly. In bytes of UTF-8, of which a Chinese character,
+# Shorter texts are detected badly. In bytes of UTF-8, of which a Chinese character,
 # that says more than a letter, has three.
 _FEWEST_BYTES = 40
 _MAX_CHARACTERS = 100_000

@@ -52,7 +52,7 @@ def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Ou
     """1 for the most frequent answer, 0 for any other and for none at all.
 
     So the policy is rewarded for agreeing with itself, without ground truth
-    (arXiv:2504.16084). An answer that nobody else gives is no majority, and a
+    (arXiv:2504.16084). An answer that no one else gives is no majority, and a
     completion that is alone cannot be judged.
     """
     if len(samples) < 2:

@@ -97,7 +97,7 @@ def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
 def are_right(
     samples: Sequence[Sample], params: RightnessParams, *, as_published: bool = False
 ) -> list[bool | Unscorable]:
-    """For each completion whether it is right, or why nobody can say."""
+    """For each completion whether it is right, or why no one can say."""
     rule = ANSWER_RULES[params.answer_kind]
     given = dict(params.answer_params)
     if as_published and "mode" in rule.params_model.model_fields:
@@ -113,7 +113,7 @@ def are_right(
 def is_right(
     sample: Sample, params: RightnessParams, *, as_published: bool = False
 ) -> bool:
-    """Whether a completion is right; raises what its rule does where nobody can say."""
+    """Whether a completion is right; raises what its rule does where no one can say."""
     (found,) = are_right([sample], params, as_published=as_published)
     if isinstance(found, Unscorable):
         raise found

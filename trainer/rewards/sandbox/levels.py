@@ -129,7 +129,7 @@ def take():
     while len(data) < size:
         part = os.read(0, size - len(data))
         if not part:
-            raise SystemExit("Whoever started this sandbox is gone.")
+            raise SystemExit("The process that started this sandbox is gone.")
         data += part
     return data
 for name, source in json.loads(take()):

@@ -207,7 +207,7 @@ def _removed(folder: Path) -> bool:
         folder.rmdir()
     except FileNotFoundError:
         return True
-    except OSError:  # somebody is still in it
+    except OSError:  # someone is still in it
         return False
     return True
 
@@ -240,7 +240,7 @@ class Uid:
 
 
 def reserve_uid() -> Uid:
-    """A number that no other sandbox here has; nobody's where none can be had."""
+    """A number that no other sandbox here has; no one's where none can be had."""
     random_numbers = random.SystemRandom()
     for _ in range(_TRIES):
         number = random_numbers.randrange(FIRST_UID, FIRST_UID + NUM_UIDS)

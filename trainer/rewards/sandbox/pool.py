@@ -52,7 +52,7 @@ def asking_for(owner: str) -> Iterator[None]:
 
 
 def ask(kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
-    """The answer to a call, from a sandbox of whoever asks.
+    """The answer to a call, from one of the caller's sandboxes.
 
     Inside `limited_to`, waiting and starting take from what is left.
 
@@ -129,7 +129,7 @@ class _Pool:
                             "completions."
                         )
             finally:
-                # Also when interrupted: nobody else would be let past it.
+                # Also when interrupted: no one else would be let past it.
                 self._leave_queue(ticket)
             place = self._places.setdefault(owner, _Place(since=time.monotonic()))
             place.is_busy = True

@@ -53,7 +53,7 @@ class SlotLost(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came of a call. Replies are JSON that nobody has looked at yet.
+    """What came of a call. Replies are JSON that no one has looked at yet.
 
     end: "ended" by itself; "time": ended at its limit; "flood": it replied too much.
     """

@@ -213,7 +213,7 @@ def test_the_page_shows_the_compared_windows_and_counts(
     assert "steps 8–10" in given
     length = found(run, at=11, width=3).find("length")
     assert length is not None
-    assert length.chance is None  # nobody has looked for the clearest place
+    assert length.chance is None  # no one has looked for the clearest place
     assert 'audit/length/?at=11&amp;width=3"' in given
     early = page(alice_client, run, "?at=2")
     assert 'data-status="aside"' in early

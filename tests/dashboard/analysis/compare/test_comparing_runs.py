@@ -316,7 +316,7 @@ def test_of_a_large_group_one_chooses_which_are_compared(
     )
     assert f'name="runs" value="{runs[9].pk}" checked' in html
     assert f'name="runs" value="{runs[10].pk}" checked' not in html
-    # Each is told apart by what differs.
+    # Each is labelled by what differs.
     assert '<span class="mono">seed</span> 12' in html
     compared = re.findall(r'data-run="(\d+)"', chosen)
     assert compared == [str(runs[11].pk), str(runs[2].pk)]

@@ -27,7 +27,7 @@ def read_values(run: Run, metric: str = "reward/mean") -> list[float]:
 
 
 def change_unnoticed(run: Run) -> None:
-    """As nothing does, so that what is kept can be told from what is stored."""
+    """Change stored values without an event, so that cached points differ from them."""
     run.steps.update(values=[0.9, 9.0])
 
 

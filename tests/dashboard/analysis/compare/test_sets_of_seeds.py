@@ -211,7 +211,7 @@ def test_similar_sets_are_not_distinguishable(
     assert verdict(alice_client, [*base, other[0]]).kind == "one"
     ungrouped = get_page(alice_client, [base[0], other[0]], metric="kl/mean")
     assert "data-verdict" not in ungrouped.text
-    assert ungrouped.context["found"].better == "neither"  # nobody says what is best
+    assert ungrouped.context["found"].better == "neither"  # no one says what is best
 
 
 def test_one_seed_each_has_no_test(

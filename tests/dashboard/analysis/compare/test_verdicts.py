@@ -36,7 +36,7 @@ def numbers(found: Verdict) -> list[str]:
 def test_distinguishable_sets_are_better_or_worse_by_the_direction() -> None:
     sets = [0.1, 0.2, 0.15], [0.8, 0.9, 0.85]
     kinds: dict[Better, str] = {"higher": "better", "lower": "worse"}
-    kinds["neither"] = "apart"
+    kinds["neither"] = "differs"
 
     for better, kind in kinds.items():
         found = verdict(*sets, better=better)

@@ -60,7 +60,7 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
     scores = page.locator("#scores-0")
     expect(scores.locator("tbody tr")).to_have_count(2)
     expect(scores.locator("tbody tr").first.locator("strong")).to_have_text("1")
-    # A change of the recipe scores anew, and leaves what was typed.
+    # A change of the recipe scores again, and leaves what was typed.
     page.get_by_label("Weight").first.fill("3")
     expect(scores.locator("tbody tr").first.locator("strong")).to_have_text("3")
     expect(page.get_by_label("Completions of row 0")).to_have_value("2\n---\nthree")

@@ -31,7 +31,7 @@ from dashboard.jobs.queue import reap
 from dashboard.project.errors import UserError
 from dashboard.runs.launch.base_models import StarterModel
 from tests.dashboard.analysis.probes.factories import RECIPE, make_probe, make_version
-from tests.dashboard.jobs.working import change_kind, do, hear, take
+from tests.dashboard.jobs.working import change_kind, do, report_progress, take
 from trainer.rewards.spec import Recipe
 
 SCRIPT = Path(__file__).with_name("scripted_probe.py")
@@ -114,7 +114,7 @@ def test_a_stopped_probe_keeps_its_results(
     def stop_once_sampled(context: Context) -> None:
         if queued.groups.exists():
             request_stop(probe=queued, user=None)
-        hear(context)
+        report_progress(context)
 
     probe = see_through("wait", on_progress=stop_once_sampled)
 

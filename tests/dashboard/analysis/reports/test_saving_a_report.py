@@ -1,4 +1,4 @@
-"""Saving: versions, what somebody else saved meanwhile, limits, restoring."""
+"""Saving: versions, what someone else saved meanwhile, limits, restoring."""
 
 from __future__ import annotations
 

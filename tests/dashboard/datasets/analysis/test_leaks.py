@@ -33,7 +33,7 @@ TRAINED = [
     Row(prompt="What is 1?", answer="uno"),
 ]
 HELD_OUT = [
-    Row(prompt="Something else entirely, which nobody trains on"),
+    Row(prompt="Something else entirely, which no one trains on"),
     Row(prompt="WHAT is  2?"),
     Row(prompt="What is 1?", answer="1"),
     Row(prompt=f"{LONG} then?"),

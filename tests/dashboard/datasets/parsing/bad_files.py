@@ -329,7 +329,7 @@ PARQUET = [
         "as text",
     ),
     _parquet(
-        "a zone nobody knows",
+        "a zone no one knows",
         parquet(
             prompt=ASKS, level=pa.array([1, 2], pa.timestamp("us", tz="Mars/Base"))
         ),

@@ -1,4 +1,4 @@
-"""A small real model, and what anybody's program makes of its folder."""
+"""A small real model, and what anyone's program makes of its folder."""
 
 from __future__ import annotations
 

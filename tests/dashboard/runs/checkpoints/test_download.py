@@ -1,4 +1,4 @@
-"""A checkpoint's model as a file that anybody's programs can load."""
+"""A checkpoint's model as a file that anyone's programs can load."""
 
 from __future__ import annotations
 

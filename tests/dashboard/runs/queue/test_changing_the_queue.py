@@ -110,7 +110,7 @@ def test_a_hold_and_a_release_are_audited_and_published(
     assert not release_run(run=runs[0], user=alice)
 
     runs[0].refresh_from_db()
-    assert runs[0].seq == before + 2, "open pages hear of it"
+    assert runs[0].seq == before + 2, "open pages receive it"
     verbs = AuditEntry.objects.filter(object_id=runs[0].id).values_list("verb")
     assert {"run.held", "run.released"} <= {verb for (verb,) in verbs}
 

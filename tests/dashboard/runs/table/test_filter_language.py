@@ -57,7 +57,7 @@ def _quoted(text: str) -> str:
 
 
 def write(node: Node) -> str:
-    """A tree as somebody could have typed it."""
+    """A tree as someone could have typed it."""
     match node:
         case Text():
             return _quoted(node.text)

@@ -95,7 +95,7 @@ def test_the_default_view_opens_first(
     change(alice_client, view, "no-default")
     assert alice_client.get("/alpha/runs/").status_code == 200
     assert carol_client.get("/alpha/runs/").status_code == 302
-    # What is no longer shared is no longer anybody else's first.
+    # What is no longer shared is no longer anyone else's first.
     change(alice_client, view, "rename", name="Ours")
     assert carol_client.get("/alpha/runs/").status_code == 200
 

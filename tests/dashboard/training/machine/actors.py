@@ -269,7 +269,7 @@ class Actor:
         """As by kill -9: nothing more of it reaches the database.
 
         A statement that waits for a lock goes on waiting, as the server does not see
-        that nobody is there to hear of it.
+        that no one is there to hear of it.
         """
         self.faults.is_dead = True
         if self.is_ready:
@@ -352,7 +352,7 @@ class Cast:
     def settle(self) -> None:
         """Wait until each who got a lock just now has it, and no more.
 
-        Without it they would go on beside whoever let go of it.
+        Without it they would run beside the process that released it.
         """
         while any(self._has_passed(one) for one in self.present if one.is_blocked):
             pass  # it may have let go of the lock that another one waits for

@@ -273,7 +273,7 @@ class Play:
         while stalled := [one for one in self.cast.present if one.is_stalled]:
             self.turn(stalled[0])
         blocked = [one.name for one in self.cast.present if one.is_blocked]
-        assert not blocked, f"{blocked} wait for locks that nobody holds"
+        assert not blocked, f"{blocked} wait for locks that no one holds"
         Worker.objects.update(drained_at=None)
         self.runs().update(on_hold=False)
 

@@ -1,7 +1,7 @@
 """The trainer, replaced by a script that writes what a trainer writes.
 
 It takes the real command and keeps the real contract: its log, its checkpoints, what it
-hears between steps, how it ends. What its "weights" hold is the course that led to them
+receives between steps, how it ends. Its "weights" hold the course that led to them
 (run, attempt, step), so what a run's history should be is known from what was resumed.
 """
 
@@ -170,7 +170,7 @@ class ScriptedTrainer:
             self._saved_step = self.step
             where = self.resume_from
             self.log.add(RunResumed, step=self.step, checkpoint=where, **about)
-        self._hear()
+        self._receive()
         self._flush()
 
     def _step(self, *, saves: bool) -> None:
@@ -181,10 +181,10 @@ class ScriptedTrainer:
         self.log.add(StepFinished, step=step, metrics=metrics)
         if saves:
             self._save()
-        self._hear()
+        self._receive()
         self._flush()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """As trainer.state does."""
         path = self.out / "changes.json"
         text = path.read_bytes() if path.exists() else b"{}"

@@ -154,7 +154,7 @@ def level(request: pytest.FixtureRequest) -> Level:
     return found
 
 
-def lives_in(pid: int) -> str:
+def belongs_to(pid: int) -> str:
     lines = Path(f"/proc/{pid}/cgroup").read_text().split("\n")
     return next(line[3:] for line in lines if line.startswith("0::"))
 
@@ -170,7 +170,7 @@ def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
 
     assert caller.reply("return 1") == {"value": 1.0}
     assert caller.slot.pid in pids
-    assert {Path(lives_in(pid)).name for pid in pids} == {group.folder.name}
+    assert {Path(belongs_to(pid)).name for pid in pids} == {group.folder.name}
 
     caller.slot.end()
 

@@ -37,7 +37,7 @@ caller.slot.end()
 
 
 def an_ordinary_user() -> tuple[str, dict[str, Any]]:
-    """A Python that somebody who is not root can run, and who that is."""
+    """A Python that someone who is not root can run, and who that is."""
     if os.geteuid() != 0:
         return sys.executable, {}
     user = {"user": 54_321, "group": 54_321, "extra_groups": []}
@@ -92,7 +92,7 @@ def test_no_two_sandboxes_are_one_user(
         each.slot.end()
 
 
-def test_where_no_number_can_be_had_it_is_nobody(
+def test_without_a_free_number_the_user_is_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "_is_mapped", lambda number: False)

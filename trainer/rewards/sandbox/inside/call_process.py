@@ -47,7 +47,7 @@ def run_child(
         code = 0
     except SystemExit as exit_:
         code = _exit_code(exit_.code)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told on stderr
+    except BaseException:  # noqa: BLE001 - any error goes to stderr
         sys.excepthook(*sys.exc_info())
     finally:
         _leave(code)
@@ -139,7 +139,7 @@ class CallProcess:
         self._pidfd = os.pidfd_open(self.pid)
         self._poll = select.poll()
         self._poll.register(self._pidfd, select.POLLIN)
-        self._poll.register(0, 0)  # the asker's hanging up is told of unasked
+        self._poll.register(0, 0)  # reports a hang-up of the other side by itself
         self._open = {self._replies, self._out, self._err}
         for descriptor in self._open:
             self._poll.register(descriptor, select.POLLIN)
@@ -235,7 +235,7 @@ class CallProcess:
         if end != "ended":
             os.kill(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
-        # It has no children, so that nobody else can hold these open.
+        # It has no children, so that no one else can hold these open.
         while end == "ended" and self._drain():
             continue
         self._close_input()

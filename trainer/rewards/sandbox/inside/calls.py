@@ -23,7 +23,7 @@ from typing import Any
 from trainer.rewards.sandbox.inside.messages import (
     describe,
     encode,
-    hear,
+    next_question,
     open_outputs,
     print_traceback,
     questions,
@@ -35,7 +35,7 @@ from trainer.rewards.sandbox.inside.plans import perform_plan
 
 def perform_attempts() -> None:
     """Replies with the names of what was not refused."""
-    paths = hear()["paths"]
+    paths = next_question()["paths"]
     tries: dict[str, Callable[[], object]] = {
         "start a process": os.fork,
         "run a program": lambda: os.execv("/bin/true", ["true"]),  # noqa: S606
@@ -88,7 +88,7 @@ _STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 def perform_function() -> None:
     """Replies with {"value": number or null}, or {"error": one line}."""
     open_outputs(at_once=True)
-    question = hear()
+    question = next_question()
     try:
         value = judge(question["source"], question["arguments"])
         found: dict[str, Any] = {"value": number(value)}
@@ -96,7 +96,7 @@ def perform_function() -> None:
         found = {"error": "MemoryError: it exceeded its memory limit"}
     except _Refused as refusal:
         found = {"error": str(refusal)}
-    except BaseException as error:  # noqa: BLE001 - SystemExit too: it is told
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: it is reported
         print_traceback(error)
         found = {"error": describe(error, FUNCTION_SOURCE)}
     reply(found)
@@ -170,7 +170,7 @@ _PIPE_BYTES = 65_536
 
 def perform_program() -> None:
     """A whole program with text on its standard input; its output is the result."""
-    question = hear()
+    question = next_question()
     _give_input(question["stdin"].encode("utf-8", "replace"))
     open_outputs(at_once=False)
     run(question["source"], PROGRAM_SOURCE, main_names())
@@ -201,7 +201,7 @@ def perform_steps() -> None:
     """
     open_outputs(at_once=True)
     names = main_names()
-    question = hear()
+    question = next_question()
     reply(attempt(question["source"], PROGRAM_SOURCE, names, is_value=False))
     for step in questions():
         reply(attempt(step["code"], _STEP, names, is_value=step["is_value"]))

@@ -37,7 +37,7 @@ def end_with_parent(signal_number: int) -> None:
 
 
 def hide_memory() -> None:
-    """Nobody of the same user may look into this process."""
+    """No one of the same user may look into this process."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 

@@ -26,7 +26,7 @@ HEAD = 4
 
 
 class HungUp(Exception):
-    """Nobody holds the other end any more."""
+    """No one holds the other end any more."""
 
 
 def send(descriptor: int, message: bytes) -> None:
@@ -145,14 +145,14 @@ _MAX_TEXT = 300
 _ready: tuple[TextIO, TextIO] | None = None
 
 
-def hear() -> Any:
+def next_question() -> Any:
     return json.loads(receive(QUESTIONS))
 
 
 def questions() -> Iterator[Any]:
     while True:
         try:
-            yield hear()
+            yield next_question()
         except HungUp:
             return
 

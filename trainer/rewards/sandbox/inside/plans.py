@@ -14,7 +14,12 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainer.rewards.sandbox.inside.messages import describe, encode, hear, reply
+from trainer.rewards.sandbox.inside.messages import (
+    describe,
+    encode,
+    next_question,
+    reply,
+)
 
 Formula = dict[str, Any]
 _OPERATORS: dict[type[ast.cmpop], str] = {
@@ -29,7 +34,7 @@ _BUILT_IN = frozenset(dir(builtins))
 
 def perform_plan() -> None:
     """Replies with {"steps", "tests", "num_tests"}, or {"error": one line}."""
-    question = hear()
+    question = next_question()
     number = 0
     try:
         plan = _Plan(question["max_tests"], question["entry_point"])
@@ -44,13 +49,13 @@ def perform_plan() -> None:
         }
     except (RecursionError, MemoryError):
         found = {"error": f"test {number} is nested too deeply"}
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+    except BaseException as error:  # noqa: BLE001 - any error is reported
         found = {"error": f"test {number}: {describe(error, '<test>')}"}
     reply(found)
 
 
 class _Inside(Exception):
-    """This cannot be told apart from what it expects."""
+    """This cannot be separated from what it expects."""
 
 
 class _Plan:

@@ -162,7 +162,7 @@ def test_prompts_without_a_value_are_sorted_last():
 
 
 @pytest.fixture
-def learnt(run: Run) -> Run:
+def learned(run: Run) -> Run:
     """A prompt of each class: never, solved, forgotten, oscillating, unscored."""
     curves = [(0, 0, 0, 0), (0, 1, 2, 4), (3, 0, 0, 0), (2, 0, 1, 0)]
     for step in range(4):
@@ -172,7 +172,7 @@ def learnt(run: Run) -> Run:
     return run
 
 
-def test_the_url_filters_and_sorts(alice_client: Client, learnt: Run):
+def test_the_url_filters_and_sorts(alice_client: Client, learned: Run):
     for query, wanted in {
         "which=never": [0],
         "which=solved": [1],
@@ -185,13 +185,13 @@ def test_the_url_filters_and_sorts(alice_client: Client, learnt: Run):
         "sort=-change": [1, 0, 3, 2, 4],
         "sort=solved": [2, 3, 1, 0, 4],
     }.items():
-        assert listed(alice_client, learnt, query) == wanted, query
+        assert listed(alice_client, learned, query) == wanted, query
 
 
 def test_the_table_counts_classes_and_describes_each_prompt(
-    alice_client: Client, learnt: Run
+    alice_client: Client, learned: Run
 ):
-    page = words(alice_client.get(address(learnt)))
+    page = words(alice_client.get(address(learned)))
 
     assert "5 of 30 prompts" in page
     for chip in ("never solved", "solved", "forgotten", "oscillating"):
@@ -206,8 +206,8 @@ def test_the_table_counts_classes_and_describes_each_prompt(
 CLASSES = ("never", "solved", "forgotten", "oscillating")
 
 
-def test_a_chip_keeps_the_rest_of_the_address(alice_client: Client, learnt: Run):
-    page = alice_client.get(address(learnt, "visits=2&sort=-pass&page=1")).text
+def test_a_chip_keeps_the_rest_of_the_address(alice_client: Client, learned: Run):
+    page = alice_client.get(address(learned, "visits=2&sort=-pass&page=1")).text
 
     links = re.findall(r'class="chip" href="([^"]*)"', page)
     assert {f"?visits=2&amp;sort=-pass&amp;which={kind}" for kind in CLASSES} <= {
@@ -215,15 +215,15 @@ def test_a_chip_keeps_the_rest_of_the_address(alice_client: Client, learnt: Run)
     }
 
 
-def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learnt: Run):
-    page = alice_client.get(address(learnt, "visits=2&last_step=3&which=all")).text
+def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learned: Run):
+    page = alice_client.get(address(learned, "visits=2&last_step=3&which=all")).text
 
-    path = f"/alpha/runs/{learnt.pk}/prompts/2/"
+    path = f"/alpha/runs/{learned.pk}/prompts/2/"
     assert f'href="{path}?visits=2&amp;last_step=3"' in page
 
 
-def test_each_curve_is_described_in_words(alice_client: Client, learnt: Run):
-    page = alice_client.get(address(learnt)).text
+def test_each_curve_is_described_in_words(alice_client: Client, learned: Run):
+    page = alice_client.get(address(learned)).text
 
     labels = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
     # First, last, lowest, highest.
@@ -256,8 +256,8 @@ def test_a_chat_is_shown_by_its_last_question(alice_client: Client, team: Team):
     assert line.text == "What is 1?"
 
 
-def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
-    assert make(alice_client, learnt, "which=forgotten").status_code == 302
+def test_a_class_becomes_a_dataset(alice_client: Client, learned: Run):
+    assert make(alice_client, learned, "which=forgotten").status_code == 302
 
     made = DatasetVersion.objects.get(dataset__name="Hard")
     assert [row.prompt for row in made.rows.all()] == ["What is 2?"]
@@ -265,34 +265,34 @@ def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
     assert made.source["query"].startswith("which=forgotten&visits=3")
 
 
-def test_superseded_groups_are_not_counted(alice_client: Client, learnt: Run):
-    """Prompt 2 was right at step 1 alone, which is trained anew."""
-    learnt.groups.filter(step=1).update(superseded_by=2)
-    visit(learnt, 1, 2, 0, attempt=2)
+def test_superseded_groups_are_not_counted(alice_client: Client, learned: Run):
+    """Prompt 2 was right at step 1 alone, which is trained again."""
+    learned.groups.filter(step=1).update(superseded_by=2)
+    visit(learned, 1, 2, 0, attempt=2)
 
-    assert listed(alice_client, learnt, "which=never") == [0, 2]
-    assert listed(alice_client, learnt, "which=forgotten") == []
+    assert listed(alice_client, learned, "which=never") == [0, 2]
+    assert listed(alice_client, learned, "which=forgotten") == []
 
 
 def test_a_recipe_without_a_highest_reward_lists_its_prompts(
-    alice_client: Client, learnt: Run, monkeypatch: pytest.MonkeyPatch
+    alice_client: Client, learned: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
         "dashboard.samples.rewards.recipe_bounds", lambda *_, **__: (0.0, math.inf)
     )
 
-    page = alice_client.get(address(learnt))
+    page = alice_client.get(address(learned))
 
     assert "no highest reward" in words(page)
     assert [line.kind for line in page.context["lines"]] == ["unscored"] * 5
 
 
 def test_many_prompts_cost_few_queries(
-    alice_client: Client, learnt: Run, django_assert_num_queries: Any
+    alice_client: Client, learned: Run, django_assert_num_queries: Any
 ):
     with django_assert_num_queries(13):
-        alice_client.get(address(learnt))
+        alice_client.get(address(learned))
     for prompt in range(5, 20):
-        visit(learnt, 1, prompt, 1)
+        visit(learned, 1, prompt, 1)
     with django_assert_num_queries(13):
-        alice_client.get(address(learnt))
+        alice_client.get(address(learned))
