@@ -88,7 +88,7 @@ def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> No
     Run.objects.update(alerts_seq=1)
     channel = Channel.objects.get()
     Delivery.objects.create(
-        channel=channel, event="test", not_before=timezone.now(), said=EVIL
+        channel=channel, event="test", not_before=timezone.now(), result=EVIL
     )
     Team.objects.update(name=EVIL[:80])
     User.objects.filter(pk=alice.pk).update(display_name=EVIL[:80])

@@ -193,7 +193,7 @@ def test_only_models_of_the_team_are_read(
         assert counted.status_code == 422, path
         shown = alice_client.post(f"{at}/prompt", {"model": path}).context["preview"]
         assert shown.problem, path
-        assert not shown.is_under_way, path
+        assert not shown.is_pending, path
     assert not TokenLengths.objects.exists()
 
     own = f"{data}/models/{team.pk}/1/model"

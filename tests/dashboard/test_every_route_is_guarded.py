@@ -426,7 +426,7 @@ def addresses(
             channel=channel, event="test", not_before=timezone.now()
         ).pk,
         "report_id": make_report(team, alice, "::table runs=1").pk,
-        "place": 0,
+        "index": 0,
         "file_kind": "html",
         "step": 1,
         "prompt": 0,

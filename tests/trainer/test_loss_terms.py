@@ -253,7 +253,7 @@ def test_kl_in_the_reward_is_left_out_of_the_loss() -> None:
     [
         ({"kl_coef": 0.1}, "reference"),
         ({"entropy_coef": 0.1}, "entropy"),
-        ({"importance_correction": "token_mask"}, "log-probs of sampling"),
+        ({"importance_correction": "token_mask"}, "sampling log-probs"),
     ],
 )
 def test_what_a_setting_needs_must_be_given(

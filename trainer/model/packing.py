@@ -33,8 +33,8 @@ class Layout:
     predicting: torch.Tensor  # [K], tokens of the row that something is predicted from
     answers: torch.Tensor  # [N], where among these a token is, if it is
     not_predicting: torch.Tensor  # [N - K], the others: most of the prompts'
-    places: torch.Tensor  # [M], where among the asked each scored token is predicted
-    scored: Copies  # these among the asked, for a pass on a GPU
+    places: torch.Tensor  # [M], where among these each scored token is predicted
+    scored: Copies  # the same, for a pass on a GPU
     attention: Attention
 
     def only_predicting(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -282,9 +282,9 @@ def test_gates_clips_and_schedules_are_fields(alice_client: Client):
 def test_a_wrong_term_is_answered(alice_client: Client):
     for changes, fragment in (
         ({"gate_rule": "length", "gate_at_least": "x"}, "got &#x27;x&#x27;"),
-        ({"gate_rule": "other"}, "no other rule"),
+        ({"gate_rule": "other"}, "is not another rule"),
         ({"gate_rule": "No"}, "Must match"),
-        ({"clip_low": "2", "clip_high": "1"}, "got 2 to 1"),
+        ({"clip_low": "2", "clip_high": "1"}, "got 2 and 1"),
         ({"clip_low": "much"}, "got &#x27;much&#x27;"),
         ({"schedule": "to 1 at stop 3"}, "at &quot;to 1 at stop 3&quot;"),
         ({"schedule": "to 1 at step 1"}, "equal to 2"),

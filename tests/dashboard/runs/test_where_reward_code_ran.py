@@ -66,6 +66,6 @@ def test_the_level_is_unknown_before_the_start_and_hidden_without_code(
     overview, config = pages(alice_client, make_run(team, rules=CODE))
     of_none = pages(alice_client, make_run(team))
 
-    values = ["Reward code" in html for html in (overview, config, *of_none)]
+    values = ["reward code" in html for html in (overview, config, *of_none)]
     assert values == [False, True, False, False]
     assert "level A" not in config

@@ -34,8 +34,8 @@ def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -
     assert time.monotonic() - begun[0] < 60  # it is given none of its grace
     assert ended.state == RunState.STOPPED
     assert ended.lease_until is None
-    assert ended.stop_reason.startswith("alice")
-    assert "step 1" in ended.stop_reason
+    assert ended.stop_reason.startswith("Cancelled by alice")
+    assert "step 1" in ended.stop_reason.lower()
     assert run.attempts.get().outcome == "cancelled at step 1"
     assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
 
@@ -59,7 +59,7 @@ def test_the_lost_steps_are_reported(run: Run, alice: User) -> None:
     cancel_run(run=run, user=alice)
 
     run.refresh_from_db()
-    assert "of step 1" in run.stop_reason
+    assert "from step 1" in run.stop_reason
     assert "2 steps" in run.stop_reason
     assert run.steps.filter(superseded_by=None).count() == 3
 

@@ -110,7 +110,7 @@ def test_an_attempt_that_is_over_is_refused(external: Run, alice: User) -> None:
 
 
 SPOILED = [  # fields of a finished step, and a fragment of the warning
-    ({"type": "mystery"}, "unknown"),
+    ({"type": "mystery"}, "mystery"),
     ({"line": 9}, "line 9"),
     ({"step": 2**40}, "2,147,483,647"),
     ({"metrics": {"": 1.0}}, "1 to 120"),

@@ -71,7 +71,7 @@ def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> Non
     paused = live(run, "wait_for_disk_space_on_request", act)
 
     by_whom, _, remedy = paused.pause_reason.split("\n")
-    assert by_whom.startswith("alice")
+    assert by_whom.startswith("Paused by alice")
     assert remedy == OWNERS_REMEDY
     assert resume_on_free_disk() == []
 
@@ -149,7 +149,7 @@ def test_a_requested_pause_saves_a_checkpoint(run: Run, alice: User) -> None:
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert run.checkpoints.get().step == paused.last_step
-    assert paused.pause_reason.startswith("alice ")
+    assert paused.pause_reason.startswith("Paused by alice")
     assert AuditEntry.objects.get(verb="run.pause_requested").actor == alice
 
 

@@ -188,7 +188,7 @@ def test_the_servers_sandbox_is_shown(
 ) -> None:
     grouped = SandboxStatus(level="A", reasons={}, has_group=True)
     monkeypatch.setattr(trial, "find_sandbox", lambda **_: grouped)
-    assert "control group" in page(alice_client)
+    assert "cgroup" in page(alice_client)
 
     monkeypatch.setattr(trial, "find_sandbox", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)

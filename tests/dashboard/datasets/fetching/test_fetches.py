@@ -440,7 +440,7 @@ def test_a_download_does_not_block_imports(
     Job.objects.update(created_at=timezone.now() - timedelta(minutes=1))
 
     assert claim_next(IMPORTS, "default@here")
-    assert "number 1" in text_of(alice_client, second)
+    assert "Position 1 in" in text_of(alice_client, second)
 
 
 def test_a_downloaded_file_outlives_its_job(alice_client: Client, site: Site):
