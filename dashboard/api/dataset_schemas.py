@@ -53,9 +53,8 @@ class DatasetVersionOut(Schema):
     mapping: dict[str, Any] = Field(
         examples=[{"prompt": "question", "answer": "answer", "columns": []}]
     )
-    origin: str = Field(
-        description="The source as text.", examples=["uploaded: sums.jsonl"]
-    )
+    source_text: str = Field(examples=["uploaded: sums.jsonl"])
+    origin: str = Field(description="Old name of `source_text`.")
     source: dict[str, Any] = Field(
         description="The source as fields: a file, a link, a version or a run.",
         examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
@@ -64,7 +63,9 @@ class DatasetVersionOut(Schema):
 
     @classmethod
     def of(cls, version: DatasetVersion) -> DatasetVersionOut:
-        return fill(cls, version, dataset=version.dataset.name)
+        return fill(
+            cls, version, dataset=version.dataset.name, origin=version.source_text
+        )
 
 
 class RowOut(Schema):

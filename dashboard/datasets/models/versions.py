@@ -102,8 +102,7 @@ class DatasetVersion(models.Model):
         return f"{self.dataset} v{self.number}"
 
     @property
-    def origin(self) -> str:
-        """The source as text."""
+    def source_text(self) -> str:
         return describe_source(self.source, num_rows=self.num_rows)
 
 

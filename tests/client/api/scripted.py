@@ -18,7 +18,7 @@ VERSION = {
     "num_left_out": 0,
     "content_sha256": "0",
     "mapping": {},
-    "origin": "",
+    "source_text": "",
     "created_at": "2026-03-01T12:00:00Z",
 }
 IMPORT = {

@@ -165,7 +165,7 @@ def test_a_saved_view_links_to_its_source(
     save(alice_client, version, "answer=no&sort=prompt_length")
 
     assert made().source["parent_sha256"] == version.content_sha256
-    assert made().origin.startswith("7 of 41 rows")
+    assert made().source_text.startswith("7 of 41 rows")
     page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
     assert "7 of 41 rows" in words(page)
     link = f"{version.dataset_id}/?version=1&amp;answer=no&amp;sort=prompt_length"
@@ -179,7 +179,7 @@ def test_a_deleted_source_is_still_named(alice_client: Client, version: DatasetV
 
     page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
 
-    assert made().origin in words(page)
+    assert made().source_text in words(page)
 
 
 def test_rows_become_the_next_version_of_a_dataset(

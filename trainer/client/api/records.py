@@ -85,8 +85,8 @@ class DatasetVersion:
     num_left_out: int
     content_sha256: str
     mapping: dict[str, Any]
-    origin: str
     created_at: datetime
+    source_text: str = ""  # empty from an older server
 
 
 @dataclass(frozen=True, slots=True)
