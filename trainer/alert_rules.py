@@ -21,7 +21,7 @@ class AlertRule:
 RULES = (
     AlertRule(
         code="not_finite",
-        name="Loss is not a number",
+        name="Loss is not finite",
         why="One step with a non-finite loss can damage the weights. Lower the "
         "learning rate, or use bfloat16 instead of float16.",
         metric="loss",
@@ -48,7 +48,7 @@ RULES = (
     ),
     AlertRule(
         code="kl_tail",
-        name="KL of 1 % of the tokens jumps",
+        name="99th percentile of KL jumps",
         why="The 99th percentile of the token KL has jumped, even if the mean is low. "
         "Lower the learning rate, set loss.kl_clamp, or raise loss.kl_coef.",
         metric="kl/p99",
@@ -60,7 +60,7 @@ RULES = (
     AlertRule(
         code="entropy",
         name="Entropy collapses",
-        why="Completions become similar and groups lose their signal. Raise "
+        why="Completions become similar and groups get equal rewards. Raise "
         "loss.entropy_coef or loss.clip_high, lower the learning rate, or stop "
         "the run.",
         metric="entropy",
@@ -125,7 +125,7 @@ RULES = (
     ),
     AlertRule(
         code="mismatch",
-        name="Sampling and training differ",
+        name="Training-inference mismatch",
         why="The log-probs of the rollout engine and the trainer drift apart, so the "
         "ratios are wrong. Run python -m trainer drift on this configuration, use "
         "float32, or set loss.importance_correction.",
@@ -167,7 +167,7 @@ RULES = (
     AlertRule(
         code="overfits",
         name="Evaluation falls while reward rises",
-        why="Held-out prompts get worse while the training reward rises: the run "
+        why="Held-out scores fall while the training reward rises: the run "
         "overfits its prompts or exploits a rule. Compare completions of both, or "
         "stop at the best checkpoint.",
         metric="eval/*/mean",

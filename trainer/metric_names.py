@@ -122,7 +122,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "group/frac_tied",
             "Tied groups",
             "share",
-            "Groups with one reward in between.",
+            "Equal rewards, neither extreme.",
         ),
         Metric(
             "group/frac_unscorable",
@@ -183,7 +183,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "KL to reference",
             "nats per token",
             "KL between policy and reference, mean over tokens. With a KL weight of 0: "
-            "to the start model, over a sample of tokens.",
+            "to the initial model, over a token sample.",
         ),
         Metric(
             "kl/sampled_tokens",
@@ -203,9 +203,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "nats per token",
             "Largest KL of a token.",
         ),
-        Metric(
-            "kl/coef", "KL weight", "weight", "KL weight while a controller adapts it."
-        ),
+        Metric("kl/coef", "KL weight", "weight", "KL weight set by the KL controller."),
         Metric(
             "entropy",
             "Entropy",
@@ -270,7 +268,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "Off-policy": (
         Metric(
             "staleness/mean",
-            "Sample age",
+            "Staleness",
             "updates",
             "Updates between sampling and training, mean over the batch.",
         ),
@@ -278,7 +276,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "staleness/kl",
             "KL since sampling",
             "nats per token",
-            "KL from the weights that sampled the batch to the policy, one step off.",
+            "KL from the sampling policy to the current one, with one_step_off.",
         ),
         Metric(
             "mismatch/mean",
@@ -310,9 +308,9 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "importance/frac_masked",
-            "Tokens dropped by the correction",
+            "Tokens masked by the correction",
             "share",
-            "Tokens that the correction drops.",
+            "Tokens that the correction masks.",
         ),
     ),
     "Held-out prompts": (
@@ -336,7 +334,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "eval/<set>/maj@<k>",
             "Held-out maj@<k>",
             "share",
-            "Prompts whose most frequent answer of k is right.",
+            "Prompts whose majority answer of k is correct.",
             has_interval=True,
             better="higher",
         ),
@@ -366,7 +364,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "time/generate",
             "Sampling time",
             "seconds",
-            "Sampling; with sampling ahead, the wait for a batch.",
+            "Sampling; with one_step_off, the wait for a batch.",
             better="lower",
         ),
         Metric(
@@ -380,7 +378,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "time/score_work",
             "Scoring time of all processes",
             "seconds",
-            "Scoring, added up over its processes.",
+            "Scoring, summed over processes.",
             better="lower",
         ),
         Metric(
@@ -401,19 +399,19 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "time/sync",
             "Weight sync time",
             "seconds",
-            "Handing the weights to the rollout engine.",
+            "Syncing weights to the rollout engine.",
             better="lower",
         ),
         Metric(
             "time/ahead_generate",
-            "Sampling time ahead",
+            "Next-step sampling",
             "seconds",
             "Sampling of the next step's batch.",
             better="lower",
         ),
         Metric(
             "time/ahead_score",
-            "Scoring time ahead",
+            "Next-step scoring",
             "seconds",
             "Scoring of the next step's batch.",
             better="lower",
@@ -422,7 +420,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "tokens_per_second",
             "Throughput",
             "tokens/s",
-            "Completion tokens of a whole step.",
+            "Completion tokens by step time.",
             better="higher",
         ),
         Metric(

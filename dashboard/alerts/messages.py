@@ -238,18 +238,18 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
         raise NotSent(str(error)) from None
     except TimeoutError:
         raise NotSent(
-            f"The receiver did not answer within {TIMEOUT_SECONDS:.0f} s."
+            f"The receiver timed out after {TIMEOUT_SECONDS:.0f} s."
         ) from None
     except (OSError, http.client.HTTPException) as error:
         text = f"The receiver could not be reached: {why_unreachable(error)}."
         raise NotSent(text) from None
     if 300 <= status < 400:
         raise NotSent(
-            f"The receiver answered {status}. Cohort does not follow redirects."
+            f"The receiver returned {status}. Cohort does not follow redirects."
         )
     if not 200 <= status < 300:
-        raise NotSent(f"The receiver answered {status}.")
-    return f"answered {status}"
+        raise NotSent(f"The receiver returned {status}.")
+    return f"returned {status}"
 
 
 def _exchange(target: Target, body: bytes, headers: dict[str, str]) -> int:

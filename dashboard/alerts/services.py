@@ -277,7 +277,7 @@ def _check_tests(team: Team) -> None:
     if recent.count() >= MAX_TESTS:
         raise UserError(
             "alerts.too_many_tests",
-            f"A team can send at most {MAX_TESTS} tests and repeats an hour. Try "
+            f"A team can send at most {MAX_TESTS} tests and resends an hour. Try "
             "again later.",
         )
 

@@ -49,7 +49,7 @@ class StorageOut(Schema):
         description="Quota of runs that have not ended. null: no quota."
     )
     trash_days: int = Field(
-        description="Days before the trash is deleted.", examples=[30]
+        description="Days to keep data in the trash.", examples=[30]
     )
     completion_days: int | None = Field(
         description="Days to keep completions after a run's end. null: permanently."
@@ -71,7 +71,7 @@ def _storage(team: Team) -> StorageOut:
 
 class RetentionIn(Change):
     trash_days: Annotated[int, Field(ge=1, le=KEPT_DAYS)] | None = Field(
-        default=None, description="Days before the trash is deleted.", examples=[14]
+        default=None, description="Days to keep data in the trash.", examples=[14]
     )
     completion_days: Annotated[int, Field(ge=1, le=MOST_COMPLETION_DAYS)] | None = (
         Field(

@@ -129,7 +129,7 @@ class RuleChange(Change):
 def change_alert_rule(
     request: HttpRequest, rule_id: Id, payload: RuleChange
 ) -> RuleOut:
-    """Of a built-in rule you can change threshold, steps, sending and pausing; null
+    """Built-in rules: only threshold, steps, sending and pausing can change; null
     resets to the default. Changing the condition withdraws the open alerts."""
     access = access_of(request)
     with transaction.atomic():

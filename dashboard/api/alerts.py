@@ -67,7 +67,7 @@ def alerts(
         Query(False, description="Only open alerts of active runs."),
     ],
 ) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     team = access_of(request).team
     found = list_alerts(team)
     if state is not None:

@@ -56,7 +56,7 @@ class AuditChangeOut(Schema):
     low: Real = Field(description="Lower end of the 95 % interval.")
     high: Real
     effect: Real = Field(
-        description="Difference divided by the spread of a point.", examples=[1.4]
+        description="Effect size: difference / spread of a point.", examples=[1.4]
     )
     chance: Real = Field(
         description="p-value: how often a series without a change would show one as "

@@ -226,7 +226,7 @@ class PublishModelIn(Input):
 def publish_checkpoint(
     request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
 ) -> Status[PublishedModelOut]:
-    """New runs and probes of the team can start from it. The model outlives its run."""
+    """Runs and probes can start from it. Deleting its run does not delete the model."""
     access = access_of(request)
     checkpoint = _find(access.team, run_id, name)
     with or_conflict():

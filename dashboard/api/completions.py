@@ -58,7 +58,11 @@ class CompletionFilters(Schema):
     match: Short = Field(
         "", description="text: substring (default); words: whole words"
     )
-    surprise: Short = Field("", description="right_low, high_short or near")
+    surprise: Short = Field(
+        "",
+        description="right_low: correct, low reward. high_short: high reward, short. "
+        "near: near-duplicate in its group.",
+    )
     outcome: Short = Field("", description="right (correct), not_right or unscored")
     end: Short = Field("", description="stop, length or unknown")
     first_step: StepBound

@@ -85,8 +85,8 @@ class RowOut(Schema):
 class ImportOut(JobOut):
     id: int
     kind: str = Field(
-        description="fetch: downloads a file. import: makes a version of rows. "
-        "generate: makes a version with a task.",
+        description="fetch: downloads a file. import: creates a version. "
+        "generate: generates rows of a task.",
         examples=["import"],
     )
     filename: str = Field(

@@ -41,7 +41,7 @@ Attempt = Annotated[
     Query(
         ge=1,
         le=LARGEST_STEP,
-        description="Number of the sending attempt, from 1.",
+        description="Attempt number, from 1.",
     ),
 ]
 First = Annotated[
@@ -75,7 +75,7 @@ class OpeningIn(Input):
     )
     right_from: float | None = Field(
         default=None,
-        description="Reward from which a completion counts as correct.",
+        description="Minimum reward of a correct completion.",
         examples=[1.0],
     )
     tags: list[str] = Field(default=[], examples=[["baseline"]])

@@ -198,7 +198,7 @@ def _cursor_of(group: Group) -> int:
 def group(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupDetail:
-    """With all completions, the parts of each rule, advantages and annotations."""
+    """With completions, rule contributions, advantages and annotations."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = get_group(run, step, prompt_index)

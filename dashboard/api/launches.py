@@ -131,7 +131,7 @@ class LaunchIn(Input):
     evaluation_sets: list[SetIn] | None = Field(default=None, max_length=MAX_SETS)
     confirm: bool = Field(
         default=False,
-        description="Launch despite warnings. Otherwise, warnings are a 409.",
+        description="Launch despite warnings. If false, warnings return 409.",
     )
 
 
@@ -327,7 +327,7 @@ class LaunchCheckOut(Schema):
         examples=[{"data.num_eval_rows": "20"}],
     )
     fitted_because: list[str]
-    config: dict[str, Any] = Field(description="The settings, in the engine's format.")
+    config: dict[str, Any] = Field(description="Settings, in the trainer's format.")
     toml: str = Field(
         description="The same as TOML.", examples=["[optim]\nnum_steps = 200\n"]
     )
@@ -337,7 +337,7 @@ class LaunchCheckOut(Schema):
     "/launches/check", response=LaunchCheckOut, auth=WRITE, summary="Check a launch"
 )
 def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
-    """Makes the checks of a launch with the same body, and launches nothing."""
+    """Runs the checks of a launch with the same body, without launching."""
     form = read_launch(access_of(request).team, payload)
     checked = checked_launch(form)
     summary = summarize(form)

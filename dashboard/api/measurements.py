@@ -52,7 +52,7 @@ from dashboard.training.system_samples import Window, as_columns
 from trainer.client.lines import plain
 from trainer.metric_names import better_of, find_metric, group_of, title_of
 
-router = Router(tags=["Measurements"], auth=READ)
+router = Router(tags=["Metrics"], auth=READ)
 logs_router = Router(tags=["Logs"], auth=READ)
 traces_router = Router(tags=["Runs"], auth=READ)
 MAX_POINTS = 10_000
@@ -67,7 +67,7 @@ class PointOut(Schema):
 
 
 class MetricOut(Schema):
-    """As the registry describes it; another metric has its own name as its title."""
+    """From the metric registry; the title of an unknown metric is its name."""
 
     name: str = Field(examples=["kl/mean"])
     title: str = Field(examples=["KL to reference"])
@@ -92,7 +92,7 @@ class MetricOut(Schema):
 class MetricsOut(Schema):
     run_id: int
     names: list[str] = Field(examples=[["reward/mean", "kl/mean"]])
-    metrics: list[MetricOut] = Field(description="What the names mean.")
+    metrics: list[MetricOut] = Field(description="Metric descriptions.")
     points: list[PointOut]
     next_cursor: str | None
     last_step: int = Field(description="Last step of the run.")
@@ -230,7 +230,7 @@ class LogOut(Schema):
     attempt: int = Field(examples=[1])
     number: int = Field(description="Number of the first line, from 1.", examples=[1])
     first: int = Field(
-        description="Byte offset of the first line; send it as `before` to read back."
+        description="Offset of the first line; send it as `before` for earlier lines."
     )
     next: int = Field(
         description="Byte offset after the last line; send it as `after` to continue."
@@ -345,7 +345,7 @@ def group_tokens(
 def run_config_file(
     request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
 ) -> HttpResponseBase:
-    """For `python -m trainer run`. TOML also documents the rows of its files."""
+    """For `python -m trainer run`. TOML comments name the dataset versions."""
     run = get_run(access_of(request).team, run_id)
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")
     text = WRITERS[suffix](run, config)

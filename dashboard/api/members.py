@@ -243,7 +243,7 @@ def change_member(
 
 @router.delete("/{member_id}", response=Done, auth=ADMIN, summary="Remove a member")
 def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
-    """What they made stays. Only owners can remove an owner."""
+    """Keeps their data. Only owners can remove an owner."""
     access = access_of(request)
     found = _find(access, member_id)
     with or_conflict():

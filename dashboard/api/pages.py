@@ -32,7 +32,7 @@ ABOUT = {
     Scope.READ: "read everything in the team",
     Scope.WRITE: "read, and change what a member may: upload, launch, stop",
     Scope.INGEST: "send events of external runs; read nothing",
-    Scope.ADMIN: "all of these, and what only admins may do",
+    Scope.ADMIN: "all of these, and team administration",
 }
 
 
@@ -43,7 +43,7 @@ class TokenForm(forms.Form):
         max_length=80, label="Name", help_text="What uses it, such as “nightly sweep”."
     )
     scopes = forms.MultipleChoiceField(
-        label="May",
+        label="Scopes",
         error_messages={"required": "Choose what the token may do."},
     )
     lifetime = forms.ChoiceField(

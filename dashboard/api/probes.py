@@ -103,7 +103,7 @@ def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
 
 @router.get("", response=Page[ProbeOut], summary="List probes")
 def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     found = access_of(request).team.probes.select_related(*RELATED)
     return page_by(found, probe_out, cursor=cursor, limit=limit)
 

@@ -54,7 +54,7 @@ class LearnedPromptOut(Schema):
     num_scored: int = Field(
         description="Scored completions of the last groups.", examples=[8]
     )
-    num_right: int = Field(description="Correct ones of those.", examples=[6])
+    num_right: int = Field(description="How many are correct.", examples=[6])
     change: Real = Field(
         description="Change of the pass rate, in percentage points.", examples=[50.0]
     )

@@ -144,9 +144,7 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
     run.refresh_from_db(fields=["state"])
     if run.state != RunState.QUEUED:
         return Done(done=False, detail=f"Not changed: the run is {run.state}.")
-    return Done(
-        done=False, detail="Not changed: it is so already, or the queue changed."
-    )
+    return Done(done=False, detail="Not changed: already set, or the queue changed.")
 
 
 # Training workers, which all teams of the server share.

@@ -231,8 +231,8 @@ class RecipeCheckIn(Input):
     spec: dict[str, Any] = Field(examples=[SPEC])
     dataset_version_id: IdIn | None = Field(
         default=None,
-        description="Checks its rows: unreadable references, and rewards for "
-        "completions that solve nothing.",
+        description="Checks its rows: unscorable rows, and rewards for "
+        "trivial completions.",
         examples=[12],
     )
 

@@ -85,7 +85,7 @@ def reports(
         ),
     ],
 ) -> Page[Any]:
-    """The last saved first."""
+    """Last saved first."""
     found = find_reports(access_of(request).team, q)
     found = found.select_related("created_by", "saved_by")
     return page_from(

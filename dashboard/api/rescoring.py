@@ -69,7 +69,7 @@ def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
 
 @router.get("", response=Page[RescoringOut], summary="List rescorings")
 def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     found = list_rescorings(access_of(request).team, None)
     return page_by(found, rescoring_out, cursor=cursor, limit=limit)
 

@@ -183,7 +183,7 @@ def send_run_file(
     summary="Read the files of a run import",
 )
 def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
-    """Reads small files at once, others by a worker: poll until the state is done."""
+    """Reads small files now, others in a worker: poll until the state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
     files = list(found.files.all())

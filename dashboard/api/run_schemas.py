@@ -83,7 +83,7 @@ class RunDetail(RunOut):
         description="Attempt number; rises each time a worker takes the run."
     )
     config: dict[str, Any] = Field(
-        description="The settings, in the engine's format.",
+        description="Settings, in the trainer's format.",
         examples=[{"optim": {"learning_rate": 1e-6}}],
     )
 

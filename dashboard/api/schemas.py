@@ -90,7 +90,7 @@ class Input(Schema):
 
 
 class Change(Input):
-    """What is left out stays."""
+    """Omitted fields stay."""
 
     was: dict[str, Any] = Field(
         default={},

@@ -1,7 +1,7 @@
 """Splits a version into two new datasets, train and held-out.
 
-By share, the half of a row depends only on the seed and the words of its prompt, so
-prompts with the same words are in the same half.
+By share, the split of a row depends only on the seed and the words of its prompt, so
+prompts with the same words are in the same split.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def list_splits(version: DatasetVersion) -> list[VersionSplit]:
     return splits
 
 
-def other_half(version: DatasetVersion) -> DatasetVersion | None:
+def other_split(version: DatasetVersion) -> DatasetVersion | None:
     """Of a version that a split made, where it is still there."""
     made = VersionSplit.objects.select_related("train__dataset", "eval__dataset")
     split = made.filter(Q(train=version) | Q(eval=version)).order_by("-pk").first()
@@ -139,8 +139,8 @@ def _store(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
     if VersionSplit.objects.select_for_update().get(pk=split.pk).is_done:
         return
     _check(split, train, held_out)
-    split.train = _store_half(split, train, "train", split.train_name)
-    split.eval = _store_half(split, held_out, "eval", split.eval_name)
+    split.train = _store_split(split, train, "train", split.train_name)
+    split.eval = _store_split(split, held_out, "eval", split.eval_name)
     split.result = {"train": train.num_rows, "eval": held_out.num_rows}
     split.save(update_fields=["train", "eval", "result", "num_looked"])
 
@@ -158,14 +158,14 @@ def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
     if not train.num_rows or not held_out.num_rows:
         which = "All" if held_out.num_rows else "None"
         raise UserError(
-            "datasets.empty_half",
+            "datasets.empty_split",
             f"{which} of the {version.num_rows:,} rows would be held out "
-            f"({split.how}), but each half needs at least one. Choose another share, "
+            f"({split.how}), but both splits need a row. Choose another share, "
             "seed or value.",
         )
 
 
-def _store_half(
+def _store_split(
     split: VersionSplit, staged: StagedRows, part: str, name: str
 ) -> DatasetVersion:
     version = split.version

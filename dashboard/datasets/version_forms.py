@@ -41,7 +41,7 @@ class SplitForm(forms.Form):
         min_value=0,
         max_value=2**31 - 1,
         initial=0,
-        help_text="The same version, share and seed always give the same halves.",
+        help_text="The same version, share and seed always give the same split.",
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
     column = forms.ChoiceField(
@@ -65,8 +65,8 @@ class SplitForm(forms.Form):
         name = version.dataset.name[:70]
         initial = {"train_name": f"{name} train", "eval_name": f"{name} eval"}
         super().__init__(data, initial=initial)
-        self.fields["train_name"].label = "Name of the train half"
-        self.fields["eval_name"].label = "Name of the held-out half"
+        self.fields["train_name"].label = "Name of train split"
+        self.fields["eval_name"].label = "Name of held-out split"
         columns = version.mapping.get("columns", [])
         if columns:
             set_choices(self, "column", [(name, name) for name in columns])
@@ -82,7 +82,7 @@ class SplitForm(forms.Form):
         name = free_name(self.team, self.cleaned_data["eval_name"])
         if name == self.cleaned_data.get("train_name"):
             raise forms.ValidationError(
-                f'"{name}" is already the name of the train half. Choose another name.',
+                f'"{name}" already names the train split. Choose another name.',
                 code="datasets.same_name",
             )
         return name

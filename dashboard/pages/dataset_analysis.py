@@ -34,7 +34,7 @@ from dashboard.datasets.models import (
     VersionLeak,
 )
 from dashboard.datasets.queries import get_dataset, list_versions, versions_with_use
-from dashboard.datasets.splits import other_half
+from dashboard.datasets.splits import other_split
 from dashboard.datasets.token_preview import list_models, refuse_model
 from dashboard.datasets.version_forms import TokenForm
 from dashboard.pages.requests import Request, choose_version, read_number
@@ -237,7 +237,7 @@ def _other(
 ) -> DatasetVersion | None:
     """The version with this key; else the other half of a split."""
     if not wanted:
-        return other_half(version)
+        return other_split(version)
     found = list_versions(team).filter(pk=read_number(wanted) or 0).first()
     if found is None:
         raise Http404("No such version.")

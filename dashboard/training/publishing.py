@@ -130,7 +130,7 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
         raise UserError(
             "models.in_use",
-            f"{held} is in use by {names}. Wait for the end, or stop the run first.",
+            f"{held} is in use by {names}. Stop the run, or wait until it ends.",
         )
     record(held.team, user, "model.unpublished", held, name=held.name)
     folder = held.folder

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-gib",
         type=float,
-        help="free GPU memory to size micro-batches for (default: the smallest sizes)",
+        help="free GPU memory in GiB, for micro-batches (default: smallest sizes)",
     )
 
 

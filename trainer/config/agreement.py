@@ -95,7 +95,7 @@ def _reference(config: RunConfig) -> Iterator[str]:
         )
     if (reference.kind == "server") != (reference.url is not None):
         yield (
-            'reference.kind = "server" requires reference.url, and the reverse. Set '
+            'reference.kind = "server" requires reference.url, and vice versa. Set '
             "both, or neither."
         )
     if reference.kind == "server" and reference.token_file is None:
@@ -155,7 +155,7 @@ def _kl(config: RunConfig) -> Iterator[str]:
     if loss.kl_estimator == "full" and config.reference.kind == "server":
         yield (
             'loss.kl_estimator = "full" needs the reference\'s probabilities over the '
-            'whole vocabulary, which a server does not send. Use "k3", or a reference '
+            'whole vocabulary, which a server does not return. Use "k3", or a model '
             "in this process."
         )
     if loss.kl_target is not None and loss.kl_coef == 0:
@@ -316,7 +316,7 @@ def _engine(config: RunConfig) -> Iterator[str]:
     rollout = config.rollout
     if (rollout.engine == "vllm_server") != bool(rollout.urls):
         yield (
-            'rollout.engine = "vllm_server" requires rollout.url, and the reverse. '
+            'rollout.engine = "vllm_server" requires rollout.url, and vice versa. '
             "Set both, or neither."
         )
     if len(set(rollout.urls)) < len(rollout.urls):
@@ -369,14 +369,14 @@ def _one_step_off(config: RunConfig) -> Iterator[str]:
         return
     if loss.importance_correction is None:
         yield (
-            "rollout.one_step_off trains on completions of older weights, which needs "
+            "rollout.one_step_off trains on off-policy completions, which needs "
             "a correction. Set loss.importance_correction, for example to "
             '"token_truncate", or turn rollout.one_step_off off.'
         )
     if loss.old_logprobs == "sampling":
         yield (
             "rollout.one_step_off needs the log-probs of the policy before the "
-            'update, but loss.old_logprobs = "sampling" replaces them by the sampling '
+            'update, but loss.old_logprobs = "sampling" uses the sampling '
             'log-probs. Use "policy".'
         )
     if loss.kl_in == "reward" and loss.kl_coef > 0:

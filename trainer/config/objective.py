@@ -156,7 +156,7 @@ class AdvantageConfig(Part):
                 "process": "sum over later reasoning steps",
                 "indicator": "1 if the answer is correct",
                 "ones": "always 1",
-                "preference": "best against worst, as in DPO",
+                "preference": "DPO on the best and the worst",
             },
         ),
     )
@@ -192,7 +192,7 @@ class LossConfig(Part):
                 "clip": "PPO's clipped ratio",
                 "reinforce": "no ratio",
                 "gspo": "one ratio per sequence",
-                "cispo": "clipped importance weights, no dropped token",
+                "cispo": "clipped importance weights, all tokens kept",
             },
         ),
     )
@@ -227,12 +227,12 @@ class LossConfig(Part):
     old_logprobs: Literal["policy", "sampling"] = Field(
         "policy",
         title="Old log-probs",
-        description="Log-probs that the ratio compares with: of the policy before the "
+        description="Denominator of the ratio: log-probs of the policy before the "
         "batch's first update, or as the rollout engine returned them.",
         json_schema_extra=about(
             choices={
                 "policy": "of the policy before the batch",
-                "sampling": "of the sampler, saves a forward pass",
+                "sampling": "of the engine, saves a forward pass",
             },
             no_effect={
                 "reinforce has no ratio": WITHOUT_WEIGHTS | {"loss.kl_ratio": [False]},
@@ -318,7 +318,7 @@ class LossConfig(Part):
             "k3",
             title="KL estimator",
             description="Estimator of the KL divergence from the reference. With + "
-            "the value is the named estimator's and the gradient k2's; "
+            "the value is that estimator's, the gradient is k2's; "
             "full sums over the vocabulary.",
             json_schema_extra=about(
                 section="KL divergence",
@@ -338,7 +338,7 @@ class LossConfig(Part):
     )
     kl_ratio: bool = Field(
         False,
-        title="KL weighted by ratio",
+        title="KL bias correction",
         description="Multiply each token's KL in the loss by its ratio, as TRL does, "
         "for an unbiased gradient of the divergence (arXiv:2512.02556).",
         json_schema_extra=about(no_effect=NO_KL | KL_OF_REWARD),
@@ -361,10 +361,10 @@ class LossConfig(Part):
     ) = Field(
         None,
         title="KL aggregation",
-        description="How token KLs in the loss are averaged. Empty: as the token "
+        description="How token KL is averaged in the loss. Empty: same as token "
         "losses.",
         json_schema_extra=about(
-            choices={"": "as the token losses"} | MEANS,
+            choices={"": "same as token loss"} | MEANS,
             no_effect=NO_KL | KL_OF_REWARD,
         ),
     )

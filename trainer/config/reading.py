@@ -95,7 +95,7 @@ def load_config(path: Path) -> RunConfig:
     if len(data) > MAX_BYTES:
         raise ValueError(
             f"{path} has more than {MAX_BYTES:,} bytes, the limit for a run "
-            "configuration. Name another file."
+            "configuration. Pass another file."
         )
     tree = _parse(path, data)
     place_models(tree, path.parent)
@@ -134,7 +134,7 @@ def _parse(path: Path, data: bytes) -> Any:
         return _parse_json(text) if kind == "JSON" else _parse_toml(text)
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8 from byte {error.start + 1:,} on. Save it as UTF-8."
+            f"{path} is not UTF-8 at byte {error.start + 1:,}. Save it as UTF-8."
         ) from None
     except ValueError as error:
         raise ValueError(f"{path} is not valid {kind}: {error}.") from None
@@ -169,7 +169,7 @@ def parse_toml_text(text: str) -> dict[str, Any]:
 def why_unreadable(error: ValueError | RecursionError) -> str:
     """What tomllib or json met, where Python's own words are of its limits."""
     if isinstance(error, RecursionError):
-        return "it nests too deep. Flatten it"
+        return "nested too deeply; flatten it"
     if isinstance(error, tomllib.TOMLDecodeError):
         return str(error)
     if isinstance(error, json.JSONDecodeError):

@@ -45,7 +45,7 @@ class Phase(Part):
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Number of steps in the phase. The schedule covers them.",
+        description="Number of steps. The LR schedule spans the phase.",
         json_schema_extra=about(unit="steps"),
     )
     changes: dict[str, dict[str, Any]] = Field(
@@ -102,7 +102,7 @@ class RunConfig(Part):
     phases: tuple[Phase, ...] = Field(
         (),
         max_length=100,
-        description="Phases of the run, in order. None: the run is one phase.",
+        description="Phases of the run, in order. Empty: one phase.",
     )
 
     @model_validator(mode="after")

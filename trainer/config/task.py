@@ -98,7 +98,7 @@ class ModelConfig(Part):
         le=1_024,
         title="LoRA rank",
         description="Rank of the LoRA adapters, which are trained instead of the "
-        "weights (arXiv:2106.09685). 0: train the weights.",
+        "weights (arXiv:2106.09685). 0: full fine-tuning.",
         json_schema_extra=about(section="Adapters", fork=_ADAPTERS),
     )
     lora_alpha: float | None = Field(
@@ -113,17 +113,17 @@ class ModelConfig(Part):
         "all-linear",
         min_length=1,
         title="LoRA targets",
-        description="Layers with adapters: all-linear, or name suffixes separated by "
+        description="Target modules: all-linear, or name suffixes separated by "
         "commas, such as q_proj,v_proj.",
         json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
     )
     quantization: Literal["none", "4bit"] = Field(
         "none",
-        description="Quantization of the weights under the adapters. 4bit: NF4 with "
+        description="Quantization of the frozen base weights. 4bit: NF4 with "
         "bitsandbytes.",
         json_schema_extra=about(
             choices={"none": "no quantization", "4bit": "NF4, with adapters only"},
-            fork="the checkpoint's adapters were trained over such weights",
+            fork="the adapters were trained with this quantization",
         ),
     )
 

@@ -112,7 +112,7 @@ class OptimConfig(Part):
         ge=0,
         title="Reset every",
         description="Steps between resets of AdamW's moments. 0: never.",
-        json_schema_extra=about(unit="steps", section="Faults and resets"),
+        json_schema_extra=about(unit="steps", section="Stability"),
     )
     max_nonfinite: int = Field(
         3,
@@ -198,7 +198,7 @@ class LoggingConfig(Part):
     groups_every_steps: int = Field(
         1,
         ge=1,
-        title="Keep groups every",
+        title="Log groups every",
         description="Steps between stored groups with all their completions.",
         json_schema_extra=about(unit="steps", may_change=True),
     )
@@ -214,7 +214,7 @@ class LoggingConfig(Part):
     tokens_every_steps: int = Field(
         10,
         ge=1,
-        title="Keep token values every",
+        title="Log token values every",
         description="Steps between stored token values, plus the first step. Only at "
         "steps that also store groups.",
         json_schema_extra=about(

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-published",
         action="store_true",
-        help="score as the published code does, including its faults",
+        help="score as the published code does, including its bugs",
     )
     parser.add_argument(
         "--rows",

@@ -230,7 +230,7 @@ def read_ranges(
         match = RANGE.fullmatch(word)
         if match is None:
             return [], (
-                f"A stretch of an axis is written name:low..high; got {word[:80]!r}. "
+                f"Write an axis range as name:low..high; got {word[:80]!r}. "
                 "All runs are shown."
             )
         key, low, high = match[1], float(match[2]), float(match[3])

@@ -109,7 +109,7 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     whole = _basis(np.concatenate(settings, axis=1))
     free = n - 1 - whole.shape[1]
     if free < MIN_FREE:
-        raise ValueError(f"{n} runs leave {free} degrees of freedom for chance")
+        raise ValueError(f"{n} runs leave {free} residual degrees of freedom")
     centred = outcome - outcome.mean()
     if np.ptp(outcome) == 0:
         raise ValueError("all outcomes are equal")

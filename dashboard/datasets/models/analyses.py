@@ -115,7 +115,7 @@ class VersionSplit(Analysis):
 
     version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="splits")
     # {"by": "share", "share": 10.0, "seed": 0} or {"by": "column", "column": …,
-    # "value": …}: what goes to the eval half.
+    # "value": …}: what goes to the eval split.
     rule = models.JSONField[dict[str, Any]]()
     train_name = models.CharField(max_length=80)
     eval_name = models.CharField(max_length=80)

@@ -18,7 +18,7 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
     if source.get("kind") == "split":
-        return f"{source['part']} half of {source['parent']} ({source['how']})"
+        return f"{source['part']} split of {source['parent']} ({source['how']})"
     if source.get("kind") in ("view", "run"):
         return (
             f"{num_rows:,} of {source['num_parent_rows']:,} rows of "

@@ -334,14 +334,14 @@ def _dictionary_bytes(file: pa.NativeFile, column: pq.ColumnChunkMetaData) -> in
 def _number(header: bytes, at: int) -> tuple[int, int]:
     """The 32-bit field there, and where the next one begins."""
     if header[at : at + 1] != b"\x15":
-        raise ValueError("A page of it has no header.")
+        raise ValueError("A page has no header.")
     value = shift = 0
     for place in range(at + 1, len(header)):
         value |= (header[place] & 0x7F) << shift
         shift += 7
         if header[place] < 0x80:
             return value >> 1, place + 1
-    raise ValueError("A page's header has no end.")
+    raise ValueError("A page header is truncated.")
 
 
 def _text_bytes(array: pa.Array) -> int:

@@ -329,8 +329,8 @@ def keep_settings(user: User, given: QueryDict) -> str:
     query = urlencode({name: _check(name, given.get(name, "")) for name in given})
     if len(query) > MAX_LENGTH:
         raise ValueError(
-            f"Settings of charts may take {MAX_LENGTH:,} characters; got "
-            f"{len(query):,}. Set all charts alike instead of one by one."
+            f"Chart settings may have {MAX_LENGTH:,} characters; got "
+            f"{len(query):,}. Use the same settings for all charts."
         )
     if query:
         ChartSettings.objects.update_or_create(user=user, defaults={"query": query})

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.datasets.analysis.leaks import KINDS, find_leak
 from dashboard.datasets.models import DatasetVersion, VersionLeak
-from dashboard.datasets.splits import other_half
+from dashboard.datasets.splits import other_split
 from dashboard.runs.models import EvaluationSet
 from dashboard.runs.queries import eval_rows
 from trainer.config import EvaluationConfig
@@ -279,7 +279,7 @@ def suggest_set(form: SetsForm) -> DatasetVersion | None:
     """The other half of the training dataset's split, if no set uses it yet."""
     if form.dataset_version is None:
         return None
-    half = other_half(form.dataset_version)
+    half = other_split(form.dataset_version)
     used = {draft.version for draft in form.eval_sets}
     return None if half in used else half
 

@@ -36,7 +36,7 @@ class ExactAnswerParams(ExtractionParams):
     white_space: Literal["strip", "collapse", "remove"] = Field(
         "collapse",
         description="strip: remove white space at both ends. collapse: also replace "
-        "runs of it by one space. remove: remove all of it.",
+        "runs of it with one space. remove: remove it all.",
     )
     ignore_final_period: bool = Field(
         True, description="Ignore a full stop at the end of either text."
@@ -80,7 +80,7 @@ EXACT_ANSWER = Rule(
 class NumericAnswerParams(Params):
     source: Literal["last_number", "tags", "boxed", "marker"] = Field(
         "last_number",
-        title="Answer is",
+        title="Location",
         description="The last number of the completion, or the last number inside the "
         "answer tags, inside \\boxed{}, or on the line after a marker.",
     )

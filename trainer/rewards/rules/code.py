@@ -65,8 +65,9 @@ class CodeTestsParams(Params):
     read_thinking: bool = thinking_field()
     judged_inside: Literal["counted", "refused"] = Field(
         "counted",
+        title="Unsplit asserts",
         description="Asserts that cannot be split into a call and its expected value "
-        "run in the process of the code, which could then cheat: loops, "
+        "run in the code's own process, which could then cheat: loops, "
         "try, isinstance, all(). refused: a row with such an assert gets "
         "no score.",
     )
@@ -112,7 +113,7 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     if result.num_judged_inside and params.judged_inside == "refused":
         raise NotApplicable(
             f"{result.num_judged_inside} of the row's {len(result.passed)} tests "
-            "would run in the process of the code, which the rule refuses. Write them "
+            "would run in the code's own process, which the rule refuses. Write them "
             "as assert f(…) == value."
         )
     num_passed = sum(result.passed)
@@ -140,7 +141,7 @@ def _tell(result: Result) -> None:
         text += f"; failed: {', '.join(failed)}"
     if result.num_judged_inside:
         text += (
-            f"; {result.num_judged_inside} ran in the process of the code, which "
+            f"; {result.num_judged_inside} ran in the code's own process, which "
             "could cheat"
         )
     tell(f"{text}.\n")

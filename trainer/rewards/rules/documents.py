@@ -114,7 +114,7 @@ class JsonSchemaParams(Params):
         "fence_or_whole",
         title="JSON location",
         description="The last fenced block (```) if there is one, else the whole "
-        "completion; one of the two only; or the last pair of tags.",
+        "completion; only one of these; or the last pair of tags.",
     )
     tag: str = Field(
         "answer", pattern=TAG_NAME, description="Tag name without brackets."

@@ -173,8 +173,8 @@ class EquationsParams(Params):
     target_column: str = Field(
         "",
         max_length=200,
-        description="Column with the target value. An equation followed by . then "
-        "claims to reach it and one followed by ! to miss it; each claim "
+        description="Column with the target value. A period after an equation "
+        "claims that it reaches the target, ! that it does not; a claim "
         "counts like an equation. Empty: no claims.",
     )
 
@@ -261,7 +261,7 @@ def _claimed_target(sample: Sample, column: str) -> Fraction:
 EQUATIONS = Rule(
     kind="equations",
     title="True equations",
-    summary="The equations in the completion are true. Each gives an equal share.",
+    summary="The equations in the completion are true. Each counts equally.",
     params_model=EquationsParams,
     score=score_equations,
     example_pass=Example(sample=Sample("3 5 7 > 1", "3+5=8,8-7=1.")),

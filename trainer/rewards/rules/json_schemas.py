@@ -155,7 +155,7 @@ def _refuse_endless(validator: Any, parts: Sequence[JsonObject]) -> None:
                 _fits(validator.evolve(schema=part), probe)
     except (_TooLong, RecursionError) as error:
         raise ValueError(
-            "The schema refers to itself without end, or is too large to check. Every "
+            "The schema recurses infinitely, or is too large to check. Every "
             "cycle of references must pass through properties or items."
         ) from error
 

@@ -155,8 +155,8 @@ class CosineLengthParams(RightnessParams):
         ge=-100,
         le=100,
         description=(
-            "Score of a long wrong completion. Higher than the short one "
-            "rewards the attempt."
+            "Score of a long wrong completion. Above the short one, it "
+            "rewards longer CoT."
         ),
     )
     mode: Literal["strict", "as_published"] = Field(

@@ -54,9 +54,9 @@ class LlmJudgeParams(Params):
     base_url: str = Field(
         min_length=1,
         max_length=500,
-        title="Address",
+        title="URL",
         description="Base URL of an OpenAI-compatible endpoint, such as "
-        "https://api.openai.com/v1. Other than public https addresses "
+        "https://api.openai.com/v1. Addresses other than public https "
         "must be allowed by the server's COHORT_JUDGE_HOSTS.",
     )
     model: str = Field(
@@ -67,7 +67,7 @@ class LlmJudgeParams(Params):
     key_name: str = Field(
         "",
         pattern=KEY_NAME,
-        title="Name of the key",
+        title="API key name",
         description="NAME of the variable COHORT_JUDGE_KEY_NAME with the key, in the "
         "training worker's environment. Empty: no key.",
     )
@@ -82,7 +82,7 @@ class LlmJudgeParams(Params):
         _SYSTEM,
         max_length=20_000,
         title="System prompt",
-        description="Instructions to the judge. Cohort adds what is data, and the "
+        description="Instructions. Cohort adds how the data is marked, and the "
         "format of the reply.",
     )
     read_as: ReadAs = Field(
@@ -97,11 +97,9 @@ class LlmJudgeParams(Params):
         max_length=100,
         description="Field of the JSON object.",
     )
-    low: float = Field(
-        1.0, ge=-1e6, le=1e6, description="Judge's score that becomes 0."
-    )
+    low: float = Field(1.0, ge=-1e6, le=1e6, description="Judge score that maps to 0.")
     high: float = Field(
-        10.0, ge=-1e6, le=1e6, description="Judge's score that becomes 1."
+        10.0, ge=-1e6, le=1e6, description="Judge score that maps to 1."
     )
     temperature: float | None = Field(
         0.0,
@@ -121,7 +119,7 @@ class LlmJudgeParams(Params):
     )
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens",
-        description="Name of this limit in the request. Newer OpenAI models require "
+        description="Request field for max_tokens. Newer OpenAI models require "
         "max_completion_tokens.",
     )
     timeout_seconds: float = Field(

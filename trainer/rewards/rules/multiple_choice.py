@@ -253,7 +253,7 @@ _QUESTION = "Capital of France? A) Lyon B) Paris"
 RULE = Rule(
     kind="multiple_choice",
     title="Multiple choice",
-    summary="The chosen option, by letter or text, is the row's.",
+    summary="The chosen option, by letter or text, is correct.",
     params_model=MultipleChoiceParams,
     score=score_choice,
     example_pass=Example(sample=Sample(_QUESTION, "<answer>(B)</answer>", "B")),

@@ -117,7 +117,7 @@ class RewardModelParams(Params):
         max_length=500,
         title="Model",
         description="Folder or Hugging Face ID of a sequence or token classifier. "
-        "Only safetensors weights are loaded, and no model code is run.",
+        "Only safetensors weights are loaded; no remote code is run.",
     )
     revision: str | None = Field(
         None,
@@ -126,8 +126,8 @@ class RewardModelParams(Params):
     )
     head: Literal["sequence", "token"] = Field(
         "sequence",
-        title="Scores",
-        description="sequence: the model scores a whole reply. token: it scores each "
+        title="Head",
+        description="sequence: one score per completion. token: one score per "
         "token, and the last score counts, as in process reward models.",
     )
     label: str = Field(

@@ -40,7 +40,7 @@ class FormatTagsParams(Params):
     )
     line_breaks: Literal["any", "inside"] = Field(
         "any",
-        description="inside: the text of a block has its own lines.",
+        description="inside: tags and text are on separate lines.",
     )
     outer_space: Literal["allowed", "final_newline", "refused"] = Field(
         "allowed", description="White space before the first tag and after the last."
@@ -246,7 +246,7 @@ def _wanted(params: TagCountParams) -> list[str]:
 TAG_COUNT = Rule(
     kind="tag_count",
     title="Tag count",
-    summary="The completion has the required tags. Each gives an equal share.",
+    summary="The completion has the required tags. Each counts equally.",
     params_model=TagCountParams,
     score=score_tags,
     example_pass=Example(
