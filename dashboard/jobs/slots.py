@@ -36,7 +36,7 @@ def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
     release_connection()
     facts = current_facts()
     team = facts.get("team")
-    owner = f"team-{team}" if team else f"user-{facts.get('user', 'no one')}"
+    owner = f"team-{team}" if team else f"user-{facts.get('user', 'nobody')}"
     deadline = time.monotonic() + wait_seconds
     while (held := _take(owner)) is None:
         if time.monotonic() >= deadline:
