@@ -455,11 +455,13 @@ def group_of(name: str) -> str:
     return next(title for title, group in METRICS.items() if metric in group)
 
 
+@lru_cache(maxsize=4_096)
 def rank_of(name: str) -> tuple[int, str, str]:
-    """A sort key: the registry's groups in its order, then other families by name."""
-    group = group_of(name)
-    groups = list(METRICS)
-    return groups.index(group) if group in groups else len(groups), group, name
+    """A sort key: the registry's order, then other metrics by family and name."""
+    metric = find_metric(name)
+    listed = [one for group in METRICS.values() for one in group]
+    rank = listed.index(metric) if metric else len(listed)
+    return rank, group_of(name), name
 
 
 def group_names(names: Iterable[str]) -> list[tuple[str, list[str]]]:

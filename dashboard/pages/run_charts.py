@@ -76,7 +76,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def metric_names(run: Run) -> list[str]:
-    """By group, then by name, as the browser inserts those that come later."""
+    """In the order in which the browser inserts those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
     return sorted((name for name in names if not is_bound(name)), key=rank_of)
 

@@ -16,8 +16,9 @@ const { compareMetrics, groupOf, insertInOrder, titleOf } = await import(
 
 // As Python's sorted(names, key=rank_of) puts them.
 const IN_ORDER = [
-  "reward/format/mean",
   "reward/mean",
+  "reward/answer/mean",
+  "reward/format/mean",
   "kl/mean",
   "eval/heldout/pass@8",
   "speed",
@@ -38,7 +39,7 @@ test("a metric outside the registry is grouped by its family", () => {
   assert.equal(groupOf("speed"), "Other metrics");
 });
 
-test("metrics are sorted by group, then by name", () => {
+test("metrics are sorted as the registry has them, then by name", () => {
   assert.deepEqual(IN_ORDER.toReversed().sort(compareMetrics), IN_ORDER);
 });
 

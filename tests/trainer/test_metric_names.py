@@ -49,7 +49,7 @@ def test_metrics_are_grouped_in_the_order_of_the_registry() -> None:
 
     assert group_names(names) == [
         ("Reward", ["reward/mean"]),
-        ("Policy", ["entropy", "kl/mean"]),
+        ("Policy", ["kl/mean", "entropy"]),
         (OTHER, ["speed"]),
         ("actor", ["actor/loss"]),
     ]

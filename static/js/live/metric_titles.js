@@ -4,9 +4,13 @@ const element = globalThis.document?.getElementById("metric-titles");
 const ROWS = element ? JSON.parse(element.textContent) : [];
 const GROUPS = [...new Set(ROWS.map(([, , group]) => group))];
 // An exact name goes before one with a place for names.
-const METRICS = ROWS.toSorted(
-  ([one], [other]) => one.includes("<") - other.includes("<"),
-).map(([name, title, group]) => ({ pattern: toPattern(name), title, group }));
+const METRICS = ROWS.map(([name, title, group], rank) => ({
+  pattern: toPattern(name),
+  title,
+  group,
+  rank,
+  isExact: !name.includes("<"),
+})).toSorted((one, other) => other.isExact - one.isExact);
 const OTHER = "Other metrics";
 const MAIN_SET = "heldout";
 
@@ -42,17 +46,19 @@ function compare(one, other) {
   return one < other ? -1 : Number(one > other);
 }
 
-function rankOf(group) {
-  const rank = GROUPS.indexOf(group);
-  return rank < 0 ? GROUPS.length : rank;
-}
-
 export function compareGroups(one, other) {
-  return rankOf(one) - rankOf(other) || compare(one, other);
+  const rank = (group) => GROUPS.indexOf(group) + 1 || GROUPS.length + 1;
+  return rank(one) - rank(other) || compare(one, other);
 }
 
+// The registry's order, then other metrics by family and name.
 export function compareMetrics(one, other) {
-  return compareGroups(groupOf(one), groupOf(other)) || compare(one, other);
+  const rank = (name) => find(name)?.rank ?? ROWS.length;
+  return (
+    rank(one) - rank(other) ||
+    compareGroups(groupOf(one), groupOf(other)) ||
+    compare(one, other)
+  );
 }
 
 // The siblings are in order already; `keyOf` says which metric or group each shows.
