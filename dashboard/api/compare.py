@@ -230,7 +230,7 @@ def _band(band: ConfidenceBand) -> BandOut:
 
 
 class FigureOut(Schema):
-    title: str = Field(examples=["Best reward"])
+    title: str = Field(examples=["Reward, best"])
     values: list[Real] = Field(description="One value for each run, in order.")
 
 

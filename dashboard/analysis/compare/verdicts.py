@@ -27,6 +27,7 @@ from dashboard.analysis.statistics import (
 )
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Evaluation, Run
+from trainer.metric_names import title_of
 
 Kind = Literal["none", "one", "open", "same", "better", "worse", "differs"]
 
@@ -80,8 +81,8 @@ def compare_summaries(
     A figure for each set of runs, which are named by their indices: the mean of theirs.
     """
     columns = [
-        ("Last reward", [run.reward("last") for run in runs]),
-        ("Best reward", [run.reward("best") for run in runs]),
+        ("Reward, last", [run.reward("last") for run in runs]),
+        ("Reward, best", [run.reward("best") for run in runs]),
     ]
     latest = list(latest_evaluations(runs))
     for name in sorted({evaluation.name for evaluation in latest}):
@@ -108,8 +109,8 @@ def _held_out(
     last = {e.run_id: e.metrics.get(metric) for e in latest if e.name == name}
     best = _best(runs, name, metric)
     return [
-        (f"Last mean of {name}", [last.get(run.pk) for run in runs]),
-        (f"Best mean of {name}", [best.get(run.pk) for run in runs]),
+        (f"{title_of(metric)}, last", [last.get(run.pk) for run in runs]),
+        (f"{title_of(metric)}, best", [best.get(run.pk) for run in runs]),
     ]
 
 
