@@ -195,7 +195,7 @@ def test_on_a_cpu_auto_is_what_transformers_is(
 
     assert config_of().rollout.engine == "auto"
     assert type(engine) is kind
-    assert (engine_name(engine), uses_own_decoder(engine)) == ("own decoder", True)
+    assert (engine_name(engine), uses_own_decoder(engine)) == ("built-in decoder", True)
 
 
 def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy: Policy) -> None:

@@ -148,7 +148,7 @@ def uses_own_decoder(engine: RolloutEngine) -> bool:
 def engine_name(engine: RolloutEngine) -> str:
     """As a run tells it: vLLM 0.32.0."""
     if uses_own_decoder(engine):
-        return "own decoder"
+        return "built-in decoder"
     if isinstance(engine, FallbackEngine):
         return f"vLLM {engine.version}".strip()
     is_served = isinstance(engine, VllmServerEngine | SharedEngine)

@@ -149,5 +149,5 @@ def test_a_command_makes_operators_and_takes_it_back(alice: User) -> None:
     call_command("operator", "alice", "--no")
     alice.refresh_from_db()
     assert not alice.is_staff
-    with pytest.raises(CommandError, match="'nobody' not found"):
-        call_command("operator", "nobody")
+    with pytest.raises(CommandError, match="'zoe' not found"):
+        call_command("operator", "zoe")

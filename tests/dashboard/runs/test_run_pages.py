@@ -121,7 +121,7 @@ def test_last_values_are_shown_without_javascript(
 def test_the_overview_shows_device_and_engine(alice_client: Client, run: Run) -> None:
     assert "data-engine" not in page(alice_client, run)
     bodies = (
-        {"device": "cpu", "engine": "own decoder"},
+        {"device": "cpu", "engine": "built-in decoder"},
         {"device": "NVIDIA H100", "engine": "vLLM 0.32.0"},
     )
     for number, body in enumerate(bodies, start=1):
