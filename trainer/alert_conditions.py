@@ -97,7 +97,7 @@ class Condition:
                     ago = f"the previous {unit[:-1]}"
                 return f"{metric} changes by more than {x} % from {ago}{for_steps}"
             case Kind.MISSING:
-                return f"{metric} is missing or not a number{for_steps}"
+                return f"{metric} is missing or not finite{for_steps}"
             case Kind.CONSTANT:
                 return f"{metric} does not change{for_steps}"
             case Kind.SHARE_OF_FIRST:
@@ -115,7 +115,7 @@ class Condition:
                     f"higher{for_steps}"
                 )
             case Kind.WARNED:
-                return "The trainer warns of something that no other rule covers"
+                return "A trainer warning that no other rule covers"
 
 
 @dataclass

@@ -86,7 +86,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "advantage/abs_mean",
-            "Advantage (mean size)",
+            "Advantage (mean abs)",
             "advantage",
             "Mean absolute advantage.",
         ),
@@ -187,9 +187,9 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "kl/sampled_tokens",
-            "Tokens that KL is measured on",
+            "KL sample size",
             "tokens",
-            "Sample that `kl/mean` is measured on.",
+            "Tokens that `kl/mean` averages.",
         ),
         Metric(
             "kl/p99",
@@ -199,7 +199,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "kl/max",
-            "KL to reference (largest)",
+            "KL to reference (max)",
             "nats per token",
             "Largest KL of a token.",
         ),
@@ -216,27 +216,25 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "ratio",
             "Mean of the tokens' probability ratios, new policy to old.",
         ),
-        Metric(
-            "ratio/max", "Policy ratio (largest)", "ratio", "Largest ratio of a token."
-        ),
-        Metric("clip/frac", "Clipped tokens", "share", "Tokens that any bound clips."),
+        Metric("ratio/max", "Policy ratio (max)", "ratio", "Largest ratio of a token."),
+        Metric("clip/frac", "Clipped tokens", "share", "Tokens clipped at any bound."),
         Metric(
             "clip/frac_low",
             "Tokens clipped below",
             "share",
-            "Tokens whose ratio the lower bound clips.",
+            "Tokens clipped at the lower bound.",
         ),
         Metric(
             "clip/frac_high",
             "Tokens clipped above",
             "share",
-            "Tokens whose ratio the upper bound clips.",
+            "Tokens clipped at the upper bound.",
         ),
         Metric(
             "clip/frac_dual",
             "Dual-clipped tokens",
             "share",
-            "Tokens that dual clip bounds.",
+            "Tokens capped by dual clip.",
         ),
     ),
     "Optimization": (
@@ -253,7 +251,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "completion/max_length",
-            "Completion length (longest)",
+            "Completion length (max)",
             "tokens",
             "Longest completion.",
         ),
@@ -288,9 +286,9 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric(
             "mismatch/max",
-            "Sampler mismatch (largest)",
+            "Sampler mismatch (max)",
             "nats per token",
-            "Largest such difference.",
+            "Max log-prob difference.",
             better="lower",
         ),
         Metric(
@@ -304,7 +302,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "importance/mean",
             "Importance weight (mean)",
             "weight",
-            "Mean importance correction of tokens.",
+            "Mean importance weight of tokens.",
         ),
         Metric(
             "importance/frac_masked",
@@ -420,7 +418,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "tokens_per_second",
             "Throughput",
             "tokens/s",
-            "Completion tokens by step time.",
+            "Completion tokens / step time.",
             better="higher",
         ),
         Metric(

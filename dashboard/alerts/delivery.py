@@ -191,7 +191,7 @@ def _claim(pk: Any) -> OutgoingMessage | None:
     related = ("channel__team", "alert__run__team", "run")
     delivery = Delivery.objects.select_related(*related).get(pk=pk)
     if not delivery.channel.is_enabled:
-        _end(delivery, DeliveryState.FAILED, "The channel was switched off.")
+        _end(delivery, DeliveryState.FAILED, "The channel was disabled.")
         return None
     return OutgoingMessage(
         delivery=delivery,

@@ -240,7 +240,7 @@ def get_group(run: Run, step: int, prompt_index: int) -> Group:
     newest = F("superseded_by").desc(nulls_first=True)
     group = found.order_by(newest, "-attempt").first()
     if group is None:
-        raise Http404(f"Run {run.pk} has no group of prompt {prompt_index} at {step}.")
+        raise Http404(f"Run {run.pk} has no prompt {prompt_index} at step {step}.")
     return group
 
 

@@ -38,8 +38,8 @@ PROMPT_SORTS = [
     ("-change", "largest gain first"),
     ("solved", "solved earliest"),
     ("-solved", "solved latest"),
-    ("-times", "most often sampled first"),
-    ("times", "least often sampled first"),
+    ("-times", "most sampled first"),
+    ("times", "least sampled first"),
     ("prompt", "prompt number"),
 ]
 

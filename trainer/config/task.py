@@ -171,7 +171,7 @@ class DataConfig(Part):
         512,
         ge=1,
         le=131_072,
-        title="Longest prompt",
+        title="Prompt limit",
         description="A run with a longer prompt does not start.",
         json_schema_extra=about(unit="tokens"),
     )
@@ -202,7 +202,7 @@ class RolloutConfig(Part):
         8,
         ge=1,
         le=1_024,
-        description="Number of completions per prompt, compared with one another.",
+        description="Number of completions per prompt, which form a group.",
         json_schema_extra=about(unit="completions", main=4),
     )
     max_new_tokens: int = Field(
@@ -217,7 +217,7 @@ class RolloutConfig(Part):
         gt=0,
         le=5,
         description="Sampling temperature, also used for the log-probs. Higher values "
-        "vary the completions more.",
+        "give more diversity.",
         json_schema_extra=about(main=6),
     )
     source: Literal["policy", "start", "dataset"] = Field(
@@ -246,8 +246,8 @@ class RolloutConfig(Part):
         gt=0,
         le=1,
         title="Top-p",
-        description="Sample among the most likely tokens with this total probability. "
-        "1: among all.",
+        description="Sample from the most likely tokens with this total probability. "
+        "1: from all.",
         json_schema_extra=about(no_effect=NOT_SAMPLED),
     )
     top_k: int = Field(
@@ -255,7 +255,7 @@ class RolloutConfig(Part):
         ge=0,
         le=1_000_000,
         title="Top-k",
-        description="Sample among this many most likely tokens. 0: among all.",
+        description="Sample from the k most likely tokens. 0: from all.",
         json_schema_extra=about(unit="tokens", no_effect=NOT_SAMPLED),
     )
     logprob_temperature: float | None = Field(
@@ -271,7 +271,7 @@ class RolloutConfig(Part):
         ge=1,
         le=65_536,
         title="Sampling batch size",
-        description="Maximum number of completions sampled at the same time.",
+        description="Maximum number of completions sampled at once.",
         json_schema_extra=about(
             unit="completions",
             no_effect={

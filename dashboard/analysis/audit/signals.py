@@ -152,7 +152,7 @@ def _entropy(run: Run) -> Signal:
     return Signal(
         key="entropy",
         title="Entropy",
-        about="Falls when the policy settles on one pattern.",
+        about="Falls when the policy collapses to a mode.",
         unit="nats per token",
         suspect="down",
         series=_series(run, ENTROPY),
@@ -167,7 +167,7 @@ def _kl(run: Run) -> Signal:
     return Signal(
         key="kl",
         title="KL acceleration",
-        about="How fast the KL from the reference rises. A faster rise can mean that "
+        about="How fast the KL to the reference rises. A faster rise can mean that "
         "the policy exploits the reward.",
         unit="nats per token per 100 steps",
         suspect="up",
@@ -234,7 +234,7 @@ SIGNALS = (
 RULES = Signal(
     key="rules",
     title="Rule disagreement",
-    about="Completion pairs of a group that two rules order oppositely. A negative "
+    about="Completion pairs of a group that two rules rank oppositely. A negative "
     "weight reverses a rule's order.",
     unit="share of pairs",
     suspect="up",

@@ -113,7 +113,7 @@ class ChoiceForm(forms.Form):
             ("group_std", "group standard deviation"),
             ("batch_std", "batch standard deviation"),
             ("mean", "the group's mean"),
-            ("none", "nothing"),
+            ("none", "none"),
         ],
     )
 

@@ -191,19 +191,17 @@ def _policy(features: ChartFeatures) -> list[Chart]:
     about = (
         "Mean over the tokens"
         if features.has_reference
-        else "To the start model, mean over a sample of tokens"
+        else "To the initial model, mean of sampled tokens"
     )
     distance = chart("kl/mean", about, y="nats per token")
-    coef = chart(
-        "kl/coef", "As the controller adapts it", weight, y="weight", only=True
-    )
+    coef = chart("kl/coef", "Set by the KL controller", weight, y="weight", only=True)
     return [
         *([distance] if features.has_reference or features.samples_kl else []),
         *([coef] if features.has_reference else []),
         chart("entropy", "Of the policy's next token", y="nats per token"),
         chart(
             "clip/frac_…",
-            "Tokens whose policy ratio a bound clips",
+            "Tokens with a clipped policy ratio",
             clip,
             title="Clipped tokens",
             y="share",
@@ -215,7 +213,7 @@ def _policy(features: ChartFeatures) -> list[Chart]:
 def _completions(features: ChartFeatures) -> list[Chart]:
     gap = [line("mismatch/mean", color=1), line("mismatch/max", color=2)]
     age = [line("staleness/mean", color=1, smooth=False)]
-    about_gap = "Difference of the engine's log-probs and the trainer's"
+    about_gap = "Difference of engine and trainer log-probs"
     dropped = chart("sampling/frac_dropped", "Left out of the batch", y="share")
     stale = chart("staleness/mean", "Updates since sampling", age, y="updates")
     return [
@@ -237,7 +235,7 @@ def _completions(features: ChartFeatures) -> list[Chart]:
 def _speed() -> list[Chart]:
     """What a step's time goes into, the signal charts show."""
     return [
-        chart("tokens_per_second", "Completion tokens of a whole step", y="tokens/s"),
+        chart("tokens_per_second", "Completion tokens per step time", y="tokens/s"),
         chart("time/step", "From sampling to the update", y="seconds"),
     ]
 

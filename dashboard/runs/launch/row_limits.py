@@ -93,7 +93,7 @@ def _longest(
     if fitting <= wanted:
         return wanted, ""
     return fitting, (
-        f"Longest prompt: {fitting:,} tokens instead of {wanted:,}, because the "
+        f"Prompt limit: {fitting:,} tokens instead of {wanted:,}, because the "
         f"longest in the dataset {has}."
     )
 

@@ -196,13 +196,13 @@ def _describe_dominance(
     dominant: RuleContribution, suppressed: Sequence[RuleContribution], num_steps: int
 ) -> str:
     message = (
-        f"{dominant.rule} made {100 * (dominant.share or 0):.0f} % of the reward "
+        f"{dominant.rule} gave {100 * (dominant.share or 0):.0f} % of the reward "
         f"variance within groups in the last {num_steps} steps."
     )
     if not suppressed:
         return message
     others = " and ".join(
-        f"{s.rule} differs within {100 * s.differs:.0f} % of the groups but made "
+        f"{s.rule} differs within {100 * s.differs:.0f} % of the groups but gave "
         f"{100 * (s.share or 0):.0f} %"
         for s in suppressed
     )

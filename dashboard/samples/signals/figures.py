@@ -69,7 +69,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="mean",
             source="rules",
             title="Mean reward by rule",
-            about="Mean part of each rule, divided by the sum of absolute parts",
+            about="Contribution of each rule / sum of absolute contributions",
             figure=_rules(),
         ),
         SignalChart(
@@ -83,7 +83,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="passes",
             source="passes",
             title="pass@k and maj@k",
-            about="pass@k: share of prompts with a correct one of k completions. "
+            about="pass@k: share of prompts with a correct completion of k. "
             "maj@k: share with a correct majority. Dotted: held-out",
             figure=_passes(),
             is_wide=True,

@@ -89,7 +89,7 @@ def test_a_rule_that_dominates_is_named_with_its_share(run: Run) -> None:
 
     share = read_rule_shares(run)["variance"]["format"][-1]
     assert share > 0.9
-    assert f"format made {100 * share:.0f} %" in warning
+    assert f"format gave {100 * share:.0f} %" in warning
     assert "20 steps" in warning
 
 
@@ -108,7 +108,7 @@ def test_the_task_itself_may_dominate(run: Run) -> None:
 
     assert answer["warnings"] == []
     (fact,) = answer["facts"]
-    assert "answer made 96 %" in fact
+    assert "answer gave 96 %" in fact
 
 
 def test_a_suppressed_rule_is_named(run: Run) -> None:
@@ -131,7 +131,7 @@ def test_a_constant_rule_with_a_score_is_a_fact(run: Run) -> None:
 
     assert answer["warnings"] == []
     dominant, constant = answer["facts"]
-    assert "answer made 100 %" in dominant
+    assert "answer gave 100 %" in dominant
     assert constant.startswith("format gave")
 
 

@@ -150,7 +150,7 @@ def _tell(result: Result) -> None:
 _TESTS = {"tests": ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]}
 CODE_TESTS = Rule(
     kind="code_tests",
-    title="Code that passes tests",
+    title="Code tests",
     summary="The completion's Python code passes the row's tests, run in a sandbox.",
     params_model=CodeTestsParams,
     score=score_code,

@@ -179,7 +179,7 @@ _SCHEMA = (
 )
 JSON_SCHEMA = Rule(
     kind="json_schema",
-    title="JSON with a schema",
+    title="JSON Schema",
     summary="The completion, or a part of it, is JSON that matches a JSON Schema.",
     params_model=JsonSchemaParams,
     score=score_json,

@@ -198,7 +198,7 @@ def _cosine_bounds(params: CosineLengthParams) -> tuple[float, float]:
 
 COSINE_LENGTH = Rule(
     kind="cosine_length",
-    title="Correct and short",
+    title="Cosine length",
     summary="Shorter correct answers score higher, shorter wrong answers lower.",
     params_model=CosineLengthParams,
     score=score_cosine,
@@ -257,7 +257,7 @@ def _rank_bounds(params: Params) -> tuple[float, float]:
 
 LENGTH_RANK = Rule(
     kind="length_rank",
-    title="Correct and shorter than the others",
+    title="Relative length",
     summary="Among a prompt's completions, shorter correct ones score higher and long "
     "wrong ones lower.",
     params_model=LengthRankParams,

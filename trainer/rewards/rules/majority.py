@@ -79,7 +79,7 @@ def _most_frequent(answers: Sequence[str | None], params: MajorityParams) -> set
 
 RULE = Rule(
     kind="majority",
-    title="Agrees with the majority",
+    title="Majority vote",
     summary="The answer is the most frequent one among the prompt's completions; no "
     "ground truth is needed.",
     params_model=MajorityParams,

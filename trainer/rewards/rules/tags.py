@@ -43,7 +43,7 @@ class FormatTagsParams(Params):
         description="inside: tags and text are on separate lines.",
     )
     outer_space: Literal["allowed", "final_newline", "refused"] = Field(
-        "allowed", description="White space before the first tag and after the last."
+        "allowed", title="Outer whitespace", description="Before and after the tags."
     )
     repeated_tags: Literal["refused", "refused_in_think", "allowed"] = Field(
         "refused",

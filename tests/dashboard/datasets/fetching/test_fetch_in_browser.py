@@ -38,7 +38,7 @@ def app_environment(app_environment: dict[str, str], site: Site) -> dict[str, st
 
 def give(page: Page, link: str) -> None:
     page.goto("/alpha/datasets/")
-    page.get_by_role("main").get_by_role("link", name="From a link").click()
+    page.get_by_role("main").get_by_role("link", name="From a URL").click()
     page.get_by_label("URL or Hugging Face dataset ID").fill(link)
     page.get_by_role("button", name=FETCH).click()
 
