@@ -80,7 +80,7 @@ def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) 
     assert (deliver_due(), deliver_due()) == (1, 0)  # it is sent once
 
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.result) == ("sent", "answered 204")
+    assert (delivery.state, delivery.result) == ("sent", "returned 204")
     [(path, headers, body)] = hook.seen
     assert path == "/hook/T0K3N?key=S3CRET"
     signed = headers["Cohort-Timestamp"].encode() + b"." + body

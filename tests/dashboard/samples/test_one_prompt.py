@@ -54,7 +54,7 @@ def test_it_shows_the_prompt_and_its_pass_rate(alice_client: Client, run: Run) -
     assert "What is 6 + 1?" in page
     assert "41.7 % (5 of 12)" in page
     assert "+100 points" in page
-    assert "3 ×, last at 3" in page
+    assert "3 ×, last at step 3" in page
     assert "solved step 2" in page
     assert 'data-kind="solved"' in answer.text
 

@@ -118,7 +118,7 @@ def test_a_suppressed_rule_is_named(run: Run) -> None:
     answer = read_rule_shares(run)
 
     (warning,) = answer["warnings"]
-    assert "format made" in warning
+    assert "format gave" in warning
     assert "answer differs" in warning
     assert "100 %" in warning
     assert answer["facts"] == []

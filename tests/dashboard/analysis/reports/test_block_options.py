@@ -116,8 +116,8 @@ BLOCKS_OF_ADDRESSES = {
     "/alpha/runs/{run}/metrics/#chart-kl-mean": "::chart runs={run} metric=kl/mean",
     "/alpha/runs/{run}/": "::chart runs={run} metric=reward/mean",
     "/alpha/runs/{run}/#chart-clip-frac": (
-        "::chart runs={run} metric=clip/frac_high\n"
-        "::chart runs={run} metric=clip/frac_low"
+        "::chart runs={run} metric=clip/frac_low\n"
+        "::chart runs={run} metric=clip/frac_high"
     ),
 }
 OTHER_ADDRESSES = [

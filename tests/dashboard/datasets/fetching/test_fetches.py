@@ -131,9 +131,9 @@ def test_a_link_becomes_a_version_that_names_it(
     assert source["filename"] == f"{name}{packing}"
     assert len(source["sha256"]) == 64
     today = timezone.now().date().isoformat()
-    assert version.origin == f"{address}?…, fetched {today}"
+    assert version.source_text == f"{address}?…, fetched {today}"
     detail = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
-    assert version.origin in detail.content.decode()
+    assert version.source_text in detail.content.decode()
     assert Upload.objects.count() == 0
 
 

@@ -101,7 +101,7 @@ def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
     assert (source["commit"], source["revision"]) == (MAIN, "main")
     assert (source["part"], source["files"]) == ("train.jsonl", ["train.jsonl"])
     assert version.dataset.name == "Sums"
-    assert version.origin.startswith(f"{NAME} train.jsonl @ {MAIN}, fetched 20")
+    assert version.source_text.startswith(f"{NAME} train.jsonl @ {MAIN}, fetched 20")
     assert site.requests[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
 
 
