@@ -58,7 +58,7 @@ def test_a_run_skips_damaged_checkpoints_and_reports_them(
     warned = run.events.get(type="warned", body__code="checkpoint_damaged")
     assert newest.name in warned.body["message"]
     assert older.name in warned.body["message"]
-    assert f"goes on from {whole.name}" in warned.body["message"]
+    assert f"resumes from {whole.name}" in warned.body["message"]
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def check_files(config: RunConfig, problems: Problems) -> None:
             there = toml_value(config.evaluation.sets)
             problems.add(
                 control,
-                f"{where}A phase can only select from the run's evaluation sets, "
+                f"{where}A phase can only use evaluation sets of the run, "
                 f"{there}. Omit evaluation.sets to use all.",
             )
 
