@@ -1,4 +1,4 @@
-"""Minibatches: cut again with what is known, and finer when memory is short."""
+"""Minibatches: split again with their log-probs, and finer where memory is short."""
 
 from __future__ import annotations
 

@@ -20,7 +20,15 @@ function toPattern(name) {
   return new RegExp(`^${escaped.replaceAll(/<(\w+)>/g, "(?<$1>[^/]+)")}$`);
 }
 
+// Each name once: sorting asks for the same ones again and again.
+const known = new Map();
+
 function find(name) {
+  if (!known.has(name)) known.set(name, match(name));
+  return known.get(name);
+}
+
+function match(name) {
   for (const metric of METRICS) {
     const found = metric.pattern.exec(name);
     if (found) return { ...metric, parts: found.groups ?? {} };
