@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,13 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
-from trainer.rewards.rule import Message, conversation
+from trainer.rewards.rule import (
+    Answer,
+    Message,
+    conversation,
+    message_text,
+    read_answer,
+)
 from trainer.seeding import derive, permutation
 from trainer.tokenizers import first_line
 
@@ -26,7 +32,7 @@ class Row:
 
     index: int
     prompt: str | tuple[Message, ...]
-    answer: str | None
+    answer: Answer | None
     columns: dict[str, Any]
 
 
@@ -80,29 +86,35 @@ def _read_row(line: str, index: int, path: Path) -> Row:
         ) from None
     if not isinstance(fields, dict) or "prompt" not in fields:
         raise ValueError(f"{where} has no prompt: {line[:80]!r}.")
-    prompt, answer = fields["prompt"], fields.get("answer")
-    columns = fields.get("columns") or {}
+    prompt, columns = fields["prompt"], fields.get("columns") or {}
     if isinstance(prompt, list) and all(_is_message(turn) for turn in prompt):
         prompt = tuple(prompt)
     if not prompt or not isinstance(prompt, str | tuple):
         raise ValueError(
             f"{where}: the prompt must be text or a list of messages with role and "
-            f"content; got {json.dumps(fields['prompt'])[:80]}."
+            f"content, or tool_calls; got {json.dumps(fields['prompt'])[:80]}."
         )
-    if not isinstance(answer, str | None) or not isinstance(columns, dict):
+    try:
+        answer = read_answer(fields.get("answer"))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}.") from None
+    if not isinstance(columns, dict):
         raise ValueError(
-            f"{where}: the answer must be text or null, and columns an object; got "
-            f"{json.dumps(answer)[:80]} and {json.dumps(columns)[:80]}."
+            f"{where}: columns must be an object; got {json.dumps(columns)[:80]}."
         )
     return Row(index=index, prompt=prompt, answer=answer, columns=columns)
 
 
 def _is_message(turn: Any) -> bool:
-    return (
-        isinstance(turn, dict)
-        and isinstance(turn.get("role"), str)
-        and isinstance(turn.get("content"), str)
-    )
+    """Role and content; a message that calls tools may have no content."""
+    if not isinstance(turn, dict) or not isinstance(turn.get("role"), str):
+        return False
+    calls, content = turn.get("tool_calls"), turn.get("content")
+    if calls is not None and not (
+        isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
+    ):
+        return False
+    return isinstance(content, str) or (content is None and bool(calls))
 
 
 def split_rows(
@@ -167,6 +179,32 @@ class DataOrder:
         return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
 
 
+def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
+    """Schemas of the tools that a row's chat may call: column `tools`, or its JSON.
+
+    A column of something else, such as names, is none of the chat template's.
+
+    Raises:
+        ValueError: it begins as such a list, and is none.
+    """
+    tools = row.columns.get("tools")
+    is_broken = False
+    if isinstance(tools, str) and tools.lstrip()[:1] == "[":
+        try:
+            tools = json.loads(tools)
+        except (ValueError, RecursionError):
+            is_broken = True
+    kinds = (
+        {isinstance(tool, dict) for tool in tools} if isinstance(tools, list) else ()
+    )
+    if is_broken or len(kinds) == 2:
+        raise ValueError(
+            f"Column tools of row {row.index} (line {row.index + 1}) must be a list of "
+            f"JSON schemas; got {json.dumps(tools)[:80]}. Correct or rename the column."
+        )
+    return tools if True in kinds else None
+
+
 class PromptRenderer:
     """Turns rows into the token ids that the model continues."""
 
@@ -203,15 +241,16 @@ class PromptRenderer:
         if self._uses_chat_template:
             text = self._apply_chat_template(messages, row)
         else:
-            text = "\n".join(turn["content"] for turn in messages)
+            text = "\n".join(map(message_text, messages))
         text += self._config.completion_prefix
         token_ids = self._encode(text)
         return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
 
     def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
+        tools = _tools(row)
         try:
             text = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
+                messages, tools=tools, tokenize=False, add_generation_prompt=True
             )
         # A template is a model's own program: it raises what it likes, such as that it
         # knows no system role, and fails as Python does at what it did not expect.

@@ -108,6 +108,70 @@ def test_messages_are_kept(policy: Policy) -> None:
     assert rendered(policy, row(messages)) == "<a>1<b>2<a>"
 
 
+# As Hugging Face's templates for tools: schemas first, and of a call its name and
+# arguments.
+TOOL_TEMPLATE = (
+    "{% for t in tools or [] %}<t>{{ t['function']['name'] }}{% endfor %}"
+    "{% for m in messages %}<{{ m['role'] }}>"
+    "{% if m.content is string %}{{ m['content'] }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<c>{{ c['function']['name'] }}"
+    "{{ c['function']['arguments'] | tojson }}{% endfor %}{% endfor %}"
+)
+ADD = {"type": "function", "function": {"name": "add"}}
+TOOL_CHAT = (
+    {"role": "user", "content": "1+2"},
+    {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "so",
+        "tool_calls": [
+            {"id": "a", "function": {"name": "add", "arguments": {"a": 1}}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "a", "name": "add", "content": "3"},
+)
+
+
+@pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])])
+def test_the_chat_template_gets_tools_and_their_calls(
+    policy: Policy, tools: Any
+) -> None:
+    policy.tokenizer.chat_template = TOOL_TEMPLATE
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    prompt = renderer.render(row(TOOL_CHAT, tools=tools))
+
+    assert prompt.text == '<t>add<user>1+2<assistant><c>add{"a": 1}<tool>3'
+    assert prompt.messages == TOOL_CHAT
+
+
+@pytest.mark.parametrize("tools", [None, "", "hammer, saw", ["hammer", "saw"], [], 3])
+def test_a_column_of_other_tools_is_no_list_of_schemas(
+    policy: Policy, tools: Any
+) -> None:
+    policy.tokenizer.chat_template = TOOL_TEMPLATE
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    assert renderer.render(row("a", tools=tools)).text == "<user>a"
+
+
+@pytest.mark.parametrize("tools", ['[{"type": "function"', [ADD, "add"]])
+def test_a_broken_list_of_tools_is_refused(policy: Policy, tools: Any) -> None:
+    policy.tokenizer.chat_template = TOOL_TEMPLATE
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    with pytest.raises(ValueError, match="tools of row 3 "):
+        renderer.render(row("a", index=3, tools=tools))
+
+
+def test_tool_calls_are_written_where_there_is_no_chat_template(
+    policy: Policy,
+) -> None:
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    assert renderer.render(row(TOOL_CHAT)).text == '1+2\nadd({"a": 1})\n3'
+
+
 def test_a_chat_template_can_be_switched_off(policy: Policy) -> None:
     policy.tokenizer.chat_template = TEMPLATE
 
@@ -127,6 +191,49 @@ def test_a_template_names_prompt_and_columns() -> None:
 def test_a_template_that_names_an_unknown_column_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\{target\}.* row 0 "):
         fill_template("{target}", "x", {"numbers": [1]}, where="row 0 (line 1)")
+
+
+def test_a_template_names_values_inside_a_column() -> None:
+    columns = {"extra": {"level": 2, "of": ["a", "b"]}, "extra.level": 3}
+
+    text = fill_template("{extra.level}{extra.of.1}", "x", columns, where="row 0")
+
+    assert text == "3b"  # a column of the whole name comes before a path
+    with pytest.raises(ValueError, match=r"\{extra.of.2\}.* row 0 "):
+        fill_template("{extra.of.2}", "x", columns, where="row 0 (line 1)")
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ("5", "5"),
+        (5, "5"),
+        (-0.5, "-0.5"),
+        (True, "true"),
+        (None, None),
+        ([], None),
+        (["5"], "5"),
+        ([5, "five", False], ["5", "five", "false"]),
+    ],
+)
+def test_an_answer_is_a_text_or_several(
+    tmp_path: Path, answer: Any, read: list[str] | str | None
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": "a", "answer": answer}))
+
+    (only,) = read_rows(path)
+
+    assert only.answer == read
+
+
+def test_a_message_that_calls_tools_needs_no_content(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": TOOL_CHAT}))
+
+    (only,) = read_rows(path)
+
+    assert only.prompt == TOOL_CHAT
 
 
 @pytest.mark.parametrize("prompt", ["12345", ""])
@@ -150,8 +257,13 @@ def test_a_prompt_that_does_not_fit_names_row_and_tokens(
         ('{"prompt": 3}', "must be text or a list of messages"),
         ('{"prompt": ""}', "must be text or a list of messages"),
         ('{"prompt": [{"role": "user"}]}', "must be text or a list of messages"),
-        ('{"prompt": "a", "answer": 3}', "must be text or null"),
-        ('{"prompt": "a", "columns": [1]}', "columns an object"),
+        (
+            '{"prompt": [{"role": "user", "content": null}]}',
+            "must be text or a list of messages",
+        ),
+        ('{"prompt": "a", "answer": {"b": 1}}', "answer must be text"),
+        ('{"prompt": "a", "answer": ["b", null]}', "answer must be text"),
+        ('{"prompt": "a", "columns": [1]}', "columns must be an object"),
         ("", "is not JSON"),
     ],
 )

@@ -23,9 +23,10 @@ from trainer.hub import check_source
 from trainer.model.loading import pick_device, pick_dtype
 from trainer.model.packing import split_by_length
 from trainer.rewards.child import questions, send, take_over_stdout
+from trainer.rewards.rule import message_text
 from trainer.tokenizers import first_line, load_tokenizer
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 _NO_ID = -1  # of a token that is in no text
 
 
@@ -154,7 +155,7 @@ class Classifier:
             found = tokenizer(text, add_special_tokens=False, **cut)
         else:
             *others, reply = messages
-            prompt = "\n".join(message["content"] for message in others)
+            prompt = "\n".join(map(message_text, others))
             found = tokenizer(prompt, reply["content"], **cut)
         # no model can read a text of no token at all
         ids = list(found["input_ids"]) or [max(0, self._model.config.pad_token_id)]

@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from trainer.rewards.rule import NotApplicable, Sample, Unscorable, quote, shown, tell
+from trainer.rewards.rule import (
+    NotApplicable,
+    Sample,
+    Unscorable,
+    column_of,
+    quote,
+    shown,
+    tell,
+)
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.inside.messages import encode
 from trainer.rewards.sandbox.limits import MEBIBYTE, Limits
@@ -58,7 +66,7 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
     Raises:
         NotApplicable: there are none, or in no form that is known.
     """
-    value = _decoded(sample.columns.get(column), column, sample)
+    value = _decoded(column_of(sample.columns, column), column, sample)
     tests = _tests(value, most)
     if tests is None:
         raise NotApplicable(

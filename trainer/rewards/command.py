@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from trainer.config.reading import place_models, why_unreadable
 from trainer.presets.preset import as_published, load_preset, published_names
-from trainer.rewards.rule import Sample
+from trainer.rewards.rule import Sample, message_text, read_answer
 from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import Recipe, check_rules, judges_groups
@@ -153,13 +153,16 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
             f'{path}, line {number} is not an object with a text "completion"; got '
             f"{line[:80]!r}."
         )
-    answer = row.get("answer")
+    try:
+        answer = read_answer(row.get("answer"))
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}.") from None
     nested = row.get("columns")
     columns = {name: value for name, value in row.items() if name not in _OWN_KEYS}
     return Sample(
         prompt=_prompt_text(row.get("prompt", "")),
         completion=row["completion"],
-        answer=None if answer is None else str(answer),
+        answer=answer,
         columns=columns | (nested if isinstance(nested, dict) else {}),
     )
 
@@ -168,7 +171,7 @@ def _prompt_text(prompt: Any) -> str:
     """Chat messages become their contents, one after the other."""
     if isinstance(prompt, list):
         return "\n".join(
-            str(message.get("content", "")) if isinstance(message, dict) else ""
+            message_text(message) if isinstance(message, dict) else ""
             for message in prompt
         )
     return str(prompt)

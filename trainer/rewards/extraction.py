@@ -175,7 +175,8 @@ def last_line(text: str) -> str | None:
 
 
 def require_answer(sample: Sample) -> str:
-    """The row's answer; NotApplicable when the row has none."""
+    """The row's answer, one text; NotApplicable when the row has none."""
+    assert not isinstance(sample.answer, list), "the rule compares with one at a time"
     if sample.answer is None or not sample.answer.strip():
         raise NotApplicable(
             "The row has no answer to compare with. Map a column to the answer, or "

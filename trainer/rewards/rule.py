@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,15 +13,58 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+# A row's ground truth: a text, or several of which any is right.
+Answer = str | list[str]
+# Of a chat: role and content, and of one with tools also tool_calls, tool_call_id, …
+Message = dict[str, Any]
+
+
+def as_answer(texts: Sequence[str]) -> Answer | None:
+    """Several answers as a row keeps them: one is a text, none is no answer.
+
+    >>> as_answer(["4"])
+    '4'
+    """
+    return list(texts) if len(texts) > 1 else next(iter(texts), None)
+
+
+def answers_of(answer: Answer | None) -> list[str]:
+    """The texts of which any is right; none where there is no answer."""
+    if answer is None:
+        return []
+    return answer if isinstance(answer, list) else [answer]
+
+
+def read_answer(value: Any) -> Answer | None:
+    """The answer that a row's JSON has; numbers and booleans as JSON writes them.
+
+    >>> read_answer([5, "five"])
+    ['5', 'five']
+
+    Raises:
+        ValueError: it is, or has inside a list, what is no text and no number.
+    """
+    given = value if isinstance(value, list) else [value]
+    if value is None:
+        return None
+    if not all(isinstance(one, str | int | float) for one in given):
+        raise ValueError(
+            "the answer must be text, a number, a list of them or null; got "
+            f"{json.dumps(value)[:80]}"
+        )
+    return as_answer(
+        [one if isinstance(one, str) else json.dumps(one) for one in given]
+    )
+
 
 @dataclass(frozen=True)
 class Sample:
     """One completion of a prompt, with what the row knows about it.
 
-    `answer` is the row's ground truth; `columns` are the row's other columns, as JSON
-    values. `messages` are the conversation that the completion answers, each with role
-    and content, where `prompt` is the text that a model was given: with the marks of
-    its chat template. Of a reasoning step, `before` is what stands before it in its
+    `answer` is the row's ground truth, of a list any; `columns` are the row's other
+    columns, as JSON values. `messages` are the conversation that the completion
+    answers, where `prompt` is the text that a model was given: with the marks of its
+    chat template. Of a reasoning step, `before` is what stands before it in its
     completion.
 
     >>> Sample("2+2?", "<answer>4</answer>", "4")
@@ -28,10 +72,36 @@ class Sample:
 
     prompt: str
     completion: str
-    answer: str | None = None
+    answer: Answer | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
-    messages: Sequence[Mapping[str, str]] = ()
+    messages: Sequence[Mapping[str, Any]] = ()
     before: str = ""
+
+
+def column_of(columns: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """The column of that name, or the value inside a column that a dotted path names.
+
+    A path's part is a name in an object, or an index in a list.
+
+    >>> column_of({"extra_info": {"tests": ["a", "b"]}}, "extra_info.tests.1")
+    'b'
+    """
+    if path in columns:
+        return columns[path]
+    value: Any = columns
+    for part in path.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and (index := _index(part)) < len(value):
+            value = value[index]
+        else:
+            return default
+    return value
+
+
+def _index(part: str) -> int:
+    is_index = part.isascii() and part.isdigit() and len(part) < 10
+    return int(part) if is_index else sys.maxsize
 
 
 def replace_surrogates(text: str) -> str:
@@ -62,7 +132,34 @@ class NotApplicable(Unscorable):
     """
 
 
-Message = dict[str, str]
+def message_text(message: Mapping[str, Any]) -> str:
+    """What a message says: its content, and its tool calls, each on a line.
+
+    >>> message_text({"content": None, "tool_calls": [{"function": {
+    ...     "name": "add", "arguments": {"a": 2}}}]})
+    'add({"a": 2})'
+    """
+    content = message.get("content") or ""
+    if not message.get("tool_calls"):
+        return str(content)
+    calls = (f"{name}({arguments})" for name, arguments in tool_calls(message))
+    return "\n".join(filter(None, [str(content), *calls]))
+
+
+def tool_calls(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and arguments of the tools that a message calls; the latter as JSON."""
+    calls = message.get("tool_calls")
+    pairs = []
+    for call in calls if isinstance(calls, list) else []:
+        call = call if isinstance(call, dict) else {}
+        inner = call.get("function", call)
+        inner = inner if isinstance(inner, dict) else {}
+        given = inner.get("arguments") or {}
+        text = (
+            given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        )
+        pairs.append((str(inner.get("name") or "?"), text))
+    return pairs
 
 
 def conversation(
@@ -102,21 +199,27 @@ def fill_template(
 ) -> str:
     """Put the prompt and columns of a row where the template names them in braces.
 
-    Braces that enclose no plain name stay as they are, so a template may show JSON.
+    Braces that enclose no name or dotted path stay as they are, so a template may show
+    JSON.
     """
     values = {**columns, "prompt": prompt}
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
-        if name not in values:
+        found = column_of(values, name, _MISSING)
+        if found is _MISSING:
             raise ValueError(
                 f"data.prompt_template uses {{{name}}}, which {where} does not have. "
                 f"It has {', '.join(sorted(values))}."
             )
-        found = values[name]
         return found if isinstance(found, str) else json.dumps(found)
 
-    return re.sub(r"\{(\w+)\}", value, template)
+    return IN_BRACES.sub(value, template)
+
+
+# A column in a template: its name, or a dotted path.
+IN_BRACES = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_MISSING = object()
 
 
 # However much is printed, a run of 10,000 steps then has some gigabytes at most.
@@ -283,6 +386,9 @@ class Rule(Generic[P]):
     `Unscorable` when the judgement itself failed; and nothing else, whatever the
     completion holds: completions are untrusted text, parsed and never evaluated.
 
+    One that `compares_answer` reads the row's answer as one text. Where a row has
+    several, it scores each of them, and the best score counts.
+
     `example_pass` scores the upper bound, or next to it where none but an empty
     completion could; `example_fail` scores less. One that `is_slow` takes longer than a
     completion's way to another process and back. One that `needs_sandbox` runs code, a
@@ -302,6 +408,7 @@ class Rule(Generic[P]):
     also_pass: tuple[Example, ...] = ()
     also_fail: tuple[Example, ...] = ()
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
+    compares_answer: bool = False
     is_slow: bool = False
     needs_sandbox: bool = False
     # Of a rule that asks a model, without asking it. The first raises ValueError where
@@ -314,6 +421,7 @@ class Rule(Generic[P]):
         ways = (self.score, self.score_group, self.batching)
         assert sum(way is not None for way in ways) == 1, self.kind
         assert self.score or not self.needs_sandbox, self.kind
+        assert self.score or not self.compares_answer, self.kind
 
     def judge(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
         """An outcome for each completion of one prompt, in order."""
@@ -326,7 +434,33 @@ class Rule(Generic[P]):
 
     def _judge_one(self, sample: Sample, params: P) -> Outcome:
         assert self.score is not None
+        if self.compares_answer and isinstance(sample.answer, list):
+            return self._judge_each_answer(sample, sample.answer, params)
         try:
             return self.score(sample, params)
         except Unscorable as error:
             return error
+
+    def _judge_each_answer(
+        self, sample: Sample, answers: Sequence[str], params: P
+    ) -> Outcome:
+        """The best score by any of the answers; without one, why there is none."""
+        highest = self.bounds(params)[1]
+        best: Outcome | None = None
+        one_each: Sequence[str | None] = answers or [None]
+        for answer in one_each:
+            found = self._judge_one(replace(sample, answer=answer), params)
+            if best is None or _is_better(found, best):
+                best = found
+            if best == highest:
+                break
+        assert best is not None
+        return best
+
+
+def _is_better(one: Outcome, other: Outcome) -> bool:
+    """Any score is better than none, and a failure says more than no answer."""
+    if isinstance(one, Unscorable):
+        is_failure = not isinstance(one, NotApplicable)
+        return is_failure and isinstance(other, NotApplicable)
+    return isinstance(other, Unscorable) or one > other

@@ -236,11 +236,12 @@ def prepared(sample: Sample) -> Sample:
     A token cut in two can decode to half a surrogate pair.
     """
     answer = sample.answer
-    return replace(
-        sample,
-        completion=without_special_tokens(replace_surrogates(sample.completion)),
-        answer=None if answer is None else replace_surrogates(answer),
-    )
+    if isinstance(answer, list):
+        answer = [replace_surrogates(one) for one in answer]
+    elif answer is not None:
+        answer = replace_surrogates(answer)
+    completion = without_special_tokens(replace_surrogates(sample.completion))
+    return replace(sample, completion=completion, answer=answer)
 
 
 # As tokenizers write the end of a text. External trainers send it as a part of it.

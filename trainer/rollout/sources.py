@@ -11,6 +11,7 @@ from trainer.config import RunConfig
 from trainer.data import Prompt, PromptRenderer
 from trainer.model.policy import Policy
 from trainer.model.reference import load_start
+from trainer.rewards.rule import column_of
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import (
     OnGroup,
@@ -135,7 +136,7 @@ class DatasetSource:
         )
 
     def _text(self, prompt: Prompt) -> str:
-        text = prompt.row.columns.get(self._column)
+        text = column_of(prompt.row.columns, self._column)
         if not isinstance(text, str) or not text:
             there = ", ".join(sorted(prompt.row.columns)) or "none"
             raise ValueError(

@@ -24,7 +24,7 @@ def recipe_of(kind: str, **params: Any) -> Recipe:
 def score(
     kind: str,
     completion: str,
-    answer: str | None = None,
+    answer: str | list[str] | None = None,
     columns: dict[str, Any] | None = None,
     **params: Any,
 ) -> float | None:
@@ -34,7 +34,7 @@ def score(
 def scored(
     kind: str,
     completion: str,
-    answer: str | None = None,
+    answer: str | list[str] | None = None,
     columns: dict[str, Any] | None = None,
     **params: Any,
 ) -> Score:

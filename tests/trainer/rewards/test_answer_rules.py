@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from tests.trainer.rewards.scores import score, scored
+from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of, score, scored
 from trainer.rewards.numbers import last_number, only_number, read_number
+from trainer.rewards.rule import NotApplicable, Sample, Unscorable
+from trainer.rewards.rules import RULES
+from trainer.rewards.scoring import score_all
 
 
 def test_the_answer_is_compared_as_text():
@@ -504,3 +508,98 @@ def test_a_phrase_is_text_and_no_pattern():
 def test_phrases_that_are_no_list_of_texts_are_refused(phrases):
     with pytest.raises(ValueError, match="parameter phrases"):
         score("contains", "", phrases=phrases)
+
+
+CAPITAL = ["Paris", "City of Light"]
+
+
+def test_any_of_several_answers_is_right():
+    cases = [
+        ("exact_answer", "<answer>paris</answer>", CAPITAL, {}, 1.0),
+        ("exact_answer", "<answer>city of light</answer>", CAPITAL, {}, 1.0),
+        ("exact_answer", "<answer>Lyon</answer>", CAPITAL, {}, 0.0),
+        ("numeric_answer", "It is 7.", ["5", "7"], {}, 1.0),
+        ("numeric_answer", "It is 6.", ["5", "7"], {"wrong_score": -0.5}, -0.5),
+        # An answer that the rule cannot read is passed over where another can be.
+        ("numeric_answer", "It is 7.", ["seven", "7"], {}, 1.0),
+        ("numeric_answer", "It is 6.", ["seven", "7"], {}, 0.0),
+        ("math_verify", "<answer>0.5</answer>", ["1/3", "\\frac{1}{2}"], {}, 1.0),
+        ("math_verify", "<answer>0.4</answer>", ["1/3", "\\frac{1}{2}"], {}, 0.0),
+        ("marker_answer", "#### 8", ["7", "8"], {}, 1.0),
+        # The best score counts: the text of one answer, the number of another.
+        ("marker_answer", "#### 8 km", ["8", "8 km"], {"number_credit": 0.5}, 1.0),
+        ("marker_answer", "#### 8 m", ["9", "8"], {"number_credit": 0.5}, 0.5),
+        ("multiple_choice", "<answer>C</answer>", ["A", "C"], {}, 1.0),
+        ("multiple_choice", "<answer>B</answer>", ["A", "C"], {}, 0.0),
+        (
+            "reasoning_answer",
+            "<think>So 7.</think> It is 7.",
+            ["5", "7"],
+            {"answer_kind": "numeric_answer"},
+            1.0,
+        ),
+        # One that is right is short, whichever of the answers it gives.
+        ("cosine_length", "7", ["5", "7"], {"answer_kind": "numeric_answer"}, 1.0),
+    ]
+    wrong = [
+        (*case, found)
+        for case in cases
+        for kind, completion, answers, params, expected in [case]
+        if (found := score(kind, completion, answers, **params))
+        != pytest.approx(expected, abs=0.01)
+    ]
+
+    assert wrong == []
+
+
+def test_a_group_rule_takes_any_of_several_answers():
+    recipe = recipe_of("length_rank", answer_kind="numeric_answer")
+    samples = [Sample("", text, ["5", "7"]) for text in ("7", "So 5", "It is 6")]
+
+    scores = [score.total for score in score_all(recipe, samples)]
+
+    assert scores == pytest.approx([0.5, 0.0, -0.5])
+
+
+@pytest.mark.parametrize("answers", [[], ["", " "], ["five", "seven"]])
+def test_several_answers_of_which_none_can_be_read_give_no_score(answers):
+    result = scored("numeric_answer", "It is 7.", answers)
+
+    assert (result.total, result.not_applicable) == (None, ["it"])
+
+
+def test_a_failure_is_told_rather_than_an_answer_that_cannot_be_read(monkeypatch):
+    def fail(sample, params):
+        kind = Unscorable if sample.answer == "b" else NotApplicable
+        raise kind(sample.answer)
+
+    rule = replace(RULES["exact_answer"], score=fail)
+    (outcome,) = rule.judge([Sample("", "", ["a", "b", "c"])], None)
+
+    assert (type(outcome), str(outcome)) == (Unscorable, "b")
+
+
+def test_no_answer_is_compared_with_after_the_best_score():
+    asked = []
+
+    def compare(sample, params):
+        asked.append(sample.answer)
+        return float(sample.answer == "b")
+
+    rule = replace(RULES["exact_answer"], score=compare)
+    rule.judge([Sample("", "", ["a", "b", "c"])], None)
+
+    assert asked == ["a", "b"]
+
+
+def test_each_rule_that_requires_an_answer_compares_with_several():
+    """Such a rule reads one text, so it has to be given one answer at a time."""
+    found = [
+        kind
+        for kind in BY_THEMSELVES
+        if scored(
+            kind, "<answer>1</answer>", ["1", "2"], **RULES[kind].example_pass.params
+        ).failed
+    ]
+
+    assert found == []

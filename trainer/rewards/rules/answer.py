@@ -68,6 +68,7 @@ EXACT_ANSWER = Rule(
     ),
     params_model=ExactAnswerParams,
     score=score_exact,
+    compares_answer=True,
     example_pass=Example(
         sample=Sample("Capital of France?", "<answer>Paris</answer>", "paris")
     ),
@@ -188,6 +189,7 @@ NUMERIC_ANSWER = Rule(
     summary="The answer equals the row's number, in any notation.",
     params_model=NumericAnswerParams,
     score=score_number,
+    compares_answer=True,
     bounds=_bounds,
     example_pass=Example(
         sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
@@ -259,6 +261,7 @@ MATH_VERIFY = Rule(
     "\\frac{1}{2} are the same.",
     params_model=MathVerifyParams,
     score=score_math,
+    compares_answer=True,
     example_pass=Example(
         sample=Sample("Half?", "<answer>$\\frac{2}{4}$</answer>", "1/2")
     ),

@@ -22,6 +22,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     Unscorable,
+    column_of,
     shown,
     tell,
 )
@@ -101,7 +102,7 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     code = _code(reply, params)
     if not code:
         return 0.0
-    entry_point = sample.columns.get(params.entry_point_column)
+    entry_point = column_of(sample.columns, params.entry_point_column)
     result = run_tests(
         code,
         tests,

@@ -13,7 +13,15 @@ from pydantic import Field
 from trainer.rewards.extraction import ExtractionParams, extract, reply_of
 from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, NotApplicable, Params, Rule, Sample, quote
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Params,
+    Rule,
+    Sample,
+    column_of,
+    quote,
+)
 
 # Both published graders compare floating-point values to within this.
 _PUBLISHED_TOLERANCE = Fraction(1, 100_000)
@@ -123,14 +131,15 @@ def _number(value: Any) -> Fraction | None:
 
 
 def _column(sample: Sample, column: str) -> Any:
-    if sample.columns.get(column) is None:
+    value = column_of(sample.columns, column)
+    if value is None:
         there = ", ".join(sorted(sample.columns)) or "none"
         raise NotApplicable(
             f'The row has no column "{column}" (its columns: {there}). Name the right '
             "column in the rule, or keep it as an extra column when mapping the "
             "dataset."
         )
-    return sample.columns[column]
+    return value
 
 
 _COLUMNS = {"numbers": [3, 5, 7], "target": 1}
@@ -246,7 +255,7 @@ def _value(side: str) -> Fraction | None:
 
 
 def _claimed_target(sample: Sample, column: str) -> Fraction:
-    value = sample.columns.get(column)
+    value = column_of(sample.columns, column)
     is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
     number = read_number(str(value)) if is_number else None
     if number is None:

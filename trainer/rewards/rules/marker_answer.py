@@ -176,6 +176,7 @@ RULE = Rule(
     ),
     params_model=MarkerAnswerParams,
     score=score_marker,
+    compares_answer=True,
     bounds=_bounds,
     example_pass=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 42", "42")),
     example_fail=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 41", "42")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import ascii_uppercase
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from trainer.rewards.rule import (
     Params,
     Rule,
     Sample,
+    column_of,
     quote,
     replace_surrogates,
 )
@@ -76,9 +77,10 @@ class MultipleChoiceParams(Params):
     )
     options_column: str = Field(
         "",
-        max_length=100,
-        description="Column with a list of the options' texts, so that a text counts "
-        "like its letter. Empty: letters only.",
+        max_length=500,
+        description="Column with a list of the options' texts, or a column for each "
+        "option, separated by commas. Then a text counts like its letter. Empty: "
+        "letters only.",
     )
     answer_as: Literal["letter_or_text", "number_from_0", "number_from_1"] = Field(
         "letter_or_text",
@@ -217,7 +219,9 @@ def _normalise(text: str, params: MultipleChoiceParams) -> str:
 def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
     if not params.options_column:
         return []
-    column = sample.columns.get(params.options_column)
+    column = column_of(sample.columns, params.options_column)
+    if column is None and "," in params.options_column:
+        column = _of_several_columns(sample, params.options_column)
     # As ARC has them: {"label": ["A", …], "text": ["…", …]}.
     listed = column.get("text") if isinstance(column, dict) else column
     if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
@@ -227,6 +231,20 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
             "rule."
         )
     return [replace_surrogates(str(option)) for option in listed]
+
+
+def _of_several_columns(sample: Sample, names: str) -> list[Any]:
+    """An option of each column; NotApplicable where one is missing."""
+    options = []
+    for name in (part.strip() for part in names.split(",")):
+        option = column_of(sample.columns, name)
+        if not isinstance(option, str | int | float):
+            raise NotApplicable(
+                f'The row needs a column "{name}" with the text of an option; got '
+                f"{quote(option)}. Map the column, or name others in the rule."
+            )
+        options.append(option)
+    return options
 
 
 def _reference(
@@ -256,6 +274,7 @@ RULE = Rule(
     summary="The chosen option, by letter or text, is correct.",
     params_model=MultipleChoiceParams,
     score=score_choice,
+    compares_answer=True,
     example_pass=Example(sample=Sample(_QUESTION, "<answer>(B)</answer>", "B")),
     example_fail=Example(sample=Sample(_QUESTION, "<answer>A or B</answer>", "B")),
     also_pass=(

@@ -12,7 +12,14 @@ from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import ExtractionParams, extract, reply_of
 from trainer.rewards.judge import JudgeFailed, ask
-from trainer.rewards.rule import Example, NotApplicable, Rule, Sample, Unscorable
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Rule,
+    Sample,
+    Unscorable,
+    column_of,
+)
 
 _EVALUATES = "its scorer runs the answer as Python code."
 
@@ -116,7 +123,7 @@ def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
 
 
 def _entry(sample: Sample, column: str) -> dict[str, Any]:
-    entry = sample.columns.get(column)
+    entry = column_of(sample.columns, column)
     if (
         isinstance(entry, dict)
         and "answer" in entry

@@ -209,7 +209,7 @@ def _ask(
     return classifiers.scores(settings, [_conversation(sample) for sample in samples])
 
 
-def _conversation(sample: Sample) -> list[dict[str, str]]:
+def _conversation(sample: Sample) -> list[dict[str, Any]]:
     messages = [dict(message) for message in sample.messages]
     messages = messages or [{"role": "user", "content": sample.prompt}]
     reply = sample.before + sample.completion
