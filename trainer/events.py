@@ -99,7 +99,7 @@ class GroupScored(Event):
     type: Literal["group_scored"] = "group_scored"
     prompt_index: int = Field(ge=0)  # the row's place in rows.jsonl
     prompt: str  # as the model saw it
-    answer: str | None
+    answer: str | list[str] | None  # of a list, any is right
     reward_mean: float | None
     reward_std: float | None  # within the group, ddof as configured
     signal: Signal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from ninja import Query, Schema
 from pydantic import Field
@@ -73,13 +73,14 @@ class RowOut(Schema):
         description="Index from 0: a run's `prompt_index`.", examples=[0]
     )
     prompt: str | list[dict[str, Any]] = Field(examples=["What is 1 + 1?"])
-    answer: str | None = Field(examples=["2"])
+    answer: str | list[str] | None = Field(
+        description="Of a list, any answer is right.", examples=["2"]
+    )
     columns: dict[str, Any] = Field(examples=[{"level": 1}])
 
     @classmethod
     def of(cls, row: DatasetRow) -> RowOut:
-        prompt = cast("str | list[dict[str, Any]]", row.prompt_value)
-        return fill(cls, row, prompt=prompt)
+        return fill(cls, row, prompt=row.prompt_value, answer=row.answer_value)
 
 
 class ImportOut(JobOut):
@@ -139,18 +140,22 @@ class RowFilters(Input):
     kind: Text = Field("", description="Kind of prompt: text or chat.")
     min_chars: Length = Field(None, description="Minimum length of the prompt.")
     max_chars: Length = Field(None, description="Maximum length of the prompt.")
-    column: Text = Field("", description="Extra column that equals `value`.")
+    column: Text = Field(
+        "",
+        description="Extra column that equals `value`, or a path inside one: "
+        "`extra_info.level`.",
+    )
     value: Text
     sort: Annotated[str, Query("", max_length=1_010)] = Field(
         "",
-        description="position, prompt_length, answer, answer_length or column:NAME; "
-        "a leading `-` reverses the order.",
+        description="position, prompt_length, answer, answer_length or column:NAME, "
+        "where NAME may be a path too; a leading `-` reverses the order.",
     )
 
 
 def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
     """The form of the page; errors name their field."""
-    if filters.column and filters.column not in version.mapping.get("columns", []):
+    if filters.column and not version.has_column(filters.column):
         columns = ", ".join(version.mapping.get("columns", [])) or "none"
         raise refuse_field(
             "query.column",

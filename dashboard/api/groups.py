@@ -82,7 +82,9 @@ class GroupOut(Schema):
         description="One line of the prompt, at most 160 characters.",
         examples=["What is 17 + 1?"],
     )
-    answer: str | None = Field(examples=["18"])
+    answer: str | list[str] | None = Field(
+        description="Of a list, any answer is right.", examples=["18"]
+    )
     reward_mean: Real = Field(examples=[0.35])
     reward_std: Real = Field(examples=[0.57])
     signal: str = Field(examples=["mixed"])
@@ -131,7 +133,12 @@ def _as_page(run: Run, page: Page[Any]) -> Page[Any]:
     """Groups with their snippets, read with one query per page."""
     snippets = read_snippets(run, page.items)
     rows = [
-        fill(GroupOut, group, snippet=snippets[group.prompt_index])
+        fill(
+            GroupOut,
+            group,
+            answer=group.answer_value,
+            snippet=snippets[group.prompt_index],
+        )
         for group in page.items
     ]
     return Page(items=rows, next_cursor=page.next_cursor, total=page.total)
@@ -210,6 +217,7 @@ def group(
     return fill(
         GroupDetail,
         found,
+        answer=found.answer_value,
         snippet=read_snippets(run, [found])[prompt_index],
         completions=[
             _completion(

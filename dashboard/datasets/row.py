@@ -9,15 +9,21 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import IO, Any
 
-Prompt = str | list[dict[str, str]]
+from trainer.rewards.rule import Answer, Message
+
+Prompt = str | list[Message]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A prompt is text, or chat messages with role and content."""
+    """A prompt is text, or chat messages with role and content.
+
+    Messages keep what else they have, such as tool_calls. An answer that is a list has
+    two texts or more, of which any is right.
+    """
 
     prompt: Prompt
-    answer: str | None = None
+    answer: Answer | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 
     def canonical(self, columns: str | None = None) -> str:
@@ -51,6 +57,19 @@ def _as_stored(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_stored(inner) for inner in value]
     return value
+
+
+def stored_answer(answer: Answer | None) -> str | None:
+    """As a text column has it: several answers as JSON."""
+    return as_json(answer) if isinstance(answer, list) else answer
+
+
+def read_answer(stored: str | None, *, is_list: bool) -> Answer | None:
+    """What `stored_answer` made."""
+    if stored is None or not is_list:
+        return stored
+    answers: list[str] = json.loads(stored)
+    return answers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

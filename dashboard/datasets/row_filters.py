@@ -29,17 +29,25 @@ from numpy.typing import NDArray
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.project.forms import set_choices
 
-# A chat prompt is stored as JSON: search the contents of its messages.
-_CONTENTS = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
+# A chat prompt is stored as JSON: search the contents of its messages, and what tools
+# are called with.
+_CONTENTS = (
+    "(jsonb_path_query_array(prompt::jsonb, '$[*].content ? (@ != null)')"
+    " || CASE WHEN strpos(prompt, '\"tool_calls\"') > 0 THEN jsonb_path_query_array("
+    "prompt::jsonb, '$[*].tool_calls[*].function.*') ELSE '[]' END)::text"
+)
 _CONTENT_CHARS = (
-    "(SELECT sum(char_length(message.value ->> 'content'))"
+    "(SELECT coalesce(sum(char_length(message.value ->> 'content')), 0)"
     " FROM jsonb_array_elements(prompt::jsonb) message)"
 )
 # Upper case and strpos take half the time of ILIKE.
 _TEXT = (
     f"(CASE WHEN is_chat THEN strpos(upper({_CONTENTS}), upper(%s)) > 0"
     " ELSE strpos(upper(prompt), upper(%s)) > 0 END"
-    " OR strpos(upper(answer), upper(%s)) > 0)"
+    " OR CASE WHEN answer_is_list THEN EXISTS (SELECT"
+    " FROM jsonb_array_elements_text(answer::jsonb) one"
+    " WHERE strpos(upper(one), upper(%s)) > 0)"
+    " ELSE strpos(upper(answer), upper(%s)) > 0 END)"
 )
 PROMPT_CHARS = (
     f"(CASE WHEN is_chat THEN {_CONTENT_CHARS} ELSE char_length(prompt)::bigint END)"
@@ -53,7 +61,8 @@ SORTS = {
     "answer": "answer",
     "answer_length": "answer length",
 }
-COLUMN = "column:"  # before the name of a column to sort by
+COLUMN = "column:"  # before the name of a column to sort by, or a path
+MAX_PATH_CHARS = 200
 
 BYTES = np.dtype("<u4")  # of a position; a field may have a million
 # Read at a time, whichever comes first: one row may have 8 MiB.
@@ -85,7 +94,9 @@ class RowFilterForm(forms.Form):
 
     def __init__(self, version: DatasetVersion, query: QueryDict) -> None:
         super().__init__(_without_nul(query))
-        columns = version.mapping.get("columns", [])
+        self._version = version
+        columns = [*version.mapping.get("columns", [])]
+        columns += [path for path in _paths(query) if version.path_of(path)[1:]]
         sorts = list(SORTS.items())
         sorts += [(f"{COLUMN}{name}", f"column {name}") for name in columns]
         turned = [(f"-{key}", f"{name}, descending") for key, name in sorts]
@@ -188,12 +199,20 @@ class RowFilterForm(forms.Form):
         if column := self._value("column"):
             value = self.cleaned_data.get("value") or ""
             # NULL is JSON's null, or no such key.
-            found.append(("coalesce(columns ->> %s, '') = %s", [column, value]))
+            path = self._version.path_of(column)
+            found.append(("coalesce(columns #>> %s, '') = %s", [path, value]))
         if self.text:
             # As in the JSON of a chat prompt.
             escaped = json.dumps(self.text, ensure_ascii=False)[1:-1]
-            found.append((_TEXT, [escaped, self.text, self.text]))
+            found.append((_TEXT, [escaped, *[self.text] * 3]))
         return found
+
+
+def _paths(query: QueryDict) -> list[str]:
+    """Columns of a query that may be paths into one; a list of choices has none."""
+    sort = query.get("sort", "").removeprefix("-")
+    asked = dict.fromkeys([query.get("column", ""), sort.removeprefix(COLUMN)])
+    return [path for path in asked if "." in path and len(path) <= MAX_PATH_CHARS]
 
 
 def _without_nul(query: QueryDict) -> QueryDict:

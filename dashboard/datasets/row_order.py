@@ -22,8 +22,10 @@ MAX_SORTED_AT_ONCE = 20_000
 
 _EXPRESSIONS = {
     "prompt_length": PROMPT_CHARS,
-    "answer": "answer",
-    "answer_length": "char_length(answer)",
+    "answer": "CASE WHEN answer_is_list THEN answer::jsonb ->> 0 ELSE answer END",
+    # Of several answers the longest counts.
+    "answer_length": "CASE WHEN answer_is_list THEN (SELECT max(char_length(one))"
+    " FROM jsonb_array_elements_text(answer::jsonb) one) ELSE char_length(answer) END",
 }
 
 
@@ -117,7 +119,7 @@ def _sorted_positions(version: DatasetVersion, key: str) -> np.ndarray:
     """Rows without a value come last; equal values are sorted by position."""
     if key.startswith(COLUMN):
         # As jsonb: numbers by their size, before texts.
-        by, values = "columns -> %s", [key.removeprefix(COLUMN)]
+        by, values = "columns #> %s", [version.path_of(key.removeprefix(COLUMN))]
     else:
         by, values = _EXPRESSIONS[key], []
     table = "datasets_datasetrow WHERE version_id = %s"

@@ -17,19 +17,35 @@ from django.db import connection
 
 from dashboard.datasets.limits import COPY_BYTES
 from dashboard.datasets.models import DatasetRow, DatasetVersion
-from dashboard.datasets.row import Row, as_json, columns_as_json, write_content
+from dashboard.datasets.row import (
+    Row,
+    as_json,
+    columns_as_json,
+    read_answer,
+    stored_answer,
+    write_content,
+)
 from dashboard.project.errors import UserError
 
 ROWS_AT_ONCE = 2_000
 COPIED_AT_ONCE = 10_000
 READ_AT_ONCE = 100  # of which each may hold 8 MiB
-FIELDS = ("version_id", "position", "prompt", "is_chat", "answer", "columns")
+FIELDS = (
+    "version_id",
+    "position",
+    "prompt",
+    "is_chat",
+    "answer",
+    "answer_is_list",
+    "columns",
+)
 # What COPY's text format takes for an escape, or for the end of a row or a field.
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _COPY = """
 INSERT INTO datasets_datasetrow
-       (version_id, position, prompt, is_chat, answer, columns)
-SELECT %s, %s + chosen.ordinal - 1, row.prompt, row.is_chat, row.answer, row.columns
+       (version_id, position, prompt, is_chat, answer, answer_is_list, columns)
+SELECT %s, %s + chosen.ordinal - 1, row.prompt, row.is_chat, row.answer,
+       row.answer_is_list, row.columns
   FROM unnest(%s::int[]) WITH ORDINALITY AS chosen(position, ordinal)
   JOIN datasets_datasetrow row ON row.version_id = %s
    AND row.position = chosen.position
@@ -100,7 +116,7 @@ def _rows_missing(parent: DatasetVersion) -> str:
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT position, prompt, is_chat, answer, columns::text"
+            "SELECT position, prompt, is_chat, answer, answer_is_list, columns::text"
             " FROM datasets_datasetrow"
             " WHERE version_id = %s AND position = ANY(%s)",
             [parent.pk, list(positions)],
@@ -109,10 +125,10 @@ def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
     if len(found) != len(positions):
         raise UserError("datasets.rows_missing", _rows_missing(parent))
     for position in positions:
-        prompt, is_chat, answer, columns = found[position]
+        prompt, is_chat, answer, is_list, columns = found[position]
         yield Row(
             prompt=json.loads(prompt) if is_chat else prompt,
-            answer=answer,
+            answer=read_answer(answer, is_list=is_list),
             columns=json.loads(columns),
         )
 
@@ -257,9 +273,11 @@ def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
 def _copy_line(row: Row, columns: str) -> bytes:
     is_chat = not isinstance(row.prompt, str)
     prompt = row.prompt if isinstance(row.prompt, str) else as_json(row.prompt)
-    answer = "\\N" if row.answer is None else _escaped(row.answer)
-    flag = "t" if is_chat else "f"
-    return f"{_escaped(prompt)}\t{flag}\t{answer}\t{_escaped(columns)}\n".encode()
+    stored = stored_answer(row.answer)
+    answer = "\\N" if stored is None else _escaped(stored)
+    flags = ["t" if flag else "f" for flag in (is_chat, isinstance(row.answer, list))]
+    fields = (_escaped(prompt), flags[0], answer, flags[1], _escaped(columns))
+    return ("\t".join(fields) + "\n").encode()
 
 
 def _escaped(text: str) -> str:

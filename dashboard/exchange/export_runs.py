@@ -45,7 +45,8 @@ COLUMNS: dict[str, pa.DataType] = {
     "prompt_index": pa.int64(),
     "position": pa.int64(),
     "prompt": pa.string(),
-    "answer": pa.string(),
+    "answer": pa.string(),  # a list as JSON
+    "answer_is_list": pa.bool_(),
     "completion": pa.string(),
     "reward": pa.float64(),
     "rules": pa.map_(pa.string(), pa.float64()),
@@ -110,6 +111,7 @@ def _row(group: Group, completion: Completion, marks: Annotations) -> Record:
         "position": completion.position,
         "prompt": group.prompt,
         "answer": group.answer,
+        "answer_is_list": group.answer_is_list,
         "completion": completion.text,
         "reward": number(completion.reward),
         "rules": dict(zip(group.rule_names, scores, strict=False)),

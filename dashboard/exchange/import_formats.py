@@ -11,6 +11,7 @@ gts (not in older versions), score, step, and other outputs of the reward functi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quo
 from dashboard.datasets.row import Prompt, as_json
 from trainer.client.lines import number, rule_name
 from trainer.events import EndReason
+from trainer.rewards.rule import Answer, as_answer
 
 ENDS: dict[str, EndReason] = {"stop": "stop", "length": "length"}
 MAX_STEP = MAX_COUNT = 2**31 - 1
@@ -35,7 +37,7 @@ class Sample:
     step: int
     prompt: Prompt
     completion: str
-    answer: str | None = None
+    answer: Answer | None = None
     reward: float | None = None  # the total, where the file has one
     scores: dict[str, float | None] = field(default_factory=dict)  # by column
     advantage: float | None = None
@@ -109,13 +111,12 @@ def _trl(values: dict[str, Any]) -> Sample:
 
 
 def _verl(values: dict[str, Any]) -> Sample:
-    answer = values.get("gts")
     score = _number(values, "score")
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("input"), "input"),
         completion=_text(values.get("output"), "output"),
-        answer=None if answer is None else _written(answer, "gts"),
+        answer=_answer(values.get("gts"), "gts"),
         reward=score,
         scores={"score": score} | _scores(values, _VERL_OWN),
     )
@@ -123,11 +124,14 @@ def _verl(values: dict[str, Any]) -> Sample:
 
 def _cohort(values: dict[str, Any]) -> Sample:
     answer = values.get("answer")
+    if values.get("answer_is_list") in (True, "true"):
+        with suppress(ValueError):
+            answer = json.loads(str(answer))
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("prompt"), "prompt"),
         completion=_text(values.get("completion"), "completion"),
-        answer=None if answer is None else _written(answer, "answer"),
+        answer=_answer(answer, "answer"),
         reward=_number(values, "reward"),
         scores=_rules(values.get("rules")),
         advantage=_number(values, "advantage"),
@@ -220,6 +224,13 @@ def _content(value: Any, column: str) -> str:
         parts = [p.get("text") for p in value if isinstance(p, dict)]
         value = "".join(part for part in parts if isinstance(part, str))
     return _text(value, column)
+
+
+def _answer(value: Any, column: str) -> Answer | None:
+    """Of a list, any is right."""
+    if isinstance(value, list):
+        return as_answer([_written(one, column) for one in value])
+    return None if value is None else _written(value, column)
 
 
 def _written(value: Any, column: str) -> str:

@@ -161,7 +161,10 @@ def _try_references(
     recipe: Recipe, rows: Sequence[DatasetRow], owner: str
 ) -> list[Trial]:
     tags = tags_of(recipe)
-    groups = [[as_sample(row, tags.around(row.answer or "1"))] for row in rows]
+    groups = [
+        [as_sample(row, tags.around(next(filter(None, row.answers), "1")))]
+        for row in rows
+    ]
     tried = try_groups(
         recipe, groups, seconds=REFERENCE_SECONDS, owner=owner, reads_rows=True
     )
@@ -195,7 +198,7 @@ def _try_baselines(
 ) -> tuple[list[BaselineScore], bool]:
     if any(judges_several(rule) for rule in recipe.rules):
         return [], True  # one completion cannot be compared; a model call costs money
-    answers = [row.answer for row in rows if row.answer is not None]
+    answers = [answer for row in rows for answer in row.answers]
     tags = tags_of(recipe)
     # Of a drawn sample the first are a sample too; of a small version, spread out.
     step = max(1, len(rows) // MAX_BASELINE_ROWS)

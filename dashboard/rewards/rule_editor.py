@@ -21,7 +21,7 @@ from dashboard.rewards.rule_params import (
     param_fields,
 )
 from dashboard.rewards.trial import sandbox_here
-from trainer.rewards.rule import Example, Rule
+from trainer.rewards.rule import Example, Rule, answers_of
 from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
@@ -96,7 +96,7 @@ def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
         verdict=verdict,
         prompt=sample.prompt,
         completion=sample.completion,
-        answer=sample.answer or "",
+        answer=", ".join(answers_of(sample.answer)),
         columns=json.dumps(dict(sample.columns), ensure_ascii=False)
         if sample.columns
         else "",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from trainer.rewards.judge import limited_to
-from trainer.rewards.rule import Sample
+from trainer.rewards.rule import Sample, message_text
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import Score, row_errors, score_all, score_completion
 from trainer.rewards.spec import Recipe, judges_several
@@ -141,8 +141,8 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
     prompt = row.prompt_value
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
-    text = prompt[-1]["content"]
-    return Sample(text, completion, row.answer, row.columns, messages=prompt)
+    text = message_text(prompt[-1])
+    return Sample(text, completion, row.answer_value, row.columns, messages=prompt)
 
 
 def _compare(tried: list[TriedCompletion]) -> None:

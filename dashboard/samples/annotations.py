@@ -329,7 +329,7 @@ def _completion(group: Group, completion: Completion) -> dict[str, Any]:
     scores = map(number, completion.rule_scores)
     return {
         "prompt": group.prompt,
-        "answer": group.answer,
+        "answer": group.answer_value,
         "completion": completion.text,
         "reward": number(completion.reward),
         "advantage": number(completion.advantage),

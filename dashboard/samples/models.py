@@ -11,7 +11,9 @@ from django.db import models
 from django.db.models import F, Func, IntegerField, Q
 
 from dashboard.accounts.models import User
+from dashboard.datasets.row import read_answer
 from dashboard.runs.models import Run
+from trainer.rewards.rule import Answer, answers_of
 
 MAX_TAG_CHARS = 40
 MAX_COMMENT_CHARS = 4_000
@@ -178,6 +180,8 @@ class Group(models.Model):
     seq = models.BigIntegerField()
     prompt = models.TextField()
     answer = models.TextField(null=True)  # noqa: DJ001 - "" is an answer, NULL is none
+    # Several answers, as JSON; any is right.
+    answer_is_list = models.BooleanField(default=False, db_default=False)
     reward_mean = models.FloatField(null=True)
     reward_std = models.FloatField(null=True)
     signal = models.CharField(max_length=10)  # trainer.events.Signal
@@ -205,6 +209,19 @@ class Group(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} step {self.step} prompt {self.prompt_index}"
+
+    @property
+    def answer_value(self) -> Answer | None:
+        return read_answer(self.answer, is_list=self.answer_is_list)
+
+    @property
+    def answers(self) -> list[str]:
+        """Each of them is right."""
+        return answers_of(self.answer_value)
+
+    @property
+    def answer_text(self) -> str:
+        return " or ".join(self.answers)
 
     @property
     def completions(self) -> list[Completion]:

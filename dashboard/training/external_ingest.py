@@ -107,9 +107,9 @@ def create_prompts_version(
 
 def _rows(run: Run) -> Iterator[Row]:
     groups = Group.objects.filter(run=run).order_by("prompt_index", "step")
-    first = groups.distinct("prompt_index").values_list("prompt", "answer")
-    for prompt, answer in first.iterator(chunk_size=500):
-        yield Row(prompt=prompt, answer=answer)
+    first = groups.distinct("prompt_index").only("prompt", "answer", "answer_is_list")
+    for group in first.iterator(chunk_size=500):
+        yield Row(prompt=group.prompt, answer=group.answer_value)
 
 
 def _free_name(run: Run) -> str:

@@ -29,6 +29,7 @@ GROUP_COLUMNS = (
     "seq",
     "prompt",
     "answer",
+    "answer_is_list",
     "reward_mean",
     "reward_std",
     "signal",

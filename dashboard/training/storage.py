@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from dashboard.datasets.row import stored_answer
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.charts.downsampling import (
     add_steps,
@@ -41,6 +42,7 @@ from trainer.events import (
     StepFinished,
     TokensMeasured,
 )
+from trainer.rewards.rule import Answer, answers_of, as_answer
 
 NAME_LENGTH = 120
 LARGEST = sys.float_info.max
@@ -253,6 +255,7 @@ def _rule_names(event: GroupScored) -> list[str]:
 def _group_row(
     group_id: int, run_id: int, seq: int, event: GroupScored
 ) -> tuple[object, ...]:
+    answer: Answer | None = clean_json(as_answer(answers_of(event.answer)))
     return (
         group_id,
         run_id,
@@ -261,7 +264,8 @@ def _group_row(
         event.attempt,
         seq,
         clean_text(event.prompt),
-        None if event.answer is None else clean_text(event.answer),
+        stored_answer(answer),
+        isinstance(answer, list),
         event.reward_mean,
         event.reward_std,
         event.signal,

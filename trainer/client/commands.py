@@ -296,9 +296,11 @@ def _group_row(group: Group) -> tuple[Any, ...]:
 
 def _print_group(run: Run, group: GroupDetail) -> None:
     print_text(f"{run.address}groups/{group.step}/{group.prompt_index}/")
+    given = group.answer or "none"
+    answer = given if isinstance(given, str) else " or ".join(given)
     print_text(
         f"{group.signal}, reward {number(group.reward_mean)} ± "
-        f"{number(group.reward_std)}, answer: {group.answer or 'none'}"
+        f"{number(group.reward_std)}, answer: {answer}"
     )
     print_text(f"\n{group.prompt}")
     for c in group.completions:

@@ -138,11 +138,22 @@ class Completion:
     is_truncated: bool | None = None
 
 
-def answer_of(value: Any) -> str | None:
-    """A dataset's answer: text as it is, other values as JSON."""
+def answer_of(value: Any) -> str | list[str] | None:
+    """A dataset's answer: text as it is, other values as JSON; of a list, any is right.
+
+    >>> answer_of(["4", "four"])
+    ['4', 'four']
+    """
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        texts = [text if isinstance(text, str) else _as_json(text) for text in value]
+        return texts if len(texts) > 1 else next(iter(texts), None)
+    return _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def text_of(messages: Any) -> str:
@@ -178,7 +189,7 @@ def group_tree(
     prompt_index: int,
     completions: Sequence[Completion],
     *,
-    answer: str | None,
+    answer: str | Sequence[str] | None,
     right_from: float | None,
     lowest: float | None,
 ) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Reporter:
         prompt: str,
         completions: Sequence[Completion],
         *,
-        answer: str | None = None,
+        answer: str | Sequence[str] | None = None,
     ) -> None:
         """All completions of a prompt at a step; call it before `step`."""
         self._report(Writer.group, lambda: (step, prompt, tuple(completions), answer))

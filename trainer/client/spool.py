@@ -141,7 +141,7 @@ def _replace(path: Path, tree: dict[str, Any]) -> None:
 
 logger = logging.getLogger("cohort")
 # Prompt → (answer, completions).
-Groups = dict[str, tuple[str | None, list[Completion]]]
+Groups = dict[str, tuple[str | Sequence[str] | None, list[Completion]]]
 
 
 class Writer:
@@ -189,7 +189,7 @@ class Writer:
         step: int,
         prompt: str,
         completions: Sequence[Any],
-        answer: str | None,
+        answer: str | Sequence[str] | None,
     ) -> None:
         if not isinstance(prompt, str):
             raise TypeError(f"the prompt must be text; got {type(prompt).__name__}")

@@ -275,7 +275,9 @@ def _end_tokens(trainer: Any) -> set[int]:
     return {int(end) for end in ends if end is not None}
 
 
-def _answers(rows: Sequence[Mapping[str, Any]], num: int) -> list[str | None]:
+def _answers(
+    rows: Sequence[Mapping[str, Any]], num: int
+) -> list[str | list[str] | None]:
     if len(rows) != num or not rows:
         return [None] * num
     column = next((name for name in ANSWERS if name in rows[0]), None)

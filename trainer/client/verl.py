@@ -74,9 +74,11 @@ class Follower:
         return self._folder / f"{step}.jsonl"
 
     def _report(self, step: int) -> None:
-        groups: dict[tuple[str, str | None], list[Completion]] = {}
+        groups: dict[tuple[str, str | tuple[str, ...] | None], list[Completion]] = {}
         for row in _rows(self._path(step)):
-            key = (text_of(row["input"]), answer_of(row.get("gts")))
+            given = answer_of(row.get("gts"))
+            answer = tuple(given) if isinstance(given, list) else given
+            key = (text_of(row["input"]), answer)
             groups.setdefault(key, []).append(_completion(row))
         for (prompt, answer), completions in groups.items():
             self._reporter.group(step, prompt, completions, answer=answer)

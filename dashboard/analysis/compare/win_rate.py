@@ -25,6 +25,7 @@ SAME = """
       JOIN datasets_datasetrow theirs
         ON theirs.prompt = ours.prompt AND theirs.is_chat = ours.is_chat
        AND theirs.answer IS NOT DISTINCT FROM ours.answer
+       AND theirs.answer_is_list = ours.answer_is_list
        AND theirs.columns = ours.columns
      WHERE ours.version_id = %s AND theirs.version_id = %s
        AND ours.position = ANY(%s)

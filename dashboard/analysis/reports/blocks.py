@@ -67,7 +67,7 @@ def _describe(group: Group, name: str) -> dict[str, Any]:
         "reward_mean": group.reward_mean,
         "reward_std": group.reward_std,
         "prompt": _cut(group.prompt),
-        "answer": None if group.answer is None else _cut(group.answer),
+        "answer": None if group.answer is None else _cut(group.answer_text),
     }
 
 

@@ -24,7 +24,7 @@ from dashboard.analysis.rescoring.credit import (
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.datasets.models import DatasetRow
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
@@ -124,11 +124,11 @@ def samples_of(
             f"Step {group.step} has a group of {at}, but {version} has no such "
             "row. Cohort cannot score its completions."
         )
-    stored = None if row.answer is None else clean_text(row.answer)
-    if stored != group.answer:
+    answer, scored_by = row.answer_value, group.answer_value
+    if clean_json(answer) != scored_by:
         raise Refused(
-            f"In {version}, {at} has the answer {row.answer!r:.80}, but the group "
-            f"of step {group.step} has {group.answer!r:.80}. The group was "
+            f"In {version}, {at} has the answer {answer!r:.80}, but the group "
+            f"of step {group.step} has {scored_by!r:.80}. The group was "
             "sampled from another row."
         )
     messages = conversation(
@@ -139,7 +139,7 @@ def samples_of(
         where=at,
     )
     return [
-        Sample(group.prompt, each.text, row.answer, row.columns, messages=messages)
+        Sample(group.prompt, each.text, answer, row.columns, messages=messages)
         for each in completions
     ]
 

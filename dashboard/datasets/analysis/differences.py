@@ -147,7 +147,9 @@ class Change:
 
     @property
     def has_other_answer(self) -> bool:
-        return bool(self.old and self.new) and self.old.answer != self.new.answer  # type: ignore[union-attr]  # both are there
+        return bool(self.old and self.new) and (
+            self.old.answer_value != self.new.answer_value  # type: ignore[union-attr]  # both are there
+        )
 
     @property
     def changed_columns(self) -> list[tuple[str, object, object]]:

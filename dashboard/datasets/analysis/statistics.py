@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboard.datasets.row import Prompt, Row
+from trainer.rewards.rule import Answer, answers_of, message_text
 
 MAX_COMPARED = 100_000
 SHOWN_GROUPS = 100
@@ -48,13 +49,15 @@ _LONGEST_JSON = 100_000
 _BLANK = re.compile(r"\s+")
 
 
-def answer_type(answer: str | None) -> str:
+def answer_type(answer: Answer | None) -> str:
     """
     >>> answer_type(" -1,024 ")
     'integer'
     """
     if answer is None:
         return MISSING
+    if isinstance(answer, list):
+        return "several answers"
     text = answer.strip()
     if not text:
         return EMPTY
@@ -169,7 +172,7 @@ def _buckets(band: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
 def prompt_text(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(message["content"] for message in prompt)
+    return "\n".join(map(message_text, prompt))
 
 
 def prompt_key(prompt: Prompt) -> str:
@@ -213,7 +216,7 @@ class RowStatistics:
         self._prompt_chars[at] = len(text)
         self._types[answer_type(row.answer)] += 1
         if row.answer is not None:
-            self._answer_chars.append(len(row.answer))
+            self._answer_chars.append(max(map(len, answers_of(row.answer))))
         if at % self._every == 0 and (values := signature(text)) is not None:
             self._signatures[len(self._compared)] = values
             self._compared.append(at)

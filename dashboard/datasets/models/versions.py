@@ -10,7 +10,8 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.row import Prompt, Row
+from dashboard.datasets.row import Prompt, Row, read_answer
+from trainer.rewards.rule import Answer, answers_of, message_text
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
@@ -101,6 +102,18 @@ class DatasetVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.dataset} v{self.number}"
 
+    def path_of(self, column: str) -> list[str]:
+        """Keys to the values of an extra column, or inside one by a dotted path; empty
+        without such a column."""
+        names = self.mapping.get("columns", [])
+        if column in names:
+            return [column]
+        path = column.split(".")
+        return path if path[0] in names else []
+
+    def has_column(self, column: str) -> bool:
+        return bool(self.path_of(column))
+
     @property
     def source_text(self) -> str:
         return describe_source(self.source, num_rows=self.num_rows)
@@ -113,6 +126,8 @@ class DatasetRow(models.Model):
     is_chat = models.BooleanField(default=False)
     # Null is no answer; an empty text is an answer.
     answer = models.TextField(null=True)  # noqa: DJ001
+    # Several answers, as JSON; any is right.
+    answer_is_list = models.BooleanField(default=False, db_default=False)
     columns = models.JSONField[dict[str, Any]](default=dict)
 
     class Meta:
@@ -143,11 +158,26 @@ class DatasetRow(models.Model):
         prompt = self.prompt_value
         if isinstance(prompt, str):
             return prompt
-        questions = [turn["content"] for turn in prompt if turn["role"] == "user"]
-        return questions[-1] if questions else prompt[-1]["content"]
+        asked = [turn for turn in prompt if turn["role"] == "user"]
+        return message_text((asked or prompt)[-1])
+
+    @property
+    def answer_value(self) -> Answer | None:
+        return read_answer(self.answer, is_list=self.answer_is_list)
+
+    @property
+    def answers(self) -> list[str]:
+        """Each of them is right."""
+        return answers_of(self.answer_value)
+
+    @property
+    def answer_text(self) -> str:
+        return " or ".join(self.answers)
 
     def as_row(self) -> Row:
-        return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
+        return Row(
+            prompt=self.prompt_value, answer=self.answer_value, columns=self.columns
+        )
 
 
 class RowOrder(models.Model):

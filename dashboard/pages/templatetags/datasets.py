@@ -7,8 +7,15 @@ from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.datasets.parsing.records import Record, quote
+from trainer.rewards.rule import tool_calls
 
 register = template.Library()
+register.filter(tool_calls)
+
+
+@register.filter
+def is_list(value: object) -> bool:
+    return isinstance(value, list)
 
 
 @register.filter

@@ -79,7 +79,7 @@ def _check_column(
     columns = dataset.mapping.get("columns", [])
     sources = values_of(config, "rollout.source")
     where = next((given.where for given in sources if given.value == "dataset"), None)
-    if where is not None and column not in columns:
+    if where is not None and not dataset.has_column(column):
         there = (
             f"Its extra columns are {', '.join(columns)}"
             if columns

@@ -20,6 +20,7 @@ from dashboard.runs.launch.base_models import (
     read_model_config,
 )
 from trainer.config import DataConfig, RunConfig
+from trainer.rewards.rule import message_text
 
 EVAL, STEP = "data.num_eval_rows", "rollout.prompts_per_step"
 LENGTH, TEMPLATE = "data.max_prompt_tokens", "data.chat_template"
@@ -202,4 +203,4 @@ def _count(value: object) -> int | None:
 def _text_of(prompt: Any) -> str:
     if isinstance(prompt, str):
         return prompt
-    return "".join(str(message.get("content", "")) for message in prompt)
+    return "".join(map(message_text, prompt))

@@ -282,9 +282,9 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
     rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
     found: dict[str, str] = {}
     for row in rows[:ROWS_TRIED]:
-        answer = row.answer or "1"
+        answer = next(filter(None, row.answers), "1")
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
-        sample = Sample(row.prompt, completion, row.answer, row.columns)
+        sample = Sample(row.prompt, completion, row.answer_value, row.columns)
         with limited_to(SECONDS_PER_ROW):
             errors = row_errors(recipe, sample)
         for rule, reason in errors.items():

@@ -118,7 +118,7 @@ class Group:
     prompt_index: int
     prompt: str
     snippet: str = ""  # beginning of the question; empty from an older server
-    answer: str | None
+    answer: str | list[str] | None
     reward_mean: float | None
     reward_std: float | None
     signal: str
