@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from trainer.rewards.rule import (
     message_text,
     read_answer,
 )
+from trainer.rewards.scoring import NO_TOKENS, SpecialTokens
 from trainer.seeding import derive, permutation
-from trainer.tokenizers import first_line
+from trainer.tokenizers import first_line, special_texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class Prompt:
     text: str
     token_ids: tuple[int, ...]
     messages: tuple[Message, ...] = ()  # that the text was made of
+    # Of the tokenizer, as they may follow a completion.
+    special_tokens: SpecialTokens = field(default=NO_TOKENS, repr=False, compare=False)
 
     @property
     def index(self) -> int:
@@ -211,6 +214,7 @@ class PromptRenderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: DataConfig) -> None:
         self._tokenizer = tokenizer
         self._config = config
+        self._special_tokens = SpecialTokens.of(special_texts(tokenizer))
         self._uses_chat_template = (
             config.chat_template == "auto"
             and getattr(tokenizer, "chat_template", None) is not None
@@ -244,7 +248,13 @@ class PromptRenderer:
             text = "\n".join(map(message_text, messages))
         text += self._config.completion_prefix
         token_ids = self._encode(text)
-        return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
+        return Prompt(
+            row=row,
+            text=text,
+            token_ids=token_ids,
+            messages=tuple(messages),
+            special_tokens=self._special_tokens,
+        )
 
     def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
         tools = _tools(row)

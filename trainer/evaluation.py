@@ -14,7 +14,7 @@ from trainer.config import RunConfig
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
 from trainer.rewards.rules.rightness import AnswerReader, answer_reader, votes_of
-from trainer.rewards.scoring import is_right
+from trainer.rewards.scoring import is_right, without_special_tokens
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
@@ -266,7 +266,8 @@ def majority_is_right(
     """Whether the most frequent answer of the first k passes, [P, n] for k = 1 … n."""
     found = np.zeros_like(right)
     for row, group in enumerate(groups):
-        texts = [completion.text for completion in group.completions]
+        special = group.prompt.special_tokens
+        texts = [without_special_tokens(c.text, special) for c in group.completions]
         votes = votes_of(texts, right[row].tolist(), read_answer)
         for k, index in enumerate(majority_places(votes)):
             found[row, k] = index is not None and right[row, index]

@@ -16,7 +16,7 @@ from trainer.data import Prompt
 from trainer.host import num_cores, tick
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import Score
+from trainer.rewards.scoring import Score, without_special_tokens
 from trainer.rewards.spec import Recipe
 from trainer.rewards.workers import GroupScorer, Scored
 from trainer.tokenizers import decode_text
@@ -227,7 +227,7 @@ class Scoring:
         samples = [
             Sample(
                 prompt=prompt.text,
-                completion=text,
+                completion=without_special_tokens(text, prompt.special_tokens),
                 answer=prompt.row.answer,
                 columns=prompt.row.columns,
                 messages=prompt.messages,

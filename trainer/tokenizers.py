@@ -115,6 +115,13 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return named | {token_id for token_id, token in added if token.special}
 
 
+def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The same tokens as `special_ids`, as they are decoded."""
+    added = tokenizer.added_tokens_decoder.values()
+    named = [str(token) for token in tokenizer.all_special_tokens]
+    return named + [token.content for token in added if token.special]
+
+
 def first_line(error: BaseException) -> str:
     """What an exception says, without what follows its first line."""
     lines = str(error).strip().splitlines()

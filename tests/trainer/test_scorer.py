@@ -21,8 +21,8 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.config import RunConfig
-from trainer.data import Prompt
+from trainer.config import DataConfig, RewardConfig, RunConfig
+from trainer.data import Prompt, PromptRenderer, Row
 from trainer.evaluation import evaluate
 from trainer.gathering import Gathered, gather
 from trainer.model.policy import Policy
@@ -113,6 +113,30 @@ def test_where_groups_are_scored_makes_no_difference(
     expected = gathered(Letters(policy), Scorer(0), config)
     assert found.groups == expected.groups
     assert (found.groups[0].step_scores is None) == ("advantage" not in parts)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_special_tokens_of_the_runs_tokenizer_are_no_part_of_a_completion(
+    policy: Policy, num_workers: int
+) -> None:
+    policy.tokenizer.add_special_tokens({"additional_special_tokens": ["[END]"]})
+    row = Row(index=0, prompt="?", answer=["Lyon", "Paris"], columns={})
+    prompt = PromptRenderer(policy.tokenizer, DataConfig(rows="-")).render(row)
+    rule = {"name": "it", "kind": "exact_answer", "params": {"source": "whole"}}
+    reward = RewardConfig.model_validate({"recipe": {"rules": [rule]}})
+    texts = ["Paris[END]", "Paris<|im_end|>[END]\n", "Paris[END]s", "Rome[END]"]
+    rollouts = [
+        Rollout.of_one_turn(
+            text=text, token_ids=(3,), logprobs=(0.0,), end_reason="length"
+        )
+        for text in texts
+    ]
+
+    with closing(Scorer(num_workers)) as scorer:
+        (group,) = scorer.begin([prompt], reward).finish([rollouts])
+
+    assert [score.total for score in group.scores] == [1.0, 1.0, 0.0, 0.0]
+    assert [each.text for each in group.completions] == texts
 
 
 def test_another_thread_than_the_first_may_gather(

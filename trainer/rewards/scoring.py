@@ -251,17 +251,64 @@ _SPECIAL_TOKEN = re.compile(
 )
 
 
-def without_special_tokens(text: str) -> str:
+@dataclass(frozen=True)
+class SpecialTokens:
+    """A tokenizer's special tokens that may follow a completion, as texts.
+
+    Those that may be a part of it are left out: tags that have both ends, as
+    `<answer>` and `</answer>`, and words. A text's end is looked up by the lengths
+    that there are, since a tokenizer may have thousands.
     """
+
+    texts: frozenset[str] = frozenset()
+    lengths: tuple[int, ...] = ()
+    last_characters: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> SpecialTokens:
+        every = {text.strip() for text in texts}
+        kept = frozenset(text for text in every if _may_follow(text, every))
+        return cls(
+            kept,
+            tuple(sorted({len(text) for text in kept}, reverse=True)),
+            frozenset(text[-1] for text in kept),
+        )
+
+    def size_at_end(self, text: str) -> int:
+        """Characters of the token that a text ends with; 0: it ends with none."""
+        if text[-1:] not in self.last_characters:
+            return 0
+        return next((n for n in self.lengths if text[-n:] in self.texts), 0)
+
+
+def _may_follow(text: str, every: Collection[str]) -> bool:
+    is_marked = len(text) > 2 and not (text[0].isalnum() or text[-1].isalnum())
+    return is_marked and not text.startswith("</") and f"</{text[1:]}" not in every
+
+
+NO_TOKENS = SpecialTokens()
+
+
+def without_special_tokens(text: str, tokens: SpecialTokens = NO_TOKENS) -> str:
+    """The text without special tokens at its end: the tokenizer's, and usual ones.
+
     >>> without_special_tokens("Paris<|im_end|>\\n")
     'Paris'
     """
-    while (kept := text.rstrip()).endswith(">"):
-        start = kept.rfind("<", -40)
-        if start < 0 or not _SPECIAL_TOKEN.fullmatch(kept, start):
-            break
-        text = kept[:start].rstrip()
-    return text
+    while True:
+        kept = text.rstrip()
+        size = _usual_at_end(kept) or tokens.size_at_end(kept)
+        if size == 0:
+            return text
+        text = kept[:-size].rstrip()
+
+
+def _usual_at_end(text: str) -> int:
+    if not text.endswith(">"):
+        return 0
+    start = text.rfind("<", -40)
+    is_special = start >= 0 and _SPECIAL_TOKEN.fullmatch(text, start)
+    return len(text) - start if is_special else 0
 
 
 # Its part in the breakdown of a reward, beside the rules'; its weight is 1.

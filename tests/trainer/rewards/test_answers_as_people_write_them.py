@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
+from trainer.rewards.scoring import (
+    SpecialTokens,
+    score_completion,
+    without_special_tokens,
+)
 from trainer.rewards.spec import Recipe
 
 OPEN = "<|im_start|>assistant\n<think>\n"  # how a rendered prompt may end
@@ -103,6 +107,32 @@ def test_special_tokens_at_the_end_are_not_part_of_a_completion(token: str) -> N
     assert score("exact_answer", f"Paris{token}", "Paris", source="whole") == 1
     assert score("exact_answer", f"So:\nParis {token}\n", "Paris", source="last_line")
     assert score("regex", f"Paris{token}", "", pattern="Paris", match="whole") == 1
+
+
+# As tokenizers have them: the first two are of models that no list foresees.
+OF_A_TOKENIZER = SpecialTokens.of(
+    ["[/INST]", "<|END_3|>", "<think>", "</think>", "</answer>", "<end_of_text>", "!"]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Paris[/INST]", "Paris"),
+        ("Paris <|END_3|>[/INST]\n<end_of_text>", "Paris"),
+        ("Paris<|im_end|><|END_3|>", "Paris"),
+        ("Paris[/INST] it is", "Paris[/INST] it is"),
+        # Tags that enclose a part of the completion, and what may be its punctuation.
+        ("<answer>Paris</answer>", "<answer>Paris</answer>"),
+        ("Paris<think>", "Paris<think>"),
+        ("Paris!", "Paris!"),
+        ("[/INST]", ""),
+    ],
+)
+def test_special_tokens_of_the_tokenizer_are_not_part_of_a_completion(
+    text: str, kept: str
+) -> None:
+    assert without_special_tokens(text, OF_A_TOKENIZER) == kept
 
 
 def test_special_tokens_elsewhere_stay() -> None:

@@ -59,11 +59,31 @@ def test_a_recipe_file_scores_rows_in_the_dataset_form(score, tmp_path):
     assert json.loads(result.stdout) == {"total": 2.0, "rules": {"number": 1.0}}
 
 
+def test_any_answer_of_a_list_is_right(score, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"rules": [{"name": "number", "kind": "numeric_answer"}]}')
+    chat = [{"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}]
+    rows = [
+        {"prompt": chat, "completion": "it is 42", "answer": answers}
+        for answers in ([41, "42"], [41, 43], [])
+    ]
+
+    result = score("\n".join(map(json.dumps, rows)), "--recipe", str(recipe))
+
+    totals = [json.loads(line)["total"] for line in result.stdout.splitlines()]
+    assert (result.returncode, totals) == (0, [1.0, 0.0, None])
+
+
 @pytest.mark.parametrize(
     ("rows", "arguments", "complaint"),
     [
         ("{}", ["--preset", "grpo-zer"], "Choose one of: dapo"),
         ('{"completion": 7}', ["--preset", "grpo-zero"], "line 1 is"),
+        (
+            '{"completion": "", "answer": {"a": 1}}',
+            ["--preset", "grpo-zero"],
+            "line 1: the answer",
+        ),
         ('{"completion": ""}\n{', ["--preset", "grpo-zero"], "line 2 is not JSON"),
         ("[" * 100_000, ["--preset", "grpo-zero"], "line 1 is not JSON"),
         ("{}", ["--recipe", "/no/such/file"], "No such file"),

@@ -60,6 +60,16 @@ def test_what_is_no_score_explains_why(source, words):
     assert bool(score.failed) == (words != "returned None")  # which is its own choice
 
 
+def test_a_function_gets_several_answers_as_a_list():
+    source = (
+        "def reward(completion, answer): return (completion in answer) / len(answer)"
+    )
+
+    score = scored("python_function", "b", ["a", "b"], source=source)
+
+    assert score.total == 0.5
+
+
 def test_what_it_prints_is_kept():
     score = found(
         "import sys\ndef reward():\n print('é\\0')\n print('x', file=sys.stderr)"

@@ -92,7 +92,7 @@ def test_every_rule_gives_the_scores_that_it_gives_here(workers: Workers) -> Non
         several = examples + [
             replace(examples[0], completion=text, answer=answer)
             for text in TEXTS
-            for answer in (None, "42")
+            for answer in (None, "42", ["41", "42"])
         ]
 
         found = workers.submit(rules, several, name="row 0").result()
@@ -111,6 +111,19 @@ def test_columns_arrive_as_they_are(workers: Workers) -> None:
 
     assert found.scores == judge(recipe.rules, several)
     assert found.scores[3].errors  # the row's, in the same words
+
+
+def test_several_answers_arrive_as_they_are(workers: Workers) -> None:
+    recipe = recipe_of("exact_answer")
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+    several = [
+        Sample("", f"<answer>{text}</answer>", ["a", "\ud800"], messages=[call])
+        for text in ("a", "?", "c")
+    ]
+
+    found = workers.submit(recipe.rules, several, name="row 0").result()
+
+    assert [score.rules["it"] for score in found.scores] == [1.0, 1.0, 0.0]
 
 
 def test_groups_come_back_as_they_were_requested(workers: Workers) -> None:
