@@ -190,22 +190,37 @@ def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
     Raises:
         ValueError: it begins as such a list, and is none.
     """
-    tools = row.columns.get("tools")
+    given = tools = row.columns.get("tools")
     is_broken = False
-    if isinstance(tools, str) and tools.lstrip()[:1] == "[":
+    if isinstance(given, str) and given.lstrip()[:1] == "[":
         try:
-            tools = json.loads(tools)
+            tools = json.loads(given)
         except (ValueError, RecursionError):
             is_broken = True
-    kinds = (
-        {isinstance(tool, dict) for tool in tools} if isinstance(tools, list) else ()
-    )
+    items = tools if isinstance(tools, list) else []
+    kinds = {isinstance(item, dict) for item in items}
     if is_broken or len(kinds) == 2:
         raise ValueError(
             f"Column tools of row {row.index} (line {row.index + 1}) must be a list of "
-            f"JSON schemas; got {json.dumps(tools)[:80]}. Correct or rename the column."
+            f"JSON schemas; got {json.dumps(given)[:80]}. Correct or rename the column."
         )
-    return tools if True in kinds else None
+    if kinds != {True}:
+        return None
+    # A database may have sorted the keys of a list, and not those of its text.
+    return items if isinstance(given, str) else [_in_order(item) for item in items]
+
+
+_SCHEMA_KEYS = ("type", "function", "name", "description", "parameters", "properties")
+
+
+def _in_order(schema: Any) -> Any:
+    """A schema with its keys in the order in which models have seen them."""
+    if isinstance(schema, list):
+        return [_in_order(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    first = [key for key in _SCHEMA_KEYS if key in schema]
+    return {key: _in_order(schema[key]) for key in dict.fromkeys([*first, *schema])}
 
 
 class PromptRenderer:

@@ -33,7 +33,7 @@ class Row:
         """
         if columns is None:
             columns = columns_as_json(self.columns)
-        answer, prompt = as_json(self.answer), as_json(self.prompt)
+        answer, prompt = as_json(self.answer), prompt_as_json(self.prompt)
         return f'{{"answer":{answer},"columns":{columns},"prompt":{prompt}}}'
 
 
@@ -41,6 +41,19 @@ class Row:
 as_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
+
+
+_in_order = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+def prompt_as_json(prompt: Prompt) -> str:
+    """With the keys of each message sorted, and those inside, such as a tool call's
+    arguments, in their order, in which a chat template may write them."""
+    if isinstance(prompt, str):
+        return as_json(prompt)
+    return _in_order([dict(sorted(message.items())) for message in prompt])
 
 
 def columns_as_json(columns: dict[str, Any]) -> str:

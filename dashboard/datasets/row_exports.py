@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.row import Row, as_json
+from dashboard.datasets.row import Row, as_json, prompt_as_json
 from dashboard.datasets.row_filters import read_rows_at
 from dashboard.project.downloads import Streamed
 
@@ -54,7 +54,16 @@ def read_rows(version: DatasetVersion) -> Iterator[Row]:
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:
     """One object a line, under the names of the file that the rows came from."""
     for row in read_rows(version):
-        yield as_json(_record(version, row)) + "\n"
+        yield _line(version, row)
+
+
+def _line(version: DatasetVersion, row: Row) -> str:
+    prompt, record = _prompt_name(version), _record(version, row)
+    parts = [
+        f"{as_json(name)}:{(prompt_as_json if name == prompt else as_json)(value)}"
+        for name, value in sorted(record.items())
+    ]
+    return f"{{{','.join(parts)}}}\n"
 
 
 def write_csv(version: DatasetVersion) -> Iterator[str]:

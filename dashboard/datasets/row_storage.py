@@ -19,8 +19,8 @@ from dashboard.datasets.limits import COPY_BYTES
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import (
     Row,
-    as_json,
     columns_as_json,
+    prompt_as_json,
     read_answer,
     stored_answer,
     write_content,
@@ -272,7 +272,7 @@ def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
 
 def _copy_line(row: Row, columns: str) -> bytes:
     is_chat = not isinstance(row.prompt, str)
-    prompt = row.prompt if isinstance(row.prompt, str) else as_json(row.prompt)
+    prompt = row.prompt if isinstance(row.prompt, str) else prompt_as_json(row.prompt)
     stored = stored_answer(row.answer)
     answer = "\\N" if stored is None else _escaped(stored)
     flags = ["t" if flag else "f" for flag in (is_chat, isinstance(row.answer, list))]

@@ -145,6 +145,26 @@ def test_the_chat_template_gets_tools_and_their_calls(
     assert prompt.messages == TOOL_CHAT
 
 
+def test_schemas_that_a_database_has_sorted_come_in_their_usual_order(
+    policy: Policy,
+) -> None:
+    policy.tokenizer.chat_template = "{{ tools | tojson }}"
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    tools = json.loads(
+        '[{"function": {"description": "d", "name": "n", "parameters": {"properties": '
+        '{"b": {"enum": [1], "type": "t"}, "a": {}}, "type": "o"}}, "type": "f"}]'
+    )
+
+    as_list = renderer.render(row("a", tools=tools)).text
+    as_text = renderer.render(row("a", tools=json.dumps(tools))).text
+
+    assert as_text == json.dumps(tools)
+    assert as_list == (
+        '[{"type": "f", "function": {"name": "n", "description": "d", "parameters": '
+        '{"type": "o", "properties": {"b": {"type": "t", "enum": [1]}, "a": {}}}}}]'
+    )
+
+
 @pytest.mark.parametrize("tools", [None, "", "hammer, saw", ["hammer", "saw"], [], 3])
 def test_a_column_of_other_tools_is_no_list_of_schemas(
     policy: Policy, tools: Any

@@ -155,6 +155,76 @@ def test_the_search_reads_chat_messages(alice_client: Client, version: DatasetVe
         assert positions(get_page(alice_client, version, q=text)) == [], text
 
 
+SEVERAL = [
+    Row(prompt="a", answer=["\\frac{1}{2}", 'say "half"'], columns={"i": {"of": 2}}),
+    Row(prompt="b", answer=["0.5", "a half as well"], columns={"i": {"of": 10}}),
+    Row(
+        prompt=[
+            {"role": "user", "content": "When?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"function": {"name": "find", "arguments": {"to": "Bern"}}}
+                ],
+            },
+            {"role": "tool", "content": "7:02"},
+        ],
+        answer="7",
+        columns={"i": [5]},
+    ),
+]
+
+
+def test_several_answers_and_calls_of_tools_are_searched_and_sorted(
+    alice_client: Client, team: Team
+):
+    version = create(team, SEVERAL)
+
+    for query, wanted in (
+        ({"q": "\\FRAC{1}"}, [0]),
+        ({"q": 'say "'}, [0]),
+        ({"q": "half"}, [0, 1]),
+        ({"q": '","'}, []),  # between two answers
+        ({"q": "bern"}, [2]),
+        ({"q": "find"}, [2]),
+        ({"q": "null"}, []),
+        ({"q": "arguments"}, []),
+        ({"kind": "chat", "max_chars": "9"}, [2]),
+        ({"sort": "answer"}, [1, 2, 0]),  # by the first of several
+        ({"sort": "answer_length"}, [2, 0, 1]),  # by the longest
+        ({"column": "i.of", "value": "10"}, [1]),
+        ({"column": "i.0", "value": "5"}, [2]),
+        ({"column": "i.of", "value": ""}, [2]),
+        ({"sort": "-column:i.of"}, [2, 1, 0]),
+    ):
+        page = get_page(alice_client, version, **query)
+        assert positions(page) == wanted, query
+
+
+def test_only_a_path_into_a_column_may_be_asked_for(alice_client: Client, team: Team):
+    version = create(team, SEVERAL)
+    url = f"/alpha/datasets/{version.dataset_id}/"
+
+    answer = alice_client.get(url, {"column": "j.of", "sort": "column:j.of"})
+
+    assert set(answer.context["form"].errors) == {"column", "sort"}
+    named = alice_client.get(url, {"column": "i.of", "sort": "-column:i.of"})
+    assert named.context["form"].errors == {}
+    assert ("i.of", "i.of") in named.context["form"].fields["column"].choices
+
+
+def test_a_page_of_rows_shows_each_answer_and_call(alice_client: Client, team: Team):
+    version = create(team, SEVERAL)
+
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
+
+    assert page.count("<li>") >= 4
+    assert "say &quot;half&quot;" in page
+    assert re.search(r"tool-call[^>]*><strong>find</strong> [^<]*Bern", page)
+    assert "None" not in re.sub(r"(?s)<script.*?</script>", "", page)
+
+
 def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
     for query, wanted in (
         ({"answer": "no"}, [8, 17, 26, 35, 44]),

@@ -99,6 +99,30 @@ def test_rows_without_answers_round_trip(alice_client: Client, team: Team):
     assert json.loads(content) == {"text": "a", "answer": 1}
 
 
+def test_several_answers_and_calls_of_tools_are_written_as_they_are(
+    alice_client: Client, team: Team
+):
+    arguments = {"to": "Bern", "by": 1}
+    call = {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
+    version = create_dataset_version(
+        team=team,
+        name="Several",
+        rows=[Row(prompt=[call], answer=["4", "=four"], columns={"z": 1, "a": 2})],
+        mapping=MAPPING | {"columns": ["z", "a"]},
+        source={},
+        user=None,
+    )
+
+    line = fetch(alice_client, version, "jsonl").getvalue().decode()
+    text = fetch(alice_client, version, "csv").getvalue().decode("utf-8-sig")
+
+    assert line == (
+        '{"@solution":["4","=four"],"a":2,"q":[{"role":"assistant","tool_calls":'
+        '[{"function":{"arguments":{"to":"Bern","by":1}}}]}],"z":1}\n'
+    )
+    assert list(csv.reader(io.StringIO(text)))[1][1] == '["4","=four"]'
+
+
 def test_the_file_is_named_after_dataset_and_version(
     alice_client: Client, version: DatasetVersion
 ):

@@ -24,8 +24,18 @@ ROWS = [
     Row(prompt="\u202e RTL \u2028", answer="", columns={"big": 1e300, "z": -0.0}),
 ]
 CHAT = st.lists(
-    st.fixed_dictionaries({"role": st.just("user"), "content": TEXT}), min_size=1
+    st.fixed_dictionaries(
+        {"role": st.just("user"), "content": TEXT},
+        optional={"tool_calls": st.lists(JSON, min_size=1), "name": TEXT},
+    ),
+    min_size=1,
 )
+CALL = {"id": "c", "function": {"name": "find", "arguments": {"to": "Bern", "by": 1}}}
+TOOL_CHAT = [
+    {"role": "user", "content": "When?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "7:02"},
+]
 
 
 def create(team: Team, rows: list[Row], **changes: Any) -> DatasetVersion:
@@ -41,6 +51,47 @@ def test_rows_are_stored_in_order_with_their_columns(team: Team):
     assert stored[:2] == ROWS[:2]
     # 1e300 is stored as the whole number it is.
     assert stored[2].canonical() == ROWS[2].canonical()
+
+
+def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team: Team):
+    rows = [
+        Row(prompt=TOOL_CHAT, answer=['say "4"', "\\frac{8}{2}\n", "é"]),
+        Row(prompt="2+2?", answer='["4", "four"]'),
+        Row(prompt="2+2?", answer=["4", "four"]),
+    ]
+    version = create(team, rows)
+
+    stored = list(version.rows.order_by("position"))
+
+    assert [row.as_row() for row in stored] == rows
+    assert [row.answer_is_list for row in stored] == [True, False, True]
+    assert [row.answers for row in stored[1:]] == [['["4", "four"]'], ["4", "four"]]
+    assert [row.question for row in stored] == ["When?", "2+2?", "2+2?"]
+    # In the order of the file: a chat template may write them so.
+    arguments = stored[0].prompt_value[1]["tool_calls"][0]["function"]["arguments"]
+    assert list(arguments) == ["to", "by"]
+
+
+def test_a_row_of_one_answer_has_the_line_that_it_always_had():
+    chat = [{"role": "user", "content": "Say é"}]
+
+    assert [row.canonical() for row in (*ROWS[:1], Row(prompt=chat, answer="é"))] == [
+        '{"answer":"4","columns":{"level":1,"numbers":[2,2]},"prompt":"2+2?"}',
+        '{"answer":"é","columns":{},"prompt":[{"content":"Say é","role":"user"}]}',
+    ]
+
+
+def test_rows_of_the_previous_release_have_one_answer(team: Team):
+    """It inserts rows without the column that it does not know."""
+    version = create(team, ROWS[:1])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO datasets_datasetrow (version_id, position, prompt, is_chat,"
+            " answer, columns) VALUES (%s, 9, 'a', false, '[1]', '{}')",
+            [version.pk],
+        )
+
+    assert version.rows.get(position=9).answer_value == "[1]"
 
 
 def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
@@ -66,7 +117,7 @@ def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
         st.builds(
             Row,
             prompt=TEXT | CHAT,
-            answer=st.none() | TEXT,
+            answer=st.none() | TEXT | st.lists(TEXT, min_size=2),
             columns=st.dictionaries(NAMES, JSON, max_size=3),
         ),
         min_size=1,

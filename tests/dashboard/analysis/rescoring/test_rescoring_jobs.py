@@ -227,6 +227,20 @@ def test_a_judge_without_its_key_fails_before_any_request(run: Run) -> None:
     assert not RescoredStep.objects.exists()
 
 
+def test_any_answer_of_a_row_is_right_again(run: Run) -> None:
+    assert run.dataset_version
+    several = {"answer": '["2", "9"]', "answer_is_list": True}
+    run.dataset_version.rows.filter(position=1).update(**several)
+    Group.objects.filter(prompt_index=1).update(**several)
+
+    done = see_through(start(run))
+
+    assert (done.state, done.error) == ("done", "")
+    # Of row 1 the answer 9, which was wrong, is right as well: two texts a step.
+    (rule,) = done.result["rules"]
+    assert (rule["num_changed"], rule["num_both"]) == (2 * 3, 8 * 3)
+
+
 def test_a_group_of_another_row_is_refused(run: Run) -> None:
     Group.objects.filter(step=2, prompt_index=1).update(answer="17")
 

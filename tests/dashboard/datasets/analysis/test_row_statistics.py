@@ -52,6 +52,7 @@ def gather(rows: list[Row]) -> dict:
         ("[" * 90_000 + "]" * 10, "text"),
         ("a cat", "text"),
         ("a\ncat", "text of several lines"),
+        (["4", "four"], "several answers"),
     ],
 )
 def test_answer_types_are_recognised(answer, wanted):
@@ -187,6 +188,20 @@ def test_lengths_are_described_by_hand():
         "num_longer": 1,
     }
     assert describe(np.array([], np.uint32)) is None
+
+
+def test_of_several_answers_the_longest_is_measured():
+    chat = [
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]},
+    ]
+    rows = [Row(prompt=chat, answer=["4", "four"]), Row(prompt="b", answer="5")]
+
+    result = gather(rows)
+
+    assert (result["answer_chars"]["min"], result["answer_chars"]["max"]) == (1, 4)
+    assert result["answer_types"] == [("several answers", 1), ("integer", 1)]
+    assert result["prompt_chars"]["max"] == len("ab\nf({})")
 
 
 def test_missing_and_empty_answers_are_counted_separately():
