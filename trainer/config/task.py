@@ -150,8 +150,8 @@ class DataConfig(Part):
     )
     prompt_template: str | None = Field(
         None,
-        description="Text with {prompt} and column names in braces. Default: the "
-        "prompt alone.",
+        description="Text with {prompt} and column names or dotted paths in braces. "
+        "Default: the prompt alone.",
         json_schema_extra=about(is_long=True),
     )
     completion_prefix: str = Field(

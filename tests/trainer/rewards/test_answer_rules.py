@@ -568,7 +568,7 @@ def test_several_answers_of_which_none_can_be_read_give_no_score(answers):
     assert (result.total, result.not_applicable) == (None, ["it"])
 
 
-def test_a_failure_is_told_rather_than_an_answer_that_cannot_be_read(monkeypatch):
+def test_a_failure_is_reported_rather_than_an_unreadable_answer(monkeypatch):
     def fail(sample, params):
         kind = Unscorable if sample.answer == "b" else NotApplicable
         raise kind(sample.answer)

@@ -190,9 +190,9 @@ class PythonFunctionParams(Params):
         min_length=1,
         max_length=20_000,
         description="Python that defines reward(prompt, completion, answer, columns), "
-        "with any of these parameters. It returns a number, or None for "
-        "no score; its output is logged. Standard library only; no files, "
-        "no network.",
+        "with any of these parameters; several answers are a list. It returns a "
+        "number, or None for no score; its output is logged. Standard library only; no "
+        "files, no network.",
     )
     minimum: float = Field(
         0.0, ge=-1_000, le=1_000, description="Lowest number that it returns."

@@ -75,8 +75,8 @@ class LlmJudgeParams(Params):
         _TEMPLATE,
         max_length=20_000,
         title="Question",
-        description="Template with {prompt}, {completion}, {answer}, any column, and "
-        "for a reasoning step {before}, the text before it.",
+        description="Template with {prompt}, {completion}, {answer}, any column or "
+        "dotted path, and for a reasoning step {before}, the text before it.",
     )
     system: str = Field(
         _SYSTEM,
