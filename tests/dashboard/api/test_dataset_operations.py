@@ -65,6 +65,20 @@ def test_rows_are_searched_sorted_and_paged(
     assert seen == sorted((row["answer"] for row in ROWS), reverse=True)
 
 
+def test_a_column_may_be_a_path_into_one(program: Program) -> None:
+    rows = ({"question": f"{n}?", "level": {"of": [n % 3]}} for n in range(9))
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    version = upload(program, lines, answer="")
+
+    found = rows_of(program, version, "?column=level.of.0&value=1")
+    ordered = rows_of(program, version, "?sort=-column:level.of&limit=3")
+    refused = rows_of(program, version, "?column=levels.of&value=1")
+
+    assert [row["position"] for row in found["items"]] == [1, 4, 7]
+    assert [row["position"] for row in ordered["items"]] == [8, 5, 2]
+    assert refused["errors"][0]["field"] == "query.column"
+
+
 def test_an_invalid_filter_is_an_error_of_its_field(
     program: Program, version: dict[str, Any]
 ) -> None:

@@ -268,6 +268,27 @@ def test_completions_from_the_dataset_need_their_column(
     assert "“completion”" in message
 
 
+def test_completions_may_come_from_inside_a_column(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    nested = make_dataset(team, "nested", source="web")
+    nested.mapping = {**nested.mapping, "columns": ["reply"]}
+    nested.save()
+    form = filled | {
+        "dataset": nested.pk,
+        "rollout.source": "dataset",
+        "rollout.group_size": "1",
+        "advantage.credit": "ones",
+    }
+
+    statuses = [
+        _post(alice_client, team, form | {"data.completion_column": path})[0]
+        for path in ("replies.text", "reply.text")
+    ]
+
+    assert statuses == [422, 302]
+
+
 @pytest.fixture
 def parent(team: Team) -> Run:
     """A run with everything that the form has no field for."""
