@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import IO, Any
 
-from trainer.rewards.rule import Answer, Message
+from trainer.rewards.rule import Answer, Message, as_answer
 
 Prompt = str | list[Message]
 
@@ -18,13 +18,17 @@ Prompt = str | list[Message]
 class Row:
     """A prompt is text, or chat messages with role and content.
 
-    Messages keep what else they have, such as tool_calls. An answer that is a list has
-    two texts or more, of which any is right.
+    Messages keep what else they have, such as tool_calls. Of several answers any is
+    right; a list of one is that text, and an empty one no answer.
     """
 
     prompt: Prompt
     answer: Answer | None = None
     columns: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.answer, list):
+            object.__setattr__(self, "answer", as_answer(self.answer))
 
     def canonical(self, columns: str | None = None) -> str:
         """One line of JSON that equal rows share; also the form the trainer reads.

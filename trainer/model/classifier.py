@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 
 from trainer.config import ModelConfig
@@ -147,7 +148,7 @@ class Classifier:
         cut = {"truncation": True, "max_length": limit}
         if tokenizer.chat_template is not None:
             text = tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                [_readable(message, tokenizer) for message in messages],
                 tokenize=False,
                 continue_final_message=self._settings.head == "token",
             )
@@ -167,6 +168,15 @@ class Classifier:
         longest = getattr(self._model.config, "max_position_embeddings", None)
         limit = self._settings.max_tokens
         return limit if longest is None else min(limit, longest)
+
+
+def _readable(
+    message: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Any]:
+    """A message that calls tools, as text for a chat template that knows of none."""
+    if message.get("tool_calls") and "tool_calls" not in str(tokenizer.chat_template):
+        return {"role": message["role"], "content": message_text(message)}
+    return dict(message)
 
 
 def _padded(

@@ -58,15 +58,23 @@ def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team: Team):
         Row(prompt=TOOL_CHAT, answer=['say "4"', "\\frac{8}{2}\n", "é"]),
         Row(prompt="2+2?", answer='["4", "four"]'),
         Row(prompt="2+2?", answer=["4", "four"]),
+        Row(prompt="2+2?", answer=["4"]),
+        Row(prompt="2+2?", answer=[]),
     ]
     version = create(team, rows)
 
     stored = list(version.rows.order_by("position"))
 
     assert [row.as_row() for row in stored] == rows
-    assert [row.answer_is_list for row in stored] == [True, False, True]
-    assert [row.answers for row in stored[1:]] == [['["4", "four"]'], ["4", "four"]]
-    assert [row.question for row in stored] == ["When?", "2+2?", "2+2?"]
+    assert [row.answer_is_list for row in stored] == [True, False, True, False, False]
+    assert [row.answer for row in stored[3:]] == ["4", None]
+    assert [row.answers for row in stored[1:]] == [
+        ['["4", "four"]'],
+        ["4", "four"],
+        ["4"],
+        [],
+    ]
+    assert [row.question for row in stored[:2]] == ["When?", "2+2?"]
     # In the order of the file: a chat template may write them so.
     arguments = stored[0].prompt_value[1]["tool_calls"][0]["function"]["arguments"]
     assert list(arguments) == ["to", "by"]
@@ -117,7 +125,7 @@ def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
         st.builds(
             Row,
             prompt=TEXT | CHAT,
-            answer=st.none() | TEXT | st.lists(TEXT, min_size=2),
+            answer=st.none() | TEXT | st.lists(TEXT),
             columns=st.dictionaries(NAMES, JSON, max_size=3),
         ),
         min_size=1,

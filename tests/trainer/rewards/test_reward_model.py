@@ -196,6 +196,28 @@ def test_the_models_own_chat_template_is_applied(tmp_path: Path) -> None:
     assert found == pytest.approx(slow_score(folder, ids), abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (None, None),
+        (TEMPLATE, "<a>add({})!<a>abc!"),
+        (TEMPLATE + "{# tool_calls #}", "<a>!<a>abc!"),
+    ],
+)
+def test_a_message_that_calls_tools_is_text_for_a_template_that_knows_none(
+    template: str | None, text: str | None, tmp_path: Path
+) -> None:
+    folder = write_classifier(tmp_path / "model", template=template)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
+
+    (found,) = Classifier(settings(folder)).scores([[call, *talk("abc")[1:]]])
+
+    given = ("add({})", "abc") if text is None else (text,)
+    ids = tokenizer(*given, add_special_tokens=False)["input_ids"]
+    assert found == pytest.approx(slow_score(folder, ids), abs=1e-5)
+
+
 def test_a_classifier_of_tokens_reads_the_end_of_the_reply(tmp_path: Path) -> None:
     folder = write_classifier(
         tmp_path / "model", Qwen2ForTokenClassification, num_labels=2, template=TEMPLATE
