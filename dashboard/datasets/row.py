@@ -30,14 +30,17 @@ class Row:
         if isinstance(self.answer, list):
             object.__setattr__(self, "answer", as_answer(self.answer))
 
-    def canonical(self, columns: str | None = None) -> str:
+    def canonical(self, columns: str | None = None, prompt: str | None = None) -> str:
         """One line of JSON that equal rows share; also the form the trainer reads.
 
-        `columns` is `columns_as_json` of the row's, where the caller has it already.
+        `columns` is `columns_as_json` of the row's, and `prompt` its `prompt_as_json`,
+        where the caller has them already.
         """
         if columns is None:
             columns = columns_as_json(self.columns)
-        answer, prompt = as_json(self.answer), prompt_as_json(self.prompt)
+        if prompt is None:
+            prompt = prompt_as_json(self.prompt)
+        answer = as_json(self.answer)
         return f'{{"answer":{answer},"columns":{columns},"prompt":{prompt}}}'
 
 

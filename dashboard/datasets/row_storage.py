@@ -252,9 +252,9 @@ class Stage:
         self._num_rows = 0
 
     def add(self, row: Row) -> None:
-        columns = columns_as_json(row.columns)
-        self._digest.update(row.canonical(columns).encode() + b"\n")
-        self._file.write(_copy_line(row, columns))
+        columns, prompt = columns_as_json(row.columns), prompt_as_json(row.prompt)
+        self._digest.update(row.canonical(columns, prompt).encode() + b"\n")
+        self._file.write(_copy_line(row, columns, prompt))
         self._num_rows += 1
 
     def finish(self) -> StagedRows:
@@ -270,14 +270,15 @@ def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
     return stage.finish()
 
 
-def _copy_line(row: Row, columns: str) -> bytes:
-    is_chat = not isinstance(row.prompt, str)
-    prompt = row.prompt if isinstance(row.prompt, str) else prompt_as_json(row.prompt)
+def _copy_line(row: Row, columns: str, prompt: str) -> bytes:
+    """`prompt` is that of a chat as it is stored."""
+    text, is_chat = (row.prompt, "f") if isinstance(row.prompt, str) else (prompt, "t")
     stored = stored_answer(row.answer)
     answer = "\\N" if stored is None else _escaped(stored)
-    flags = ["t" if flag else "f" for flag in (is_chat, isinstance(row.answer, list))]
-    fields = (_escaped(prompt), flags[0], answer, flags[1], _escaped(columns))
-    return ("\t".join(fields) + "\n").encode()
+    is_list = "t" if isinstance(row.answer, list) else "f"
+    return (
+        f"{_escaped(text)}\t{is_chat}\t{answer}\t{is_list}\t{_escaped(columns)}\n"
+    ).encode()
 
 
 def _escaped(text: str) -> str:

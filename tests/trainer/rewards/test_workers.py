@@ -126,6 +126,34 @@ def test_several_answers_arrive_as_they_are(workers: Workers) -> None:
     assert [score.rules["it"] for score in found.scores] == [1.0, 1.0, 0.0]
 
 
+def test_each_of_several_answers_may_take_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    class Prompt:
+        """A process that answers at once."""
+
+        def __init__(self, _: str) -> None:
+            self.is_alive = lambda: True
+            self.write = self.kill = self.end = lambda *_: None
+
+        def read(self, *, timeout_seconds: float) -> dict[str, list[object]]:
+            waited.append(timeout_seconds)
+            return {"scores": []}
+
+    monkeypatch.setattr(module, "Child", Prompt)
+    pool = Workers(1)
+    recipe = recipe_of("math_verify", timeout_seconds=7)
+    for answers in ("1", ["1", "2", "3"], None):
+        sample = Sample("", "", answers)
+        pool.submit(recipe.rules, [sample], name="row 0").exception()
+    pool.close()
+
+    _, one, three, none = waited
+    assert (three - one, none - one) == (2 * (7 + module.GRACE_SECONDS), 0)
+
+
 def test_groups_come_back_as_they_were_requested(workers: Workers) -> None:
     groups = [samples(*["a" * (n + k) for k in range(3)]) for n in range(8)]
 
