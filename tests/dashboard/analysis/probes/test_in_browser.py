@@ -55,7 +55,7 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
 
     # What the rows show, before anything was pasted.
     findings = page.locator("#row-findings")
-    expect(findings).to_contain_text("cannot judge 1 of all 4 rows", timeout=30_000)
+    expect(findings).to_contain_text("cannot score 1 of all 4 rows", timeout=30_000)
     page.get_by_label("Completions of row 0").fill("2\n---\nthree")
     scores = page.locator("#scores-0")
     expect(scores.locator("tbody tr")).to_have_count(2)
