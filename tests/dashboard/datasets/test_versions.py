@@ -17,6 +17,7 @@ from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.errors import UserError
 from tests.dashboard.datasets.parsing.test_parsing_properties import JSON, NAMES, TEXT
+from trainer.data import read_rows
 
 ROWS = [
     Row(prompt="2+2?", answer="4", columns={"level": 1, "numbers": [2, 2]}),
@@ -78,6 +79,21 @@ def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team: Team):
     # In the order of the file: a chat template may write them so.
     arguments = stored[0].prompt_value[1]["tool_calls"][0]["function"]["arguments"]
     assert list(arguments) == ["to", "by"]
+
+
+def test_the_trainer_reads_the_rows_as_they_were_stored(team: Team, tmp_path: Path):
+    version = create(
+        team, [Row(prompt=TOOL_CHAT, answer=["4", "é\u2028"]), *ROWS[:2], ROWS[2]]
+    )
+    path = tmp_path / "rows.jsonl"
+
+    write_rows(version, path)
+
+    read = read_rows(path)
+    stored = [row.as_row() for row in version.rows.order_by("position")]
+    assert [row.answer for row in read] == [row.answer for row in stored]
+    assert read[0].prompt == tuple(TOOL_CHAT)
+    assert [row.columns for row in read] == [row.columns for row in stored]
 
 
 def test_a_row_of_one_answer_has_the_line_that_it_always_had():

@@ -171,7 +171,7 @@ def test_the_recipes_own_tags_are_used() -> None:
     )
 
 
-def version_of(team: Team, *answers: str) -> DatasetVersion:
+def version_of(team: Team, *answers: str | list[str]) -> DatasetVersion:
     rows = [
         Row(prompt=f"Say sorry, {n} times or more.", answer=answer)
         for n, answer in enumerate(answers)
@@ -214,6 +214,14 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
 
     assert any("letter B scores 0.75" in each for each in sentences)
     assert not any("letter A" in each for each in sentences)
+
+
+def test_a_guess_may_be_any_of_a_rows_answers(team: Team) -> None:
+    version = version_of(team, ["C", "B"], "B", ["B", "A"], "D")
+
+    sentences = warned(version, "multiple_choice")
+
+    assert any("letter B scores 0.75" in each for each in sentences)
 
 
 def test_a_recipe_that_requires_the_answer_has_no_warning(team: Team) -> None:

@@ -68,6 +68,31 @@ def test_scores_equal_those_of_the_engine(
     assert "<strong>1.5</strong>" in answer.content.decode()
 
 
+def test_any_answer_of_a_row_with_tools_is_right(alice_client: Client, team: Team):
+    call = {"function": {"name": "add", "arguments": {"a": 1}}}
+    chat = [
+        {"role": "user", "content": "1+2?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    rows = [Row(prompt=chat, answer=["3", "III <3"], columns={"x": {"y": [1, 2]}})]
+    version = create_dataset_version(
+        team=team, name="Tools", rows=rows, mapping={}, source={}, user=None
+    )
+
+    answer = alice_client.post(
+        TRY, data(version, **{"completion-0": "It is 3\n---\nIt is 4"})
+    )
+
+    (bench,) = answer.context["benches"]
+    rules = [tried.score.rules["numeric_answer"] for tried in bench.tried]
+    assert rules == [1.0, 0.0]
+    sample = as_sample(bench.row, "")
+    assert (sample.answer, sample.messages) == (["3", "III <3"], chat)
+    page = answer.content.decode()
+    assert "<bdi>3 or III &lt;3</bdi>" in page
+    assert "<strong>add</strong>" in page
+
+
 def test_advantages_compare_within_the_row(
     alice_client: Client, version: DatasetVersion
 ):

@@ -140,10 +140,14 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     version = make_dataset(team)
     theirs = make_run(team, "theirs", dataset_version=version)
     rows = [(ours.dataset_version, 7, "1 + 1?"), (ours.dataset_version, 8, "gone")]
-    rows += [(version, 2, "1 + 1?"), (version, 8, "other")]
+    rows += [(version, 2, "1 + 1?"), (version, 8, "other"), (version, 9, "gone")]
     for where, position, prompt in rows:
         DatasetRow.objects.create(
-            version=where, position=position, prompt=prompt, answer="2"
+            version=where,
+            position=position,
+            prompt=prompt,
+            answer="2",
+            answer_is_list=position == 9,  # so it is another row
         )
     for prompt in (7, 8):
         make_group(ours, step=3, prompt_index=prompt)

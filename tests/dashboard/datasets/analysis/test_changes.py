@@ -64,6 +64,23 @@ def test_a_version_is_compared_with_the_one_before(
     assert "i 4 → four" in text  # a column's values
 
 
+def test_several_answers_are_another_answer_than_their_text(
+    alice_client: Client, team: Team
+):
+    old = create(team, [Row(prompt="a", answer='["4","four"]'), Row(prompt="b")])
+    several = [Row(prompt="a", answer=["4", "four"]), Row(prompt="b")]
+    new = create(team, several, dataset=old.dataset)
+
+    answer = alice_client.get(url(new))
+
+    assert answer.context["found"].result | {"moved": 0} == {
+        "same": 1, "moved": 0, "changed": 1, "added": 0, "removed": 0,
+    }  # fmt: skip
+    (change,) = answer.context["page"].items
+    assert change.has_other_answer
+    assert "any of 4 four" in words(answer)
+
+
 def test_each_kind_is_paged(alice_client: Client, versions: list[DatasetVersion]):
     for query, line, positions in (
         ({"kind": "added"}, "1–20 of 25 added", [*range(6, 26)]),
