@@ -166,6 +166,20 @@ FAULTS = [
         "tests/trainer/test_evaluation.py tests/trainer/test_groups.py",
     ),
     Fault(
+        "R5",
+        "trainer/rewards/rule.py",
+        "return isinstance(other, Unscorable) or one > other",
+        "return isinstance(other, Unscorable) or one < other",
+        "tests/trainer/rewards/test_answer_rules.py",
+    ),
+    Fault(
+        "R6",
+        "dashboard/datasets/row_storage.py",
+        'is_list = "t" if isinstance(row.answer, list) else "f"',
+        'is_list = "f"',
+        "tests/dashboard/datasets/test_versions.py",
+    ),
+    Fault(
         "D1",
         "dashboard/training/lease.py",
         "        return Q(attempt=self.attempt)",
