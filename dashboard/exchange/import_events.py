@@ -11,6 +11,7 @@ from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.client.lines import mean, signal_of, std
 from trainer.config import AdvantageConfig
 from trainer.events import GroupScored, ScoredCompletion
+from trainer.rewards.rule import message_text
 
 Weights = Mapping[str, float | None]  # None: the column is not a rule
 # A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
@@ -94,7 +95,7 @@ def make_group(
 def _text_of(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
-    return "\n\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+    return "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
 
 
 def _rules(sample: Sample, weights: Weights) -> dict[str, float | None]:

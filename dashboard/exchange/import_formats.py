@@ -17,17 +17,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quote
+from dashboard.datasets.parsing.records import (
+    Record,
+    Refusal,
+    Unusable,
+    broken_text,
+    check_value,
+    quote,
+)
 from dashboard.datasets.row import Prompt, as_json
 from trainer.client.lines import number, rule_name
 from trainer.events import EndReason
-from trainer.rewards.rule import Answer, as_answer
+from trainer.rewards.rule import Answer, as_answer, message_text
 
 ENDS: dict[str, EndReason] = {"stop": "stop", "length": "length"}
 MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
 _VERL_OWN = {"input", "output", "gts", "score", "step"}
+# Of a message, beside role and content.
+_KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,7 +188,20 @@ def _count(values: dict[str, Any], column: str) -> int | None:
 def _prompt(value: Any, column: str) -> Prompt:
     if isinstance(value, str) or not _is_chat(value):
         return _text(value, column)
-    return [{"role": r, "content": c} for r, c in _messages(value, column)]
+    messages = [
+        {
+            "role": _text(message["role"], column),
+            "content": _content(message.get("content"), column),
+            # Parquet has every field in each message.
+            **{name: message[name] for name in _KEPT if message.get(name)},
+        }
+        for message in value
+    ]
+    try:
+        check_value(messages)
+    except Unusable as error:
+        raise Bad(column, error.value, error.problem, error.remedy) from None
+    return messages
 
 
 def _text(value: Any, column: str) -> str:
@@ -202,9 +224,14 @@ def _text(value: Any, column: str) -> str:
 
 
 def _messages(chat: list[Any], column: str) -> list[tuple[str, str]]:
-    """The role and the text of each."""
+    """The role and the text of each, with what it calls."""
     return [
-        (_text(m["role"], column), _content(m.get("content"), column)) for m in chat
+        (
+            _text(m["role"], column),
+            _text(message_text(m | {"content": content}), column),
+        )
+        for m in chat
+        for content in [_content(m.get("content"), column)]
     ]
 
 

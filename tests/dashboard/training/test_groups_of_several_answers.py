@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.parsing.records import Record
-from dashboard.exchange.import_formats import read_sample
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.exchange.import_formats import Sample, read_sample
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.training.external_runs import open_run
@@ -114,6 +114,28 @@ def test_a_list_of_another_tool_is_several_answers() -> None:
     ]
 
     assert found == [["4", "four"], "4", ["4", "5.5"], "4", None]
+
+
+def test_calls_of_tools_are_kept_in_an_imported_prompt() -> None:
+    call = {"function": {"name": "add", "arguments": '{"a": 1}'}}
+    empty = {"name": None, "tool_calls": None}  # as Parquet has them
+    chat = [
+        {"role": "user", "content": "1+2?", **empty},
+        {"role": "assistant", "content": None, **empty, "tool_calls": [call]},
+    ]
+    row = {"step": 1, "prompt": chat, "completion": chat[1:], "accuracy_reward": 1.0}
+
+    sample = read_sample("TRL", Record(1, row))
+    broken = read_sample("TRL", Record(1, row | {"prompt": [chat[0] | {"name": "\0"}]}))
+
+    assert isinstance(sample, Sample)
+    assert sample.prompt == [
+        {"role": "user", "content": "1+2?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    assert sample.completion == 'add({"a": 1})'
+    assert isinstance(broken, Refusal)
+    assert broken.column == "prompt"
 
 
 def test_groups_of_the_previous_release_have_one_answer(run: Run) -> None:
