@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from django.http import HttpRequest, QueryDict
 from ninja import File, Form, Router, Status, UploadedFile
@@ -30,6 +30,7 @@ from dashboard.datasets.imports import (
 )
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.parsing.records import Refusals
+from dashboard.datasets.prompt_template import MAX_TEMPLATE_CHARS
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import reap_of
@@ -48,21 +49,35 @@ class MappingIn(Input):
     prompt: str | None = Field(
         default=None,
         max_length=1_000,
-        description="Prompt column. Default: that of the previous version, else "
-        "guessed from the column names.",
+        description="Prompt column, or a path into one such as "
+        "extra_info.question. Default: that of the previous version, else "
+        "suggested by the columns.",
         examples=["question"],
+    )
+    template: str | None = Field(
+        default=None,
+        max_length=MAX_TEMPLATE_CHARS,
+        description="Prompt template (Jinja) over the columns, instead of a prompt "
+        "column. Default: that of the previous version, else suggested by the columns.",
+        examples=["{{ instruction }}\n\n{{ input }}"],
     )
     answer: str | None = Field(
         default=None,
         max_length=1_000,
-        description="Answer column. Empty: no answer. Default: that of the previous "
-        "version, else guessed from the column names.",
+        description="Answer column, or a path into one such as "
+        "reward_model.ground_truth. Empty: no answer. Default: that of the previous "
+        "version, else suggested by the columns.",
         examples=["answer"],
     )
     columns: list[str] | None = Field(
         default=None,
         max_length=200,
         description="Extra columns to keep. Default: all other columns.",
+    )
+    last_reply: Literal["answer", "drop", "refuse"] | None = Field(
+        default=None,
+        description="What the last assistant message of a chat is: the answer, removed "
+        "or an error. Default: as the previous version, else the answer.",
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
@@ -74,14 +89,22 @@ def map_columns(
     upload: Upload, seen: Peek, payload: MappingIn, *, place: str
 ) -> MappingForm:
     """The valid form of the page; errors name their field."""
-    guess = MappingForm(upload, seen.names).initial
+    guess = MappingForm(upload, seen).initial
     data = QueryDict(mutable=True)
-    for name in ("name", "prompt", "answer"):
+    for name in ("name", "prompt", "template", "answer", "last_reply"):
         given = getattr(payload, name)
         data[name] = (guess.get(name) or "") if given is None else given
+    if payload.template and payload.prompt:
+        raise refuse_field(
+            f"{place}.template",
+            "Send a prompt column or a template, not both.",
+            "datasets.prompt_and_template",
+        )
+    if payload.template:
+        data["prompt"] = ""
     columns = guess.get("columns", []) if payload.columns is None else payload.columns
     data.setlist("columns", columns)
-    form = MappingForm(upload, seen.names, data)
+    form = MappingForm(upload, seen, data)
     if form.has_error("name", TAKEN):
         (error,) = form.errors.as_data()["name"]
         assert error.params is not None
@@ -138,7 +161,7 @@ def refuse_rows(refusals: Refusals, place: str) -> Problem:
         f"No rows imported: {num_rows} errors. Fix the file, or send "
         f"leave_out: {refusals.count} to import the others.",
         code="datasets.rows_have_errors",
-        errors=[WrongField(place, str(refusal)) for refusal in refusals.shown[:20]],
+        errors=[WrongField(place, str(group)) for group in refusals.groups[:20]],
     )
 
 

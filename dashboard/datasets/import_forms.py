@@ -11,17 +11,27 @@ from django import forms
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.datasets.imports import begin_work
+from dashboard.datasets.imports import Peek, begin_work
 from dashboard.datasets.limits import MAX_PASTED_CHARS, MAX_UPLOAD_BYTES, PART_BYTES
-from dashboard.datasets.mapping import Mapping, guess_mapping
+from dashboard.datasets.mapping import LAST_REPLIES, Mapping, nested_names
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
+from dashboard.datasets.prompt_template import (
+    MAX_TEMPLATE_CHARS,
+    TemplateFault,
+    read_template,
+)
 from dashboard.datasets.row_filters import are_few
 from dashboard.datasets.selections import (
     find_job,
     key_of,
     retry_selection,
     start_selection,
+)
+from dashboard.datasets.suggestions import (
+    first_template,
+    has_replies,
+    suggest_mapping,
 )
 from dashboard.jobs.models import JobState
 from dashboard.project.errors import code_of
@@ -154,14 +164,40 @@ class MappingForm(forms.Form):
     name = NameField()
     prompt = forms.ChoiceField(
         label="Prompt",
-        help_text="Text, or a list of chat messages with role and content, or with "
-        "from and value as in ShareGPT.",
+        required=False,
+        help_text="A column of texts or chats (role and content, or from and value as "
+        "in ShareGPT), or a template over several columns.",
         widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    template = forms.CharField(
+        label="Prompt template",
+        required=False,
+        strip=False,
+        max_length=MAX_TEMPLATE_CHARS,
+        help_text="Jinja. {{ name }} is a column's value, {% for %} and {% if %} work, "
+        "and {{ loop.index0 | letter }} gives options their letters.",
+        widget=forms.Textarea(
+            attrs={"class": "form-control prompt-template", "rows": 6}
+            | {"spellcheck": "false"}
+        ),
     )
     answer = forms.ChoiceField(
         label="Answer",
         required=False,
-        help_text="Ground truth that rules compare a completion with.",
+        help_text="Ground truth that rules compare a completion with. Of a list, any "
+        "entry is right.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    last_reply = forms.ChoiceField(
+        label="Last assistant message of a chat",
+        required=False,
+        choices=[
+            ("answer", "is the answer"),
+            ("drop", "is removed"),
+            ("refuse", "is an error"),
+        ],
+        help_text="The messages before it are the prompt. An answer column takes "
+        "precedence.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     columns = forms.MultipleChoiceField(
@@ -171,20 +207,61 @@ class MappingForm(forms.Form):
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
     )
 
-    def __init__(self, upload: Upload, names: list[str], data: Any = None) -> None:
+    def __init__(self, upload: Upload, seen: Peek, data: Any = None) -> None:
         self.upload = upload
-        guess = guess_mapping(names, _mapping_before(upload))
-        initial = {**guess.as_json(), "name": PurePath(upload.filename).stem[:80]}
+        is_text = not upload.has_types
+        suggestion = suggest_mapping(
+            seen.names, seen.sample, _mapping_before(upload), is_text=is_text
+        )
+        guess = suggestion.mapping
+        self.note = suggestion.note
+        initial = {
+            **guess.as_json(),
+            "template": guess.template or first_template(seen.names),
+            "last_reply": guess.last_reply,
+            "name": PurePath(upload.filename).stem[:80],
+        }
         super().__init__(data, initial=initial)
-        choices = [(name, name) for name in names]
-        set_choices(self, "prompt", choices)
+        self._names = seen.names
+        nested = nested_names(seen.sample, is_text=is_text)
+        choices = [(name, name) for name in (*seen.names, *nested)]
+        set_choices(self, "prompt", [*choices, ("", "template…")])
         set_choices(self, "answer", [("", "no answer"), *choices])
         set_choices(self, "columns", choices)
+        self.has_replies = has_replies(seen.sample, guess.prompt)
         if upload.dataset:
             del self.fields["name"]
 
+    @property
+    def column_boxes(self) -> list[tuple[str, list[Any]]]:
+        """Those of columns, and those of values inside columns."""
+        boxes = list(self["columns"])
+        num = len(self._names)
+        return [("", boxes[:num]), ("Values inside columns", boxes[num:])]
+
     def clean_name(self) -> str:
         return free_name(self.upload.team, self.cleaned_data["name"])
+
+    def clean_template(self) -> str:
+        """Only that of a form that uses it."""
+        template: str = self.cleaned_data["template"].replace("\r\n", "\n")
+        if self.cleaned_data.get("prompt") or "prompt" in self.errors:
+            return ""
+        if not template.strip():
+            raise forms.ValidationError(
+                "Write a template, or choose a column as the prompt.", code="required"
+            )
+        try:
+            unknown = read_template(template).variables - {*self._names}
+        except TemplateFault as error:
+            raise form_error(error) from None
+        if unknown:
+            raise forms.ValidationError(
+                f'The file has no column "{min(unknown)}". It has: '
+                f"{', '.join(self._names)[:500]}.",
+                code="datasets.unknown_column",
+            )
+        return template
 
     def clean(self) -> dict[str, Any]:
         answer = self.cleaned_data.get("answer")
@@ -201,17 +278,20 @@ class MappingForm(forms.Form):
 
     @property
     def mapping(self) -> Mapping:
-        """The mapping chosen, or the guess if the form is invalid."""
+        """The mapping chosen, or the guess where the form is invalid."""
         chosen = getattr(self, "cleaned_data", {}) if self.is_bound else {}
-        if "prompt" not in chosen:
-            chosen = {**self.initial, **chosen}
+        if not (chosen.get("prompt") or chosen.get("template")):
+            guess = {name: self.initial[name] for name in ("prompt", "template")}
+            chosen = {**self.initial, **chosen, **guess}
         prompt = chosen["prompt"]
         answer = chosen.get("answer") or None
         columns = chosen.get("columns", [])
         return Mapping(
             prompt=prompt,
+            template="" if prompt else chosen["template"],
             answer=None if answer == prompt else answer,
             columns=tuple(name for name in columns if name not in (prompt, answer)),
+            last_reply=chosen.get("last_reply") or LAST_REPLIES[0],
         )
 
 

@@ -153,7 +153,8 @@ class Peek:
     """
 
     names: list[str]
-    records: list[Record]
+    sample: list[Record]  # what is looked at
+    records: list[Record]  # what is shown: the first of these
     refusals: Refusals
     is_small: bool  # this is the whole file, so a page may wait for its import
 
@@ -161,7 +162,7 @@ class Peek:
 def peek(upload: Upload, *, in_job: bool = False) -> Peek:
     """Raises slots.Busy, except in a job, which has its own slot."""
     names: dict[str, None] = {}
-    shown: list[Record] = []
+    sample: list[Record] = []
     num_chars = num_items = 0
     refusals = Refusals()
     source = _source(upload, most=PEEK_BYTES)
@@ -177,13 +178,14 @@ def peek(upload: Upload, *, in_job: bool = False) -> Peek:
                 continue
             refusals.num_good += 1
             names.update(dict.fromkeys(item.values))
-            if len(shown) < PREVIEW_ROWS and num_chars < PREVIEW_CHARS:
-                shown.append(item)
+            if num_chars < PREVIEW_CHARS:
+                sample.append(item)
             if num_chars <= max(PREVIEW_CHARS, AT_ONCE_BYTES):
                 num_chars += num_chars_of(item.values)
     return Peek(
         names=list(names),
-        records=shown,
+        sample=sample,
+        records=sample[:PREVIEW_ROWS],
         refusals=refusals,
         is_small=num_items < PEEK_ROWS
         and not source.is_cut

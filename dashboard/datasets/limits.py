@@ -36,7 +36,8 @@ PREVIEW_ROWS = 20
 PEEK_ROWS = 1_000  # column names come from these; a larger file needs a worker
 PEEK_BYTES = 4 * MAX_LINE_CHARS + 2**20  # unpacked: more than the longest line
 PREVIEW_CHARS = 2**20  # of the rows shown before an import, written as JSON
-SHOWN_REFUSALS = 100
+SHOWN_REFUSALS = 100  # different problems
+SHOWN_PLACES = 3  # of a problem
 REPORT_BYTES = 4 * 2**20  # between progress reports of a reader
 COPY_BYTES = 8 * 2**20  # what is stored at a time
 

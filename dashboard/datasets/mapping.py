@@ -1,4 +1,4 @@
-"""Which column is the prompt, which the answer, which are kept as extra columns."""
+"""From a file's record to a row: the prompt, the answer and extra columns."""
 
 from __future__ import annotations
 
@@ -7,76 +7,70 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.datasets.limits import MAX_NAME_CHARS
 from dashboard.datasets.parsing.records import (
     Record,
     Refusal,
     Unusable,
+    broken_text,
     check_value,
     quote,
 )
+from dashboard.datasets.prompt_template import TemplateFault, read_template
 from dashboard.datasets.row import Prompt, Row
 
-# As published datasets name them, the likeliest first. An Alpaca row's "input" is often
-# empty, so its "instruction" comes before.
-PROMPT_NAMES = (
-    "prompt",
-    "question",
-    "problem",
-    "query",
-    "messages",
-    "conversations",
-    "conversation",
-    "instruction",
-    "input",
-    "text",
-)
-ANSWER_NAMES = (
-    "answer",
-    "final_answer",
-    "expected_answer",
-    "ground_truth",
-    "correct_answer",
-    "reference_answer",
-    "answerkey",
-    "solution",
-    "canonical_solution",
-    "expected",
-    "target",
-    "label",
-    "correct",
-    "output",
-    "response",
-)
-ROLES = ("system", "user", "assistant", "tool")
-# How ShareGPT's {"from": …, "value": …} calls them.
-SHAREGPT_ROLES = {
+# As files name them, and as chat templates know them. ShareGPT writes
+# {"from": …, "value": …}.
+ROLES = {
     "system": "system",
-    "human": "user",
     "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
     "assistant": "assistant",
     "tool": "tool",
+    "developer": "system",
+    "function": "tool",
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
     "observation": "tool",
 }
+# What chat templates read of a message besides its role and content.
+TOOL_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
+TEXT_PARTS = ("text", "input_text", "output_text")
+LAST_REPLIES = ("answer", "drop", "refuse")
+MAX_PATHS = 200
+MAX_PATH_PARTS = 4
+Answer = str | list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapping:
     """
+    A name may be a path into a column of objects or lists: extra_info.index.
+
     >>> Mapping(prompt="question", answer="solution", columns=("level",))
+    >>> Mapping(template="{{ instruction }}\n\n{{ input }}", answer="output")
     """
 
-    prompt: str
+    prompt: str = ""  # with a template: none
+    template: str = ""  # as prompt_template.py reads it
     answer: str | None = None
     columns: tuple[str, ...] = ()
+    # A chat's last message, if the assistant's: the answer, removed, or an error. It is
+    # never part of the prompt.
+    last_reply: str = "answer"
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        tree: dict[str, Any] = {
             "prompt": self.prompt,
             "answer": self.answer,
             "columns": list(self.columns),
         }
+        if self.template:
+            tree["template"] = self.template
+        if self.last_reply != LAST_REPLIES[0]:
+            tree["last_reply"] = self.last_reply
+        return tree
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Mapping:
@@ -84,146 +78,308 @@ class Mapping:
         return cls(**{**tree, "columns": tuple(tree["columns"])})
 
 
-def guess_mapping(names: Sequence[str], before: Mapping | None = None) -> Mapping:
-    """As the version before has it, then by name; failing that, the first column is
-    the prompt."""
-    if before and before.prompt in names:
-        prompt = before.prompt
-    else:
-        prompt = _first_named(names, PROMPT_NAMES) or names[0]
-    others = [name for name in names if name != prompt]
-    answer = _first_named(others, ANSWER_NAMES)
-    if before and before.answer in others:
-        answer = before.answer
-    columns = tuple(name for name in others if name != answer)
-    return Mapping(prompt=prompt, answer=answer, columns=columns)
-
-
-def _first_named(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    by_lower = {name.lower().strip(): name for name in names}
-    return next((by_lower[name] for name in wanted if name in by_lower), None)
-
-
 def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refusal:
     """The record's row. `is_text`: the file has no types, as CSV and TSV have none."""
-    column = mapping.prompt
+    column: str | None = mapping.prompt or None
+    reply = None
     try:
-        prompt = _prompt(
-            _value(record, column, "Add it, remove the row, or choose another column.")
-        )
-        answer = None
+        if mapping.template:
+            prompt: Prompt = _rendered(record, mapping.template, is_text=is_text)
+        else:
+            prompt, reply = _prompt(
+                _value(
+                    record,
+                    mapping.prompt,
+                    "Add it, remove the row, or choose another column.",
+                    is_text=is_text,
+                ),
+                mapping,
+                is_text=is_text,
+            )
+        answer: Answer = reply
         if mapping.answer is not None:
             column = mapping.answer
             answer = _answer(
-                _value(record, column, "Add it, remove the row, or choose “no answer”.")
+                _value(
+                    record,
+                    column,
+                    "Add it, remove the row, or choose “no answer”.",
+                    is_text=is_text,
+                ),
+                is_text=is_text,
             )
         columns = {}
         for column in mapping.columns:
-            value = record.values.get(column)
-            value = _typed(value) if is_text else value
+            value = _extra(record, column, is_text=is_text)
             check_value(value)
             columns[column] = value
     except Unusable as error:
+        is_there = column is not None and column in record.values
         return Refusal(
             line=record.line,
             row=record.row,
             column=column,
-            value=quote(error.value) if column in record.values else "",
+            value=quote(error.value) if is_there or error.value is not None else "",
             problem=error.problem,
             remedy=error.remedy,
         )
     return Row(prompt=prompt, answer=answer, columns=columns)
 
 
-def _value(record: Record, column: str, remedy: str) -> Any:
+MISSING = object()
+
+
+def _value(record: Record, name: str, remedy: str, *, is_text: bool) -> Any:
     """A missing column is not the same error as a null."""
-    if column not in record.values:
-        raise Unusable(f'The row has no column "{column}".', remedy, None)
-    return record.values[column]
+    value = find_value(record.values, name, is_text=is_text)
+    if value is MISSING:
+        raise Unusable(f'The row has no column "{name}".', remedy, None)
+    return value
 
 
-def _prompt(value: Any) -> Prompt:
+def _extra(record: Record, name: str, *, is_text: bool) -> Any:
+    value = find_value(record.values, name, is_text=is_text)
+    if value is MISSING:
+        return None
+    return typed(value) if is_text else value
+
+
+def find_value(values: dict[str, Any], path: str, *, is_text: bool) -> Any:
+    """The column, or the value at a path that begins with a column; else MISSING."""
+    if path in values:
+        return values[path]
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        root = values.get(".".join(parts[:end]), MISSING)
+        if root is not MISSING:
+            value = typed(root) if is_text else root
+            return _inside(value, parts[end:])
+    return MISSING
+
+
+def _inside(value: Any, parts: Sequence[str]) -> Any:
+    for part in parts:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return MISSING
+    return value
+
+
+def nested_names(records: Sequence[Record], *, is_text: bool) -> list[str]:
+    """Paths of the values inside columns of objects, as far as these records show."""
+    found: dict[str, None] = {}
+    for record in records:
+        for name, value in record.values.items():
+            _add_paths(found, name, typed(value) if is_text else value, depth=1)
+    taken = {name for record in records for name in record.values}
+    return [name for name in found if name not in taken][:MAX_PATHS]
+
+
+def _add_paths(found: dict[str, None], name: str, value: Any, *, depth: int) -> None:
+    if not isinstance(value, dict) or depth > MAX_PATH_PARTS:
+        return
+    for key, inner in value.items():
+        path = f"{name}.{key}"
+        if len(path) > MAX_NAME_CHARS or len(found) >= MAX_PATHS:
+            return
+        if inner is not None:
+            found[path] = None
+        _add_paths(found, path, inner, depth=depth + 1)
+
+
+def _rendered(record: Record, template: str, *, is_text: bool) -> str:
+    values = record.values
+    if is_text:
+        values = {name: typed(value) for name, value in values.items()}
+    try:
+        read = read_template(template)
+        for name in read.variables:
+            check_value(values.get(name))
+        prompt = read.render(values)
+    except TemplateFault as error:
+        raise Unusable(
+            str(error), "Change the template, or remove the row.", None
+        ) from None
+    if not prompt.strip():
+        raise Unusable(
+            "The template renders an empty prompt.",
+            "Change the template, or remove the row.",
+            None,
+        )
+    if broken := broken_text(prompt):
+        raise Unusable(
+            f"The rendered prompt contains {broken}.",
+            "Remove that character from the row.",
+            prompt,
+        )
+    return prompt
+
+
+def _prompt(
+    value: Any, mapping: Mapping, *, is_text: bool
+) -> tuple[Prompt, str | None]:
+    """The prompt, and the reply that a chat ends with."""
     check_value(value)
+    if is_text and isinstance(value, str) and value.startswith("[{"):
+        value = _chat_of(value)
     if isinstance(value, list) and value:
-        return _messages(value)
+        return _messages(value, mapping)
     if not isinstance(value, str):
         raise Unusable(
             "The prompt is neither text nor a list of chat messages.",
-            "Choose another column as the prompt, or correct the row.",
+            "Choose another column as the prompt, write a template, or correct the "
+            "row.",
             value,
         )
     if not value.strip():
         raise Unusable("The prompt is empty.", "Fill it in, or remove the row.", value)
-    return value
+    return value, None
 
 
-def _messages(value: list[Any]) -> list[dict[str, str]]:
-    messages = [_from_sharegpt(message) for message in value]
-    for message in messages:
-        _check_message(message)
-    if messages[-1]["role"] == "assistant":
+def _chat_of(cell: str) -> Any:
+    """The chat that a CSV cell holds as JSON, or the text."""
+    tree = typed(cell)
+    is_chat = isinstance(tree, list) and all(
+        isinstance(item, dict) and ("role" in item or "from" in item) for item in tree
+    )
+    return tree if is_chat else cell
+
+
+def _messages(value: list[Any], mapping: Mapping) -> tuple[Prompt, str | None]:
+    messages = [_message(message) for message in value]
+    if messages[-1]["role"] != "assistant":
+        return messages, None
+    if mapping.last_reply == "refuse":
         raise Unusable(
             "The last message has the role assistant: there is nothing to complete.",
-            "Remove it, or move it to the answer column.",
-            messages[-1]["content"],
+            "Remove it, or choose that it is the answer.",
+            messages[-1].get("content"),
         )
-    return messages
-
-
-def _from_sharegpt(message: Any) -> Any:
-    """A message with from and value as one with role and content."""
-    if not isinstance(message, dict) or set(message) != {"from", "value"}:
-        return message
-    sender = message["from"]
-    if not isinstance(sender, str) or sender not in SHAREGPT_ROLES:
+    *before, reply = messages
+    if not any(message["role"] in ("user", "tool") for message in before):
         raise Unusable(
-            "A chat message has an unknown role.",
-            f"Use one of {', '.join(SHAREGPT_ROLES)}, or write it as "
-            '{"role": "user", "content": "…"}.',
-            sender,
+            "The chat has no user message before the assistant's.",
+            "Add one, or remove the row.",
+            value[-1],
         )
-    return {"role": SHAREGPT_ROLES[sender], "content": message["value"]}
+    is_answer = mapping.last_reply == "answer"
+    return before, _reply_text(reply) if is_answer else None
 
 
-def _check_message(message: Any) -> None:
-    if not isinstance(message, dict) or set(message) != {"role", "content"}:
+def _reply_text(reply: dict[str, Any]) -> str:
+    """A message that only calls tools is their calls as JSON."""
+    content = reply.get("content") or ""
+    return content or json.dumps(reply.get("tool_calls", ""), ensure_ascii=False)
+
+
+def _message(message: Any) -> dict[str, Any]:
+    """With role and content, and with what a chat template may read of tools."""
+    if not isinstance(message, dict):
+        raise _no_message(message)
+    if "from" in message and "value" in message:
+        given = {**message, "role": message["from"], "content": message["value"]}
+    else:
+        given = message
+    if "role" not in given:
+        raise _no_message(message)
+    kept = {name: given[name] for name in TOOL_KEYS if given.get(name) is not None}
+    role = _role(given["role"])
+    content = _content(given.get("content"))
+    if content is None and "tool_calls" not in kept:
         raise Unusable(
-            "A chat message must have exactly two keys, role and content.",
-            'Write it as {"role": "user", "content": "…"}.',
-            message,
+            "A chat message has no content.", "Fill it in, or remove the row.", message
         )
-    if message["role"] not in ROLES:
+    return {"role": role, "content": content, **kept}
+
+
+def _no_message(value: Any) -> Unusable:
+    return Unusable(
+        "A chat message must have a role and content.",
+        'Write it as {"role": "user", "content": "…"}.',
+        value,
+    )
+
+
+def _role(name: Any) -> str:
+    role = ROLES.get(name) if isinstance(name, str) else None
+    if role is None:
         raise Unusable(
             "A chat message has an unknown role.",
             f"Use one of {', '.join(ROLES)}.",
-            message["role"],
+            name,
         )
-    if not isinstance(message["content"], str):
+    return role
+
+
+def _content(content: Any) -> str | None:
+    """The text; of a list of parts, their texts, each on a line of its own."""
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
         raise Unusable(
             "The content of a chat message is not text.",
-            "Write it as one string.",
-            message["content"],
+            "Write it as one string, or as a list of text parts.",
+            content,
         )
+    return "\n".join(_part(part) for part in content)
 
 
-def _answer(value: Any) -> str:
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type", "text") if isinstance(part, dict) else None
+    if kind not in TEXT_PARTS:
+        named = f"of type {quote(kind)}" if isinstance(kind, str) else "without a type"
+        raise Unusable(
+            f"A chat message has a part {named}. Cohort trains on text only.",
+            "Remove the part or the row.",
+            part,
+        )
+    text = part.get("text", part.get("content"))
+    if not isinstance(text, str):
+        raise Unusable(
+            "A text part of a chat message has no text.",
+            'Write it as {"type": "text", "text": "…"}.',
+            part,
+        )
+    return text
+
+
+def _answer(value: Any, *, is_text: bool) -> Answer:
     check_value(value)
-    if value is None or value == "":
+    if is_text and isinstance(value, str) and value.startswith('["'):
+        texts = typed(value)
+        is_list = isinstance(texts, list) and all(isinstance(it, str) for it in texts)
+        value = texts if is_list else value
+    if value in (None, "", []):
         raise Unusable(
             "The row has no answer.",
             "Fill it in, remove the row, or choose “no answer”.",
             value,
         )
-    if isinstance(value, list | dict):
+    if not isinstance(value, list):
+        return _answer_text(value)
+    if isinstance(value[0], dict) and len(value) == 1 and "role" in value[0]:
+        return _reply_text(_message(value[0]))  # TRL's column completion
+    answers = list(dict.fromkeys(_answer_text(each) for each in value))
+    return answers if len(answers) > 1 else answers[0]
+
+
+def _answer_text(value: Any) -> str:
+    if value is None or isinstance(value, list | dict):
         raise Unusable(
-            "The answer is a list or an object, not text or a number.",
-            "Keep it as an extra column instead, or write the answer as text.",
+            "The answer is neither text nor a number, nor a list of these.",
+            "Name a value inside it, as in reward_model.ground_truth, keep it as an "
+            "extra column, or write the answer as text.",
             value,
         )
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _typed(cell: Any) -> Any:
+def typed(cell: Any) -> Any:
     """A CSV cell as JSON where writing it again gives the same text.
 
     So `[3, 5]` becomes a list and `24` a number, while `007` stays a text.

@@ -106,7 +106,7 @@ def store_version(
         content_sha256=content.sha256,
         num_rows=content.num_rows,
         num_left_out=left_out.count if left_out else 0,
-        left_out=[item.as_json() for item in left_out.shown] if left_out else [],
+        left_out=[item.as_json() for item in left_out.groups] if left_out else [],
         mapping=dict(mapping),
         source=dict(source),
         created_by=user,

@@ -28,9 +28,12 @@ from dashboard.datasets.imports import (
     start_job,
     try_peek,
 )
+from dashboard.datasets.limits import PREVIEW_ROWS
 from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.parsing.records import Refusal, Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
+from dashboard.datasets.row import Row
+from dashboard.datasets.suggestions import suggest_rule, warn
 from dashboard.datasets.token_preview import (
     NUM_ROWS,
     Preview,
@@ -113,7 +116,7 @@ def _prompt_preview(request: Request, upload: Upload, seen: Peek) -> Preview:
     form = PromptForm(request.POST)
     if not form.is_valid():
         return Preview(problem=form.first_problem)
-    columns = MappingForm(upload, seen.names, request.POST)
+    columns = MappingForm(upload, seen, request.POST)
     columns.is_valid()
     records = seen.records[:NUM_ROWS]
     row = min(read_row(request.POST), len(records) - 1)
@@ -147,11 +150,11 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     # The URL may contain only settings of the preview.
     given = request.GET if "prompt" in request.GET else None
     if job and not job.is_fetch and given is None:
-        form = MappingForm(upload, seen.names, _chosen(job))
+        form = MappingForm(upload, seen, _chosen(job))
         form.is_valid()
         refused = _refusals(job) if job.is_refused else None
         return _render(request, upload, seen, form, refused)
-    form = MappingForm(upload, seen.names, given)
+    form = MappingForm(upload, seen, given)
     form.is_valid()
     if request.htmx:
         context = _preview(upload, seen, form)
@@ -172,7 +175,7 @@ def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
     seen = try_peek(upload)
-    form = MappingForm(upload, seen.names, request.POST) if seen else None
+    form = MappingForm(upload, seen, request.POST) if seen else None
     is_valid = form is not None and form.is_valid()
     # The import of the first click may have deleted the file and taken the name.
     if not is_valid and (job := live_or_done_job(team, upload_id)):
@@ -210,7 +213,11 @@ def _import(
 def _chosen(job: ImportJob) -> dict[str, Any]:
     """The form data of this import."""
     mapping = job.mapping
-    return {**mapping, "answer": mapping["answer"] or "", "name": job.name}
+    return {
+        **mapping,
+        "answer": mapping["answer"] or "",
+        "name": job.name,
+    }
 
 
 def _refusals(job: ImportJob) -> Refusals:
@@ -250,13 +257,16 @@ def _file_missing(request: Request, upload: Upload) -> HttpResponse:
 
 
 def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]:
+    mapped = map_records(upload, seen.sample, form.mapping)
+    rows = [row for row in mapped if isinstance(row, Row)]
     records = seen.records[:PREVIEWED]
-    mapped = map_records(upload, records, form.mapping)
-    lines = [record.line for record in records]
     return {
-        "mapping": form.mapping,
-        "mapped": list(zip(lines, mapped, strict=True)),
+        "form": form,
+        "mapped": list(zip((record.line for record in records), mapped, strict=False)),
         "place": upload.place,
+        "warnings": warn(rows),
+        "rule": suggest_rule(rows[:PREVIEW_ROWS]),
+        "is_whole": seen.is_small,
     }
 
 
@@ -273,7 +283,6 @@ def _render(
         "team": upload.team,
         "upload": upload,
         "seen": seen,
-        "form": form,
         "refusals": refusals or seen.refusals,
         "was_refused": refusals is not None,
         "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),

@@ -12,6 +12,7 @@ from dashboard.accounts.access import get_membership, get_team, get_writable_tea
 from dashboard.accounts.models import Team
 from dashboard.datasets.import_forms import RestoreForm, form_error
 from dashboard.datasets.models import Dataset, place_of
+from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     find_parents,
     find_trashed,
@@ -126,7 +127,9 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "form": form,
         "page": page,
         "can_write": membership.can_write,
-        "left_out": {"shown": version.left_out, "count": version.num_left_out},
+        "left_out": Refusals.from_json(
+            {"groups": version.left_out, "count": version.num_left_out}
+        ),
         "left_out_place": place_of(version.source.get("format")),
     }
     is_further = "on" in request.GET and "HX-Request" in request.headers

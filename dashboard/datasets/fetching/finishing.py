@@ -139,7 +139,7 @@ def _refuse_unreadable(upload: Upload) -> None:
     seen = peek(upload, in_job=True)
     if seen.records:
         return
-    refusal = seen.refusals.shown[0]
+    refusal = seen.refusals.groups[0].first[0]
     raise NotFetched(
         f"The file was read as {upload.kind}, but none of its first "
         f"{seen.refusals.count:,} rows is valid. {refusal.place.capitalize()}: "

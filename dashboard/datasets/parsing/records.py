@@ -19,6 +19,7 @@ from dashboard.datasets.limits import (
     MAX_LINE_CHARS,
     MAX_NAME_CHARS,
     MAX_ROWS,
+    SHOWN_PLACES,
     SHOWN_REFUSALS,
 )
 
@@ -63,17 +64,68 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Refusals:
-    """The first hundred errors, and the counts of errors and valid rows."""
+class RefusalGroup:
+    """The rows with the same problem: their number, and the first three."""
 
-    shown: list[Refusal] = field(default_factory=list)
+    first: list[Refusal]
+    count: int = 0
+
+    @property
+    def problem(self) -> str:
+        return self.first[0].problem
+
+    @property
+    def remedy(self) -> str:
+        return self.first[0].remedy
+
+    @property
+    def column(self) -> str | None:
+        return self.first[0].column
+
+    @property
+    def num_more(self) -> int:
+        return self.count - len(self.first)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"count": self.count, "first": [it.as_json() for it in self.first]}
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> RefusalGroup:
+        """What `as_json` made; or a single refusal, as older versions kept them."""
+        if "first" not in tree:
+            return cls([Refusal(**tree)], 1)
+        return cls([Refusal(**item) for item in tree["first"]], tree["count"])
+
+    def __str__(self) -> str:
+        text = str(self.first[0])
+        if self.count == 1:
+            return text
+        others = [refusal.place for refusal in self.first[1:]]
+        if self.num_more:
+            others.append(f"{self.num_more:,} more")
+        return f"{text} Also: {'; '.join(others)}."
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Errors by problem, the first hundred problems; and the counts of rows."""
+
+    groups: list[RefusalGroup] = field(default_factory=list)
     count: int = 0
     num_good: int = 0
     ends_file: bool = False  # the rest of the file was not read
+    _by_problem: dict[tuple[str, str, str | None], RefusalGroup] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def num_rows(self) -> int:
         return self.num_good + self.count
+
+    @property
+    def num_shown(self) -> int:
+        """The rows whose problem is among the groups."""
+        return sum(group.count for group in self.groups)
 
     @property
     def can_be_left_out(self) -> bool:
@@ -82,12 +134,20 @@ class Refusals:
     def add(self, refusal: Refusal) -> None:
         self.count += 1
         self.ends_file = self.ends_file or refusal.ends_file
-        if len(self.shown) < SHOWN_REFUSALS:
-            self.shown.append(refusal)
+        key = (refusal.problem, refusal.remedy, refusal.column)
+        group = self._by_problem.get(key)
+        if group is None:
+            if len(self.groups) == SHOWN_REFUSALS:
+                return
+            group = self._by_problem[key] = RefusalGroup([])
+            self.groups.append(group)
+        group.count += 1
+        if len(group.first) < SHOWN_PLACES:
+            group.first.append(refusal)
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "shown": [refusal.as_json() for refusal in self.shown],
+            "groups": [group.as_json() for group in self.groups],
             "count": self.count,
             "num_good": self.num_good,
             "ends_file": self.ends_file,
@@ -95,15 +155,18 @@ class Refusals:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Refusals:
-        """What `as_json` made."""
-        return cls(**{**tree, "shown": [Refusal(**item) for item in tree["shown"]]})
+        """What `as_json` made; older versions kept single refusals under shown."""
+        fields = {**tree}
+        listed = fields.pop("groups", None) or fields.pop("shown", [])
+        fields.pop("shown", None)
+        return cls(groups=[RefusalGroup.from_json(item) for item in listed], **fields)
 
 
 class ImportRefused(ValueError):
     """Rows have errors, so nothing was imported."""
 
     def __init__(self, refusals: Refusals) -> None:
-        super().__init__(str(refusals.shown[0]))
+        super().__init__(str(refusals.groups[0]))
         self.refusals = refusals
 
 

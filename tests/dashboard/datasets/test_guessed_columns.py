@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.datasets.mapping import Mapping, guess_mapping, map_record
+from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.row import Row
+from dashboard.datasets.suggestions import suggest_mapping
 
 # Columns as published, in their order.
 KNOWN = {
@@ -50,7 +51,9 @@ KNOWN = {
         "instruction",
         None,
     ),
-    "Alpaca": ("instruction input output text", "instruction", "output"),
+    "Alpaca": ("instruction input output text", "", "output"),
+    "BoolQ": ("question answer passage", "", "answer"),
+    "TRL": ("prompt completion", "prompt", "completion"),
     "HumanEval": (
         "task_id prompt canonical_solution test entry_point",
         "prompt",
@@ -66,22 +69,26 @@ def test_a_known_datasets_columns_are_guessed() -> None:
     for name, (text, prompt, answer) in KNOWN.items():
         columns = text.split()
 
-        guess = guess_mapping(columns)
+        guess = suggest_mapping(columns).mapping
 
         assert (guess.prompt, guess.answer) == (prompt, answer), name
         assert set(guess.columns) == {*columns} - {prompt, answer}, name
+        assert bool(guess.template) == (not prompt), name
 
 
 def test_a_new_versions_columns_are_those_of_the_version_before() -> None:
     before = Mapping(prompt="Frage", answer="Lösung", columns=("level",))
 
-    same = guess_mapping(["level", "answer", "Lösung", "Frage"], before)
-    renamed = guess_mapping(["level", "question", "Lösung"], before)
-    without = guess_mapping(["Frage", "level", "answer"], before)
+    def guess(*names: str) -> Mapping:
+        return suggest_mapping(names, before=before).mapping
+
+    same = guess("level", "answer", "Lösung", "Frage")
+    renamed = guess("level", "question", "Lösung")
+    without = guess("Frage", "level", "answer")
 
     assert (same.prompt, same.answer) == ("Frage", "Lösung")
     assert same.columns == ("level", "answer")
-    assert (renamed.prompt, renamed.answer) == ("question", "Lösung")
+    assert (renamed.prompt, renamed.answer) == ("question", None)
     assert (without.prompt, without.answer) == ("Frage", "answer")
 
 
@@ -112,11 +119,12 @@ def test_sharegpt_messages_become_chat_messages() -> None:
 def test_invalid_sharegpt_messages_are_refused() -> None:
     question = {"from": "human", "value": "?"}
     for messages, remedy in (
-        ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),
-        ([{"from": ["human"], "value": "?"}], "system, human, user, gpt,"),
+        ([{"from": "bing", "value": "?"}], "human, gpt,"),
+        ([{"from": ["human"], "value": "?"}], "human, gpt,"),
         ([{"from": "human", "value": 3}], "one string"),
-        ([question, {"from": "gpt", "value": "!"}], "answer column"),
-        ([{**question, "weight": 1}], '"role"'),
+        ([{"from": "gpt", "value": "!"}], "Add one"),
+        ([{"from": "human"}], '"role"'),
+        ([question, {"value": "?"}], '"role"'),
     ):
         refused = _mapped(messages)
 
@@ -125,7 +133,7 @@ def test_invalid_sharegpt_messages_are_refused() -> None:
 
 
 def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
-    guess = guess_mapping(["target", "nums"])
+    guess = suggest_mapping(["target", "nums"]).mapping
     record = Record(line=1, row=1, values={"target": 98, "nums": [44, 19, 35]})
 
     refused = map_record(record, guess, is_text=False)

@@ -1,0 +1,249 @@
+"""Prompt templates: Jinja with a row's columns as variables.
+
+The sandbox keeps a template from Python's insides. What it doesn't keep is memory and
+time, so expressions that can grow without bound are refused when a template is read,
+and loops are counted when it is rendered.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from string import ascii_uppercase
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, Undefined, nodes
+from jinja2.meta import find_undeclared_variables
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dashboard.datasets.limits import MAX_LINE_CHARS
+from dashboard.project.errors import UserError
+
+MAX_TEMPLATE_CHARS = 4_000
+MAX_TURNS = 10_000  # of all loops of a row
+MAX_SECONDS = 2.0  # for a row
+ALL_COLUMNS = "row"  # the variable for column names that are no identifiers
+FILTERS = (
+    *("abs", "capitalize", "d", "default", "dictsort", "first", "float", "int"),
+    *("items", "last", "length", "list", "lower", "max", "min", "reverse", "round"),
+    *("sort", "string", "title", "trim", "unique", "upper", "wordcount"),
+)
+METHODS = frozenset(
+    {
+        *("capitalize", "endswith", "get", "items", "keys", "lower", "lstrip"),
+        *("rstrip", "split", "splitlines", "startswith", "strip", "title", "upper"),
+        *("removeprefix", "removesuffix", "values"),
+    }
+)
+_ALLOWED = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const),
+    *(nodes.Tuple, nodes.List, nodes.Dict, nodes.Pair, nodes.Keyword),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.For, nodes.If, nodes.CondExpr),
+    *(nodes.Filter, nodes.Test, nodes.Call, nodes.Compare, nodes.Operand),
+    *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Concat, nodes.Add, nodes.Sub),
+)
+_SUMS = (nodes.Concat, nodes.Add)
+_MAX_SUMS = 20  # each may double a text
+
+
+class TemplateFault(UserError):
+    """A template that cannot be used, or not with a row."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("datasets.bad_template", text)
+
+
+class _Budget:
+    """What is left for a row."""
+
+    def __init__(self) -> None:
+        self.num_turns = MAX_TURNS
+        self.until = time.monotonic() + MAX_SECONDS
+
+    def spend(self) -> None:
+        self.num_turns -= 1
+        if self.num_turns < 0:
+            raise TemplateFault(
+                f"The template's loops take more than {MAX_TURNS:,} turns."
+            )
+        self.check_time()
+
+    def check_time(self) -> None:
+        if time.monotonic() > self.until:
+            raise TemplateFault(
+                f"The template takes longer than {MAX_SECONDS:g} seconds for a row."
+            )
+
+
+_budget: ContextVar[_Budget] = ContextVar("budget")
+
+
+def _counted(values: Iterable[Any]) -> Iterator[Any]:
+    budget = _budget.get()
+    for value in values:
+        budget.spend()
+        yield value
+
+
+def _letter(index: int) -> str:
+    """The letter of an option by its index from 0."""
+    try:
+        return ascii_uppercase[index]
+    except (IndexError, TypeError):
+        raise TemplateFault("The filter letter needs an index from 0 to 25.") from None
+
+
+def _join(values: Iterable[Any], separator: str = "") -> str:
+    texts = [_as_text(value) for value in values]
+    if len(separator) * len(texts) > MAX_LINE_CHARS:
+        raise _too_long()
+    return separator.join(texts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    if text.count(old) * len(new) > MAX_LINE_CHARS:
+        raise _too_long()
+    return text.replace(old, new)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_text(value: Any) -> Any:
+    """What {{ }} writes: a text as it is, nothing for null, other values as JSON."""
+    if value is None:
+        return ""
+    is_plain = isinstance(value, str | Undefined)
+    return value if is_plain else _as_json(value)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_as_text,
+        autoescape=False,
+    )
+    made.globals.clear()
+    filters = {name: made.filters[name] for name in FILTERS}
+    made.filters = filters | {
+        "counted": _counted,
+        "join": _join,
+        "letter": _letter,
+        "replace": _replace,
+        "tojson": _as_json,
+    }
+    return made
+
+
+_JINJA = _environment()
+
+
+class PromptTemplate:
+    """A checked template.
+
+    >>> PromptTemplate("{{ a }} + {{ b }}").render({"a": 1, "b": 2})
+    '1 + 2'
+    """
+
+    def __init__(self, source: str) -> None:
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise TemplateFault(
+                f"The template has {len(source):,} characters; the limit is "
+                f"{MAX_TEMPLATE_CHARS:,}."
+            )
+        try:
+            tree = _JINJA.parse(source.replace("\r\n", "\n"))
+            _check(tree)
+            self.variables = find_undeclared_variables(tree) - {ALL_COLUMNS}
+            for loop in tree.find_all(nodes.For):
+                loop.iter = nodes.Filter(
+                    loop.iter, "counted", [], [], None, None, lineno=loop.lineno
+                )
+            self._template = _JINJA.from_string(tree)
+        except TemplateSyntaxError as error:
+            raise _fault(error.lineno, error.message or "syntax error") from None
+        except RecursionError:
+            raise TemplateFault("The template is nested too deeply.") from None
+
+    def render(self, values: Mapping[str, Any]) -> str:
+        """The prompt of a row; TemplateFault says why there is none."""
+        budget = _Budget()
+        token = _budget.set(budget)
+        pieces: list[str] = []
+        num_chars = 0
+        try:
+            for piece in self._template.generate({ALL_COLUMNS: values, **values}):
+                budget.check_time()
+                num_chars += len(piece)
+                if num_chars > MAX_LINE_CHARS:
+                    raise _too_long()
+                pieces.append(piece)
+        except TemplateFault:
+            raise
+        except (TemplateError, ArithmeticError, LookupError, RecursionError) as error:
+            raise _failed(error) from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise _failed(error) from None
+        finally:
+            _budget.reset(token)
+        return "".join(pieces).strip("\n")
+
+
+@lru_cache(64)
+def read_template(source: str) -> PromptTemplate:
+    return PromptTemplate(source)
+
+
+def _check(tree: nodes.Template) -> None:
+    """Only what reads columns: no macros, imports, assignments or multiplication."""
+    num_sums = 0
+    for node in _all_nodes(tree):
+        if not isinstance(node, _ALLOWED):
+            kind = type(node).__name__.lower()
+            raise _fault(node.lineno, f"prompt templates have no {kind}")
+        if isinstance(node, nodes.Call):
+            _check_call(node)
+        if isinstance(node, nodes.For) and node.recursive:
+            raise _fault(node.lineno, "prompt templates have no recursive loops")
+        if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
+            known = ", ".join(sorted({*_JINJA.filters} - {"counted"}))
+            raise _fault(node.lineno, f'no filter "{node.name}". Filters: {known}')
+        num_sums += isinstance(node, _SUMS)
+        if num_sums > _MAX_SUMS:
+            raise _fault(node.lineno, f"more than {_MAX_SUMS} uses of ~ and +")
+
+
+def _check_call(node: nodes.Call) -> None:
+    called = node.node
+    if not isinstance(called, nodes.Getattr) or called.attr not in METHODS:
+        known = ", ".join(sorted(METHODS))
+        raise _fault(node.lineno, f"only these methods can be called: {known}")
+
+
+def _all_nodes(node: nodes.Node) -> Iterator[nodes.Node]:
+    yield node
+    for child in node.iter_child_nodes():
+        yield from _all_nodes(child)
+
+
+def _fault(line: int | None, problem: str) -> TemplateFault:
+    where = f"Line {line} of the template" if line else "The template"
+    return TemplateFault(f"{where}: {problem.rstrip('.')}.")
+
+
+def _failed(error: Exception) -> TemplateFault:
+    return TemplateFault(
+        f"The template cannot be filled: {str(error)[:300].rstrip('.')}."
+    )
+
+
+def _too_long() -> TemplateFault:
+    return TemplateFault(
+        f"The rendered prompt would have more than {MAX_LINE_CHARS:,} characters."
+    )

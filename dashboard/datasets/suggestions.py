@@ -1,0 +1,556 @@
+"""What a file's columns suggest: the mapping, the reward rule, and warnings."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+from dashboard.datasets.mapping import (
+    MISSING,
+    ROLES,
+    Mapping,
+    find_value,
+    typed,
+)
+from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.prompt_template import read_template
+from dashboard.datasets.row import Row
+from trainer.rewards.numbers import read_number
+from trainer.rewards.rules import RULES
+
+# As published datasets name them, the likeliest first.
+PROMPT_NAMES = (
+    "prompt",
+    "question",
+    "problem",
+    "query",
+    "messages",
+    "conversations",
+    "conversation",
+    "instruction",
+    "question_stem",
+    "input",
+    "text",
+    "ctx",
+    "goal",
+)
+ANSWER_NAMES = (
+    "answer",
+    "final_answer",
+    "expected_answer",
+    "ground_truth",
+    "correct_answer",
+    "reference_answer",
+    "answerkey",
+    "answers",
+    "solution",
+    "canonical_solution",
+    "expected",
+    "target",
+    "label",
+    "correct",
+    "output",
+    "response",
+    "completion",
+)
+# Inside columns of objects: verl, SQuAD, TriviaQA.
+NESTED_ANSWERS = ("reward_model.ground_truth", "answers.text", "answer.aliases")
+# A column with more text, and whether it comes before the prompt.
+CONTEXTS = {
+    "input": ("instruction", False),
+    "context": ("question", True),
+    "passage": ("question", True),
+    "article": ("question", True),
+}
+OPTION_NAMES = ("choices", "options", "answer_choices", "endings")
+# One column for each option: A B C D, option_a option_b, opa opb, option1 option2.
+OPTION_COLUMNS = (
+    tuple(ascii_uppercase),
+    tuple(ascii_lowercase),
+    *(
+        tuple(f"{prefix}{letter}" for letter in ascii_lowercase)
+        for prefix in ("option_", "choice_", "op", "opt_")
+    ),
+    *(
+        tuple(f"{prefix}{number}" for number in range(first, first + 26))
+        for prefix in ("option", "choice", "ending", "sol")
+        for first in (1, 0)
+    ),
+)
+CHOICE_ANSWERS = ("answerkey", "answer_idx", "answer", "correct_option", "cop")
+CHOICE_ANSWERS_TOO = (*CHOICE_ANSWERS, "label", "correct", "correct_answer", "gold")
+TEST_NAMES = ("test_list", "tests", "test", "test_cases", "input_output")
+_LETTERED = re.compile(r"\(?[A-Z][).:]\s?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    mapping: Mapping
+    note: str = ""  # for the mapping page: what the file was taken for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of a multiple-choice question, as columns have them."""
+
+    names: tuple[str, ...]  # of one column, or of one for each option
+    texts: tuple[str, ...]  # of one row
+    path: str = ""  # of the list, where the column is an object
+    letters: bool = False  # the column is an object of texts by letter
+
+
+class _Columns:
+    """A file's columns by lower-case name, and the values of its first records."""
+
+    def __init__(
+        self, names: Sequence[str], records: Sequence[Record], *, is_text: bool
+    ) -> None:
+        self.names = names
+        self._by_lower = {name.lower().strip(): name for name in names}
+        self._records = records
+        self._is_text = is_text
+
+    def named(self, wanted: Iterable[str]) -> list[str]:
+        found = (self._by_lower.get(name.lower()) for name in wanted)
+        return [name for name in found if name is not None]
+
+    def values(self, path: str) -> list[Any]:
+        """Those that are not null."""
+        found = (
+            find_value(record.values, path, is_text=self._is_text)
+            for record in self._records
+        )
+        given = [value for value in found if value is not MISSING and value is not None]
+        return [typed(value) if self._is_text else value for value in given]
+
+    def is_text(self, name: str) -> bool:
+        return all(isinstance(value, str) for value in self.values(name))
+
+
+def suggest_mapping(
+    names: Sequence[str],
+    records: Sequence[Record] = (),
+    before: Mapping | None = None,
+    *,
+    is_text: bool = False,
+) -> Suggestion:
+    """The mapping of the version before, or what names and first values suggest.
+
+    Failing that, the first column is the prompt.
+    """
+    columns = _Columns(names, records, is_text=is_text)
+    if before and _fits(before, columns):
+        answer = before.answer
+        if answer is not None and not _is_there(answer, columns):
+            answer = _answer(columns, before.prompt)
+        return Suggestion(mapping=_mapping(columns, before, answer=answer))
+    prompt = next(iter(columns.named(PROMPT_NAMES)), names[0])
+    mapping = Mapping(prompt=prompt)
+    for recognise in (_multiple_choice, _code, _with_context):
+        if found := recognise(columns, prompt):
+            return found
+    answer = _answer(columns, prompt)
+    note = ""
+    if answer == NESTED_ANSWERS[0]:
+        note = "This looks like a verl file: the answer is reward_model.ground_truth."
+    return Suggestion(mapping=_mapping(columns, mapping, answer=answer), note=note)
+
+
+def _mapping(columns: _Columns, base: Mapping, *, answer: str | None) -> Mapping:
+    """With all columns that are neither prompt nor answer."""
+    used = (base.prompt, answer)
+    return Mapping(
+        prompt=base.prompt,
+        template=base.template,
+        answer=answer,
+        columns=tuple(name for name in columns.names if name not in used),
+        last_reply=base.last_reply,
+    )
+
+
+def _fits(before: Mapping, columns: _Columns) -> bool:
+    if before.template:
+        return read_template(before.template).variables <= {*columns.names}
+    return _is_there(before.prompt, columns)
+
+
+def _is_there(name: str, columns: _Columns) -> bool:
+    return name in columns.names or bool(columns.values(name))
+
+
+def _answer(
+    columns: _Columns, prompt: str, wanted: Sequence[str] = ANSWER_NAMES
+) -> str | None:
+    """The first one whose values can be answers."""
+    nested = [name for name in NESTED_ANSWERS if columns.values(name)]
+    for name in (*columns.named(wanted), *nested):
+        values = columns.values(name)
+        if name != prompt and all(_can_be_answer(value) for value in values):
+            return name
+    return None
+
+
+def _can_be_answer(value: Any) -> bool:
+    if isinstance(value, list):
+        is_reply = len(value) == 1 and isinstance(value[0], dict) and "role" in value[0]
+        return is_reply or not any(isinstance(it, list | dict | None) for it in value)
+    return not isinstance(value, dict)
+
+
+def _variable(path: str) -> str:
+    """The column as a template names it."""
+    root, *inner = path.split(".")
+    is_plain = root.isidentifier() and not keyword.iskeyword(root) and root != "loop"
+    text = root if is_plain else f'row["{root}"]'
+    return ".".join([text, *inner])
+
+
+def first_template(names: Sequence[str]) -> str:
+    """What a template may begin from: the likeliest prompt alone."""
+    prompt = next(iter(_Columns(names, (), is_text=False).named(PROMPT_NAMES)), "")
+    return f"{{{{ {_variable(prompt or names[0])} }}}}"
+
+
+def has_replies(records: Sequence[Record], prompt: str) -> bool:
+    """Whether a chat among the records ends with the assistant."""
+    for record in records:
+        chat = record.values.get(prompt)
+        last = chat[-1] if isinstance(chat, list) and chat else None
+        if isinstance(last, dict):
+            role = last.get("role", last.get("from"))
+            if isinstance(role, str) and ROLES.get(role) == "assistant":
+                return True
+    return False
+
+
+def _multiple_choice(columns: _Columns, prompt: str) -> Suggestion | None:
+    options = find_options(
+        {name: next(iter(columns.values(name)), None) for name in columns.names}
+    )
+    if options is None or not columns.is_text(prompt):
+        return None
+    answer = _choice_answer(columns, prompt, options)
+    if not (answer or options.path):
+        return None  # columns a and b may be anything
+    questions = columns.values(prompt)
+    if questions and all(text in questions[0] for text in options.texts):
+        mapping = Mapping(prompt=prompt)  # it has the options already
+        note = "This looks like multiple choice: the prompt lists the options."
+    else:
+        mapping = Mapping(template=_choice_template(columns, prompt, options))
+        note = (
+            "This looks like multiple choice: the template writes the question and its "
+            "options with letters."
+        )
+    made = _mapping(columns, mapping, answer=answer)
+    return Suggestion(mapping=made, note=note)
+
+
+def find_options(row: dict[str, Any]) -> Options | None:
+    """The options among the values of a row."""
+    by_lower = {name.lower().strip(): name for name in row}
+    for wanted in OPTION_NAMES:
+        name = by_lower.get(wanted)
+        found = None if name is None else _options_in(name, row[name])
+        if found is not None:
+            return found
+    for wanted_names in OPTION_COLUMNS:
+        names = tuple(takewhile(row.__contains__, wanted_names))
+        texts = tuple(_option_text(row[name]) for name in names)
+        least = 3 if len(wanted_names[0]) == 1 else 2
+        if len(names) >= least and all(texts):
+            return Options(names=names, texts=tuple(text or "" for text in texts))
+    return None
+
+
+def _options_in(name: str, value: Any) -> Options | None:
+    listed, path, letters = value, name, False
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        listed, path = value["text"], f"{name}.text"
+    elif isinstance(value, dict) and all(len(key) == 1 for key in value):
+        listed, letters = [it for it in value.values() if it is not None], True
+    if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
+        return None
+    texts = [_option_text(item) for item in listed]
+    if not all(texts):
+        return None
+    kept = tuple(text or "" for text in texts)
+    return Options(names=(name,), texts=kept, path=path, letters=letters)
+
+
+def _option_text(value: Any) -> str | None:
+    if isinstance(value, str) and value.strip():
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else None
+
+
+def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
+    lines = [*_context_before(columns, prompt), f"{{{{ {_variable(prompt)} }}}}", ""]
+    if not options.path:
+        lines += [
+            f"{letter}) {{{{ {_variable(name)} }}}}"
+            for letter, name in zip(ascii_uppercase, options.names, strict=False)
+        ]
+    elif options.letters:
+        lines += [
+            f"{{% for letter, option in {_variable(options.path)} | items %}}",
+            "{% if option is not none %}",
+            "{{ letter }}) {{ option }}",
+            "{% endif %}",
+            "{% endfor %}",
+        ]
+    else:
+        is_lettered = all(_LETTERED.match(text) for text in options.texts)
+        letter = "" if is_lettered else "{{ loop.index0 | letter }}) "
+        lines += [
+            f"{{% for option in {_variable(options.path)} %}}",
+            letter + "{{ option }}",
+            "{% endfor %}",
+        ]
+    return "\n".join(lines)
+
+
+def _choice_answer(columns: _Columns, prompt: str, options: Options) -> str | None:
+    """The first column whose values name an option."""
+    for name in columns.named(CHOICE_ANSWERS_TOO):
+        texts = [_option_text(value) for value in columns.values(name)]
+        kinds = {_names_option(text, options) for text in texts[:1]}
+        if name not in (prompt, *options.names) and kinds and kinds != {""}:
+            return name
+    return None
+
+
+def _names_option(text: str | None, options: Options) -> str:
+    """How the text names one of the options; empty: not at all."""
+    text = (text or "").strip()
+    letters = ascii_uppercase[: len(options.texts)]
+    if len(text) == 1 and text.upper() in letters:
+        return "letter"
+    if text in options.texts:
+        return "text"
+    return "number" if text.isdecimal() and int(text) <= len(letters) else ""
+
+
+def _context_before(columns: _Columns, prompt: str) -> list[str]:
+    for name, (base, is_before) in CONTEXTS.items():
+        for found in columns.named([name]):
+            if prompt.lower() == base and is_before and columns.is_text(found):
+                return [f"{{{{ {_variable(found)} }}}}", ""]
+    return []
+
+
+def _with_context(columns: _Columns, prompt: str) -> Suggestion | None:
+    """Alpaca's instruction and input; a question about a text."""
+    for name, (base, is_before) in CONTEXTS.items():
+        for found in columns.named([name]):
+            if prompt.lower() != base or not columns.is_text(found):
+                continue
+            pair = (found, prompt) if is_before else (prompt, found)
+            first, second = (f"{{{{ {_variable(name)} }}}}" for name in pair)
+            mapping = _mapping(
+                columns,
+                Mapping(template=f"{first}\n\n{second}"),
+                answer=_answer(columns, prompt),
+            )
+            note = f"The template joins the columns {pair[0]} and {pair[1]}."
+            return Suggestion(mapping=mapping, note=note)
+    return None
+
+
+def _code(columns: _Columns, prompt: str) -> Suggestion | None:
+    """MBPP's text and its first test; HumanEval's prompt has examples already."""
+    for name in columns.named(TEST_NAMES):
+        values = columns.values(name)
+        if not values or not isinstance(values[0], list) or not columns.is_text(prompt):
+            continue
+        if not all(isinstance(it, str) and "assert" in it for it in values[0]):
+            continue
+        template = (
+            f"{{{{ {_variable(prompt)} }}}}\n\nYour code should pass this test:\n\n"
+            f"{{{{ {_variable(name)}[0] }}}}"
+        )
+        answer = _answer(columns, prompt)
+        return Suggestion(
+            mapping=_mapping(columns, Mapping(template=template), answer=answer),
+            note="This looks like a code task: the template adds the first test.",
+        )
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSuggestion:
+    """A rule that can score these rows, with its parameters."""
+
+    kind: str
+    params: dict[str, Any]
+    reason: str
+
+    @property
+    def title(self) -> str:
+        return RULES[self.kind].title
+
+
+def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
+    """The rule that the first rows' columns and answers call for."""
+    if not rows:
+        return None
+    columns = rows[0].columns
+    options = find_options(columns)
+    answers = [row.answer for row in rows if row.answer is not None]
+    if options is not None and answers:
+        return _choice_rule(rows, options)
+    for name in columns:
+        if name.lower() in TEST_NAMES and _are_tests(columns[name]):
+            return RuleSuggestion(
+                kind="code_tests",
+                params={"tests_column": name},
+                reason=f"The column {name} has tests.",
+            )
+    texts = [text for answer in answers for text in _texts_of(answer)]
+    if not texts:
+        return None
+    if all(_is_number(text) for text in texts):
+        return RuleSuggestion(
+            kind="numeric_answer", params={}, reason="The answers are numbers."
+        )
+    if any("\\" in text or "^" in text for text in texts):
+        short = sum(len(text) <= _FORMULA_CHARS for text in texts)
+        if 2 * short >= len(texts):
+            return RuleSuggestion(
+                kind="math_verify", params={}, reason="The answers are formulas."
+            )
+    return None
+
+
+_FORMULA_CHARS = 200
+
+
+def _texts_of(answer: Any) -> list[str]:
+    return [answer] if isinstance(answer, str) else list(answer)
+
+
+def _is_number(text: str) -> bool:
+    number = text.rpartition("####")[2]  # GSM8K has the solution before it
+    return len(number) <= _FORMULA_CHARS and read_number(number) is not None
+
+
+def _are_tests(value: Any) -> bool:
+    if isinstance(value, str):
+        return "assert" in value or "check(" in value
+    if not isinstance(value, list) or not value:
+        return False
+    first = value[0]
+    if isinstance(first, dict):
+        return {"input", "output"} <= first.keys()
+    return isinstance(first, str) and "assert" in first
+
+
+def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None:
+    found = list(_named_options(rows))
+    kinds = {kind for kind, _, _ in found}
+    if not found or "" in kinds:
+        return None
+    params: dict[str, Any] = {}
+    if not options.letters:
+        params["options_column"] = ", ".join(options.names)
+    params["num_options"] = max(count for _, _, count in found)
+    how = "letters or texts"
+    if kinds == {"number"}:
+        numbers = [int(text) for _, text, _ in found]
+        is_from_1 = 0 not in numbers and any(
+            int(text) == count for _, text, count in found
+        )
+        params["answer_as"] = "number_from_1" if is_from_1 else "number_from_0"
+        how = "indexes from 1" if is_from_1 else "indexes from 0"
+    where = ", ".join(options.names)
+    plural = "column has" if len(options.names) == 1 else "columns have"
+    return RuleSuggestion(
+        kind="multiple_choice",
+        params=params,
+        reason=f"The {plural} the options ({where}); the answers are {how}.",
+    )
+
+
+def _named_options(rows: Sequence[Row]) -> Iterator[tuple[str, str, int]]:
+    """Of each row with options: how its answer names one, the answer, their number."""
+    for row in rows:
+        options = find_options(row.columns)
+        if options is not None and row.answer is not None:
+            text = _texts_of(row.answer)[0].strip()
+            yield _names_option(text, options), text, len(options.texts)
+
+
+# About 4,000 tokens: more than many small models' context leaves for the prompt.
+LONG_PROMPT_CHARS = 16_000
+MANY_EQUAL = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportWarning:
+    """What rows may be wrong by, though each can be imported."""
+
+    code: str
+    count: int
+    num_rows: int  # that were looked at
+    problem: str
+    remedy: str
+
+
+def warn(rows: Sequence[Row]) -> list[ImportWarning]:
+    """Warnings of rows that have no errors."""
+    num_equal = len(rows) - len(Counter(str(row.prompt) for row in rows))
+    counts = [
+        (
+            "equal_prompts",
+            num_equal if num_equal > MANY_EQUAL * len(rows) else 0,
+            "have the prompt of an earlier row",
+            "Write a prompt template that uses the column in which they differ.",
+        ),
+        (
+            "no_answer",
+            sum(row.answer is None for row in rows),
+            "have no answer",
+            "Rules that compare with the answer give these rows no score.",
+        ),
+        (
+            "long_prompts",
+            sum(_num_chars(row) > LONG_PROMPT_CHARS for row in rows),
+            f"have a prompt of more than {LONG_PROMPT_CHARS:,} characters (about "
+            "4,000 tokens)",
+            "Check that the model's context is long enough.",
+        ),
+        (
+            "options_missing",
+            sum(_lacks_option(row) for row in rows),
+            "have a prompt without the texts of all options",
+            "Write a prompt template that lists the options.",
+        ),
+    ]
+    return [
+        ImportWarning(
+            code=code, count=count, num_rows=len(rows), problem=problem, remedy=remedy
+        )
+        for code, count, problem, remedy in counts
+        if count
+    ]
+
+
+def _num_chars(row: Row) -> int:
+    if isinstance(row.prompt, str):
+        return len(row.prompt)
+    return sum(len(message.get("content") or "") for message in row.prompt)
+
+
+def _lacks_option(row: Row) -> bool:
+    options = find_options(row.columns)
+    if options is None:
+        return False
+    prompt = row.prompt if isinstance(row.prompt, str) else str(row.prompt)
+    return not all(text in prompt for text in options.texts)
