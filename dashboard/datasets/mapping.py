@@ -18,6 +18,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.prompt_template import TemplateFault, read_template
 from dashboard.datasets.row import Prompt, Row
+from trainer.rewards.rule import Answer, column_of
 
 # As files name them, and as chat templates know them. ShareGPT writes
 # {"from": …, "value": …}.
@@ -40,7 +41,6 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 LAST_REPLIES = ("answer", "drop", "refuse")
 MAX_PATHS = 200
 MAX_PATH_PARTS = 4
-Answer = str | list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
                 mapping,
                 is_text=is_text,
             )
-        answer: Answer = reply
+        answer: Answer | None = reply
         if mapping.answer is not None:
             column = mapping.answer
             answer = _answer(
@@ -148,24 +148,10 @@ def find_value(values: dict[str, Any], path: str, *, is_text: bool) -> Any:
     """The column, or the value at a path that begins with a column; else MISSING."""
     if path in values:
         return values[path]
-    parts = path.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        root = values.get(".".join(parts[:end]), MISSING)
-        if root is not MISSING:
-            value = typed(root) if is_text else root
-            return _inside(value, parts[end:])
-    return MISSING
-
-
-def _inside(value: Any, parts: Sequence[str]) -> Any:
-    for part in parts:
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return MISSING
-    return value
+    root, _, inner = path.partition(".")
+    if is_text and inner and isinstance(values.get(root), str):
+        values = {root: typed(values[root])}
+    return column_of(values, path, MISSING)
 
 
 def nested_names(records: Sequence[Record], *, is_text: bool) -> list[str]:

@@ -45,7 +45,6 @@ _ALLOWED = (
     *(nodes.Filter, nodes.Test, nodes.Call, nodes.Compare, nodes.Operand),
     *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Concat, nodes.Add, nodes.Sub),
 )
-_SUMS = (nodes.Concat, nodes.Add)
 _MAX_SUMS = 20  # each may double a text
 
 
@@ -214,7 +213,8 @@ def _check(tree: nodes.Template) -> None:
         if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
             known = ", ".join(sorted({*_JINJA.filters} - {"counted"}))
             raise _fault(node.lineno, f'no filter "{node.name}". Filters: {known}')
-        num_sums += isinstance(node, _SUMS)
+        num_sums += len(node.nodes) if isinstance(node, nodes.Concat) else 0
+        num_sums += isinstance(node, nodes.Add)
         if num_sums > _MAX_SUMS:
             raise _fault(node.lineno, f"more than {_MAX_SUMS} uses of ~ and +")
 

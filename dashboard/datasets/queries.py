@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.datasets.row import Row
 from dashboard.jobs.models import OPEN, JobState
 
 MAX_USES = 60  # named on a dataset's page; the run list has them all
@@ -46,6 +47,10 @@ def list_versions(team: Team) -> QuerySet[DatasetVersion]:
         .select_related("dataset")
         .order_by("-dataset_id", "-number")
     )
+
+
+def first_rows(version: DatasetVersion, num_rows: int = 10) -> list[Row]:
+    return [row.as_row() for row in version.rows.order_by("position")[:num_rows]]
 
 
 def get_dataset(team: Team, dataset_id: int) -> Dataset:

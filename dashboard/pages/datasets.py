@@ -16,6 +16,7 @@ from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     find_parents,
     find_trashed,
+    first_rows,
     get_any_dataset,
     get_dataset,
     list_datasets,
@@ -26,6 +27,7 @@ from dashboard.datasets.queries import (
 from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, send_rows
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_page, read_target
+from dashboard.datasets.suggestions import suggest_rule
 from dashboard.datasets.trash import (
     RETENTION,
     delete_dataset,
@@ -127,6 +129,7 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "form": form,
         "page": page,
         "can_write": membership.can_write,
+        "rule": suggest_rule(first_rows(version)),
         "left_out": Refusals.from_json(
             {"groups": version.left_out, "count": version.num_left_out}
         ),

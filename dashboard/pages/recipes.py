@@ -18,6 +18,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
+from dashboard.datasets.queries import first_rows, list_versions
+from dashboard.datasets.suggestions import RuleSuggestion, suggest_rule
 from dashboard.pages.requests import Request, choose_version, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm, TryForm
@@ -171,11 +173,22 @@ def reward_new(request: Request, team: str) -> HttpResponse:
         return _edit(request, get_writable_team(request, team), None)
     team_ = get_team(request, team)
     draft = RecipeDraft([])
-    for kind in ("numeric_answer", "format_tags"):
-        draft.add(kind)
+    suggested = _suggested(team_, request.GET.get("dataset"))
+    if suggested is None:
+        draft.add("numeric_answer")
+    else:
+        draft.add(suggested.kind, suggested.params)
+    draft.add("format_tags")
     draft.rules[-1].weight = "0.2"
     draft.validate()
     return _render(request, team_, None, draft, NewRecipeForm(team_))
+
+
+def _suggested(team: Team, version_id: str | None) -> RuleSuggestion | None:
+    """The rule for a dataset version's rows."""
+    number = read_number(version_id)
+    version = list_versions(team).filter(pk=number).first() if number else None
+    return suggest_rule(first_rows(version)) if version else None
 
 
 @require_http_methods(["GET", "POST"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -86,9 +87,9 @@ class RecipeDraft:
     def is_full(self) -> bool:
         return len(self.rules) >= MAX_RULES
 
-    def add(self, kind: str) -> None:
+    def add(self, kind: str, params: Mapping[str, Any] | None = None) -> None:
         if kind in RULES and not self.is_full:
-            self.rules.append(RuleDraft.new(kind, self.names))
+            self.rules.append(RuleDraft.new(kind, self.names, params or {}))
 
     def remove(self, number: int) -> None:
         if number < len(self.rules):

@@ -133,8 +133,10 @@ class RuleDraft:
     prefix: str = ""  # of its fields' names; set by the recipe
 
     @classmethod
-    def new(cls, kind: str, taken: Iterable[str]) -> RuleDraft:
-        return cls(kind, _free_name(kind, set(taken)), "1", as_texts(kind, {}))
+    def new(
+        cls, kind: str, taken: Iterable[str], params: Mapping[str, Any]
+    ) -> RuleDraft:
+        return cls(kind, _free_name(kind, set(taken)), "1", as_texts(kind, params))
 
     @classmethod
     def of(cls, spec: RuleSpec) -> RuleDraft:

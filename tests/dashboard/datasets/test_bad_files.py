@@ -147,7 +147,7 @@ def test_a_bad_value_is_named_by_its_column(tmp_path: Path):
         ("jsonl", _line('{"question": "", "key": "4"}'), 2, "question", '""'),
         ("jsonl", _line('{"question": 7, "key": "4"}'), 2, "question", "7"),
         ("jsonl", _line('{"question": "a", "key": null}'), 2, "key", "null"),
-        ("jsonl", _line('{"question": "a", "key": [4]}'), 2, "key", "[4]"),
+        ("jsonl", _line('{"question": "a", "key": [[4]]}'), 2, "key", "[4]"),
         ("jsonl", _line(LEVEL % "NaN"), 2, "level", "NaN"),
         ("jsonl", _line(LEVEL % '["\\u0000"]'), 2, "level", "\\u0000"),
         ("json", of_list, 2, "key", "{}"),
@@ -189,7 +189,7 @@ def test_pages_list_errors_and_nothing_is_imported(alice_client: Client, team: T
             answer = _import(alice_client, answer["Location"], bad)
 
         assert answer.status_code == 422, bad.name
-        assert _is_named(bad, answer.context["refusals"].shown[0]), bad.name
+        assert _is_named(bad, answer.context["refusals"].groups[0].first[0]), bad.name
     assert Dataset.objects.count() == 0
 
 

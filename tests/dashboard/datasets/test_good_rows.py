@@ -10,7 +10,7 @@ from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.imports import import_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
-from dashboard.datasets.parsing.records import ImportRefused
+from dashboard.datasets.parsing.records import ImportRefused, Refusal
 from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
 
 BAD = {"question": "", "solution": "1", "level": 0}
@@ -41,11 +41,14 @@ def test_a_version_of_valid_rows_lists_the_skipped_ones(
 
     version = DatasetVersion.objects.get()
     assert (version.num_rows, version.num_left_out) == (6, 2)
-    assert [item["line"] for item in version.left_out] == [3, 6]
-    assert version.left_out[1]["column"] == "solution"
+    firsts = [group["first"][0] for group in version.left_out]
+    assert [(it["line"], it["column"]) for it in firsts] == [
+        (3, "question"),
+        (6, "solution"),
+    ]
     assert DatasetRow.objects.count() == 6
     assert "2 skipped rows" in answer.text
-    assert version.left_out[0]["problem"] in answer.text
+    assert firsts[0]["problem"] in answer.text
     entry = AuditEntry.objects.get(verb="dataset.version_created")
     assert entry.detail["num_left_out"] == 2
 
@@ -60,10 +63,9 @@ def test_nan_and_infinity_are_refused(alice_client: Client):
     answer = post(alice_client, url)
     fixed = post(alice_client, url, leave_out="2", columns=[])
 
-    found = answer.context["refusals"].shown[-4:]
-    assert [(one.line, one.column) for one in found] == [
-        (line, "level") for line in (9, 10, 11, 12)
-    ]
+    group = answer.context["refusals"].groups[-1]
+    assert (group.count, group.column) == (4, "level")
+    assert [one.line for one in group.first] == [9, 10, 11]
     assert fixed.status_code == 302, "a column that is not kept is not checked"
 
 
@@ -124,15 +126,28 @@ def test_without_a_valid_row_there_is_nothing_to_import(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_hundred_skipped_rows_are_kept_and_all_are_counted(alice_client: Client):
-    url = upload(alice_client, jsonl([*RECORDS, *[BAD] * 714]))
-    assert "100 of 714" in post(alice_client, url).content.decode()
+def test_skipped_rows_are_kept_by_problem(alice_client: Client):
+    url = upload(alice_client, jsonl([*RECORDS, *[BAD] * 714, {"question": "a"}]))
 
-    page = alice_client.post(url, {**MAPPING, "leave_out": "714"}, follow=True)
+    page = alice_client.post(url, {**MAPPING, "leave_out": "715"}, follow=True)
 
-    assert "714 skipped" in page.content.decode()
-    assert "100 of 714" in page.content.decode()
-    assert len(DatasetVersion.objects.get().left_out) == 100
+    assert "715 skipped" in page.content.decode()
+    left_out = page.context["left_out"]
+    assert [group.count for group in left_out.groups] == [714, 1]
+    assert [refusal.line for refusal in left_out.groups[0].first] == [3, 4, 5]
+    assert len(DatasetVersion.objects.get().left_out) == 2
+
+
+def test_rows_that_an_older_version_skipped_are_shown(alice_client: Client):
+    alice_client.post(upload(alice_client), MAPPING)
+    single = Refusal(line=7, column="level", problem="Not finite.", remedy="Use null.")
+    DatasetVersion.objects.update(num_left_out=1, left_out=[single.as_json()])
+
+    page = alice_client.get(f"/alpha/datasets/{Dataset.objects.get().pk}/")
+
+    (group,) = page.context["left_out"].groups
+    assert (group.count, group.first) == (1, [single])
+    assert "Not finite." in page.text
 
 
 def test_upload_a_corrected_file_discards_the_old_one(alice_client: Client):

@@ -92,7 +92,7 @@ def test_rows_with_errors_can_be_skipped_or_fixed(alice_client: Client):
     page = alice_client.get(url)
     assert 'name="retry"' in page.text
     assert 'name="leave_out" value="1"' in page.text
-    assert page.context["refusals"].shown[0].line == 3
+    assert page.context["refusals"].groups[0].first[0].line == 3
     assert page.context["form"]["name"].value() == "Mine"
     assert page.context["form"]["columns"].value() == []
     assert Dataset.objects.count() == 0

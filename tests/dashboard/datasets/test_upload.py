@@ -26,6 +26,7 @@ from dashboard.datasets.models import (
     ImportJob,
     Upload,
 )
+from dashboard.datasets.parsing.records import Refusal, Refusals
 from dashboard.pages import dataset_mapping
 
 RECORDS = [
@@ -122,22 +123,34 @@ def test_nothing_is_imported_while_one_row_is_refused(alice_client: Client):
     assert answer.status_code == 422
     page = answer.content.decode()
     assert "1 row with errors" in page
-    assert ">401<" in page
+    assert "Line 401" in page
     assert Dataset.objects.count() == 0
     assert DatasetRow.objects.count() == 0
     assert alice_client.get(url).status_code == 200, "the file waits for another try"
 
 
-def test_a_hundred_refusals_are_shown_and_all_are_counted(alice_client: Client):
+def test_the_same_error_in_many_rows_is_one_line(alice_client: Client):
     records = [*RECORDS, *[{"question": "a", "solution": None}] * 934]
     url = upload(alice_client, jsonl(records))
 
     answer = alice_client.post(url, MAPPING)
 
-    page = answer.content.decode()
-    assert "934 rows with errors" in page
-    assert "100 of 934 shown" in page
-    assert len(answer.context["refusals"].shown) == 100
+    assert "934 rows with errors" in answer.text
+    (group,) = answer.context["refusals"].groups
+    assert (group.count, group.num_more, group.column) == (934, 931, "solution")
+    assert [refusal.line for refusal in group.first] == [3, 4, 5]
+    assert "931 more" in answer.text
+
+
+def test_a_hundred_different_errors_are_kept_and_all_are_counted():
+    refusals = Refusals()
+    for count in range(130):
+        problem = f"The text has {count} characters too many."
+        refusals.add(Refusal(line=count, problem=problem, remedy="Shorten it."))
+
+    assert len(refusals.groups) == 100
+    assert (refusals.count, refusals.num_shown) == (130, 100)
+    assert Refusals.from_json(refusals.as_json()).as_json() == refusals.as_json()
 
 
 def test_other_columns_can_fix_the_errors(alice_client: Client):
@@ -159,7 +172,11 @@ def test_an_invalid_choice_is_an_error_of_its_field(alice_client: Client):
         ({"prompt": "nothing"}, "prompt"),
         ({"answer": "question"}, "answer"),
         ({"columns": ["nothing"]}, "columns"),
-        ({"prompt": ""}, "prompt"),
+        ({"prompt": "", "template": ""}, "template"),
+        ({"prompt": "", "template": "{{ question"}, "template"),
+        ({"prompt": "", "template": "{{ nothing }}"}, "template"),
+        ({"prompt": "", "template": "x" * 5_000}, "template"),
+        ({"last_reply": "nothing"}, "last_reply"),
     ):
         answer = alice_client.post(url, {**MAPPING, **change})
 

@@ -160,21 +160,21 @@ JSONL = [
         "system, user",
     ),
     _jsonl(
-        "content is a list",
-        _prompt_of('[{"role": "user", "content": ["hi"]}]'),
-        "hi",
-        "one string",
+        "content with an image",
+        _prompt_of('[{"role": "user", "content": [{"type": "image_url"}]}]'),
+        "image_url",
+        "Remove the part",
     ),
     _jsonl(
         "assistant last",
         _prompt_of('[{"role": "assistant", "content": "so"}]'),
         "so",
-        "answer column",
+        "Add one",
     ),
     _jsonl("no answer", b'{"prompt": "2+2?"}', "", "no answer"),
     _jsonl("null answer", _answer_of("null"), "null", "no answer"),
     _jsonl("empty answer", _answer_of('""'), '""', "no answer"),
-    _jsonl("list as answer", _answer_of("[4]"), "[4]", "extra column"),
+    _jsonl("lists as answer", _answer_of("[[4]]"), "[4]", "extra column"),
     _jsonl("object as answer", _answer_of('{"a": 4}'), '{"a": 4}', "extra column"),
 ]
 CSV = [
@@ -393,7 +393,7 @@ PARQUET = [
     ),
     _parquet(
         "nested answers",
-        parquet(prompt=ASKS, answer=[[1], [2]]),
+        parquet(prompt=ASKS, answer=[[[1]], [[2]]]),
         1,
         "[1]",
         "extra column",
