@@ -170,7 +170,7 @@ class MappingForm(forms.Form):
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     template = forms.CharField(
-        label="Prompt template",
+        label="Template",
         required=False,
         strip=False,
         max_length=MAX_TEMPLATE_CHARS,
@@ -226,9 +226,10 @@ class MappingForm(forms.Form):
         nested = nested_names(seen.sample, is_text=is_text)
         choices = [(name, name) for name in (*seen.names, *nested)]
         set_choices(self, "prompt", [*choices, ("", "template…")])
-        set_choices(self, "answer", [("", "no answer"), *choices])
-        set_choices(self, "columns", choices)
         self.has_replies = has_replies(seen.sample, guess.prompt)
+        none = "no column" if self.has_replies else "no answer"
+        set_choices(self, "answer", [("", none), *choices])
+        set_choices(self, "columns", choices)
         if upload.dataset:
             del self.fields["name"]
 

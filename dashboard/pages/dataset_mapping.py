@@ -157,7 +157,7 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     form = MappingForm(upload, seen, given)
     form.is_valid()
     if request.htmx:
-        context = _preview(upload, seen, form)
+        context = {**_preview(upload, seen, form), "is_part": True}
         return render(request, "datasets/mapped_rows.html", context)
     return _render(request, upload, seen, form)
 

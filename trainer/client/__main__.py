@@ -132,12 +132,22 @@ def _add_datasets(group: Any) -> None:
     push.add_argument(
         "--prompt",
         metavar="COLUMN",
-        help="prompt column (default: guessed from the column names)",
+        help="prompt column (default: suggested by the file's columns)",
+    )
+    push.add_argument(
+        "--template",
+        metavar="JINJA",
+        help="prompt template over the columns, instead of --prompt",
+    )
+    push.add_argument(
+        "--last-reply",
+        choices=("answer", "drop", "refuse"),
+        help="what a chat's last assistant message is (default: the answer)",
     )
     push.add_argument(
         "--answer",
         metavar="COLUMN",
-        help="answer column, '' for none (default: guessed from the column names)",
+        help="answer column, '' for none (default: suggested by the file's columns)",
     )
     push.add_argument(
         "--column",

@@ -79,8 +79,10 @@ def push(args: Namespace) -> None:
                 name=args.name,
                 dataset=args.to,
                 prompt=args.prompt,
+                template=args.template,
                 answer=args.answer,
                 columns=args.columns,
+                last_reply=args.last_reply,
                 leave_out=args.leave_out,
                 key=args.key,
                 on_upload=uploading,
@@ -98,7 +100,7 @@ def _summary(version: DatasetVersion) -> str:
     prompt, answer = (version.mapping.get(role) for role in ("prompt", "answer"))
     return (
         f"{version.dataset}@{version.number} has {version.num_rows:,} {rows}{less}; "
-        f"prompt: {prompt}, answer: {answer or 'none'}."
+        f"prompt: {prompt or 'template'}, answer: {answer or 'none'}."
     )
 
 

@@ -225,3 +225,58 @@ def test_a_dataset_is_deleted_only_from_the_trash(
     assert early.status_code == 409
     assert gone.json()["done"] is True
     assert not Dataset.objects.exists()
+
+
+def test_a_program_sends_a_template_and_paths(program: Program) -> None:
+    row = {"question": "2+2?", "info": {"right": ["4", "four"]}, "level": 1}
+    data = json.dumps(row).encode()
+
+    made = upload(
+        program,
+        data,
+        template="{{ question }} Level {{ level }}.",
+        answer="info.right",
+    )
+
+    (stored,) = rows_of(program, made)["items"]
+    assert stored["prompt"] == "2+2? Level 1."
+    assert stored["answer"] == ["4", "four"]
+    assert made["mapping"]["template"] == "{{ question }} Level {{ level }}."
+    assert made["mapping"]["answer"] == "info.right"
+
+
+def test_a_programs_wrong_mapping_names_its_field(program: Program) -> None:
+    for fields, field, code in [
+        ({"template": "{{ question"}, "form.template", "datasets.bad_template"),
+        ({"template": "{{ nothing }}"}, "form.template", "datasets.unknown_column"),
+        (
+            {"template": "{{ level }}", "prompt": "question"},
+            "form.template",
+            "datasets.prompt_and_template",
+        ),
+        ({"answer": "level.right"}, "form.answer", "invalid_choice"),
+        ({"last_reply": "maybe"}, "form.last_reply", ""),
+    ]:
+        file = SimpleUploadedFile("sums.jsonl", LINES)
+        answer = program.client.post(
+            f"{BASE}/imports", {"file": file, **fields}, headers=program.headers
+        )
+
+        assert answer.status_code == 422, fields
+        (error,) = answer.json()["errors"]
+        assert error["field"] == field
+        assert not code or error["code"] == code, error
+
+
+def test_equal_errors_of_rows_are_one_error(program: Program) -> None:
+    bad = "".join('{"question": "a", "answer": null, "level": 1}\n' for _ in range(40))
+    file = SimpleUploadedFile("sums.jsonl", LINES + bad.encode())
+
+    answer = program.client.post(
+        f"{BASE}/imports", {"file": file}, headers=program.headers
+    )
+
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert "line 10" in error["message"].lower()
+    assert "37 more" in error["message"]

@@ -81,6 +81,38 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     assert DatasetVersion.objects.get().num_rows == 30
 
 
+def test_a_template_is_previewed_while_one_types(team: Team, quiet_page: Page):
+    page = quiet_page
+    rows: list[dict[str, object]] = [
+        {"question": f"Which is {i}?", "choices": [f"{i}", f"{i + 1}"], "answer": 0}
+        for i in range(3)
+    ]
+    upload(page, rows)
+    first = page.locator("#mapped tbody tr").first.locator("td").first
+    expect(first).to_have_text("Which is 0?\n\nA) 0\nB) 1")
+    template = page.get_by_label("Template", exact=True)
+
+    template.fill("{{ question }} {{ choices | join(' or ') }}?")
+    expect(first).to_have_text("Which is 0? 0 or 1?")
+    template.fill("{{ question")
+    expect(page.locator("#id_template_error .field-error")).to_be_visible()
+    expect(first).to_have_count(0)
+    template.fill("{{ question }}")
+    warning = page.locator('[data-warning="options_missing"]')
+    expect(warning).to_contain_text("3 of 3 rows")
+    template.fill("{{ question }} {{ choices[0] }} or {{ choices[1] }}?")
+    expect(warning).to_have_count(0)
+    page.get_by_role("button", name="Import", exact=True).click()
+
+    page.get_by_role("link", name="New recipe with this rule").click()
+    kind = page.locator("[name=rules-0-kind]")
+    expect(kind).to_have_value("multiple_choice")
+    column = page.locator("[name=rules-0-params-options_column]")
+    expect(column).to_have_value("choices")
+    row = DatasetVersion.objects.get().rows.order_by("position")[0]
+    assert row.prompt == "Which is 0? 0 or 1?"
+
+
 def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
     page = quiet_page
     upload(page, ROWS)
@@ -120,7 +152,7 @@ def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: P
     bad: list[dict[str, object]] = [{"question": "", "answer": 1}] * 214
     upload(page, [*ROWS, *bad])
     page.get_by_role("button", name="Import", exact=True).click()
-    expect(page.get_by_text("100 of 214")).to_be_visible()
+    expect(page.get_by_text("211 more")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 900})
     remedy = page.locator(".refusals tbody tr td").last
     box = remedy.bounding_box()

@@ -47,8 +47,10 @@ class Datasets:
         name: str | None = None,
         dataset: str | int | None = None,
         prompt: str | None = None,
+        template: str | None = None,
         answer: str | None = None,
         columns: Sequence[str] | None = None,
+        last_reply: str | None = None,
         leave_out: int = 0,
         key: str = "",
         on_upload: Progress | None = None,
@@ -59,8 +61,11 @@ class Datasets:
         After a broken connection, the same call resumes the upload.
 
         dataset    add the rows as the next version of it; None: a new dataset
-        prompt     prompt column; None: guessed from the column names
-        answer     answer column; "": none; None: guessed
+        prompt     prompt column, or a path such as extra_info.question; None:
+                   suggested by the file's columns
+        template   prompt template (Jinja) over the columns, instead of prompt
+        answer     answer column or path; "": none; None: suggested
+        last_reply what a chat's last assistant message is: answer, drop or refuse
         leave_out  skip rows with errors, if there are exactly this many
         key        idempotency key: one import per key within a day
 
@@ -75,8 +80,10 @@ class Datasets:
         mapping = {
             "name": name,
             "prompt": prompt,
+            "template": template,
             "answer": answer,
             "columns": None if columns is None else [*columns],
+            "last_reply": last_reply,
             "leave_out": leave_out,
         }
         number = None if dataset is None else int(dataset)
