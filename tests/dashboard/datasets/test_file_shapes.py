@@ -1,6 +1,6 @@
-"""Files in the shapes of public datasets, imported as the form suggests.
+"""Files in the shapes of public datasets, imported with the suggested mapping.
 
-The rows are written anew in the columns and types that the datasets are published with.
+The rows are our own, in the columns and types of the published datasets.
 """
 
 from __future__ import annotations
