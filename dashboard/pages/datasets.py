@@ -16,7 +16,6 @@ from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     find_parents,
     find_trashed,
-    first_rows,
     get_any_dataset,
     get_dataset,
     list_datasets,
@@ -35,6 +34,8 @@ from dashboard.datasets.trash import (
     trash_dataset,
 )
 from dashboard.pages.requests import Request, choose_version
+
+LOOKED_AT = 10  # rows that suggest a reward rule
 
 
 @require_GET
@@ -129,7 +130,7 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "form": form,
         "page": page,
         "can_write": membership.can_write,
-        "rule": suggest_rule(first_rows(version)),
+        "rule": suggest_rule([row.as_row() for row in page.rows[:LOOKED_AT]]),
         "left_out": Refusals.from_json(
             {"groups": version.left_out, "count": version.num_left_out}
         ),
