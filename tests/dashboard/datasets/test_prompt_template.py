@@ -52,6 +52,7 @@ RENDERED = [
     ("{% raw %}{{ question }}{% endraw %}", "{{ question }}"),
     ("{# a comment #}<b>{{ question }}</b>", "<b>Capital of France?</b>"),
     ("{{ choices | length + 1 }}", "3"),
+    ("{{ share | round(1) }} {{ level | round(-1000000000) }}", "0.5 0"),
 ]
 
 
