@@ -457,9 +457,7 @@ def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None
     kinds = {kind for kind, _, _ in found}
     if not found or "" in kinds:
         return None
-    params: dict[str, Any] = {}
-    if not options.letters:
-        params["options_column"] = ", ".join(options.names)
+    params: dict[str, Any] = {"options_column": ", ".join(options.names)}
     params["num_options"] = max(count for _, _, count in found)
     how = "letters or texts"
     if kinds == {"number"}:

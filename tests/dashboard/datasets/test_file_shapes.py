@@ -254,6 +254,28 @@ SHAPES = {
         wrong="<answer>Vega</answer>",
         format="parquet",
     ),
+    "ARC, labels from 1": Shape(
+        records=[
+            {
+                "question": "Which is a planet?",
+                "choices": {"text": OPTIONS, "label": ["1", "2", "3", "4"]},
+                "answerKey": "2",
+            }
+        ],
+        prompt=CHOICES,
+        answer="2",
+        columns=("question", "choices"),
+        rule=(
+            "multiple_choice",
+            {
+                "options_column": "choices",
+                "num_options": 4,
+                "answer_as": "number_from_0",
+            },
+        ),
+        right="<answer>B</answer>",
+        wrong="<answer>C</answer>",
+    ),
     "AQuA": Shape(
         records=[
             {
@@ -267,7 +289,7 @@ SHAPES = {
         answer="B",
         columns=("question", "options", "rationale"),
         rule=("multiple_choice", {"options_column": "options", "num_options": 3}),
-        right="<answer>B</answer>",
+        right="<answer>15</answer>",
         wrong="<answer>C</answer>",
     ),
     "MMLU as CSV": Shape(
@@ -322,8 +344,8 @@ SHAPES = {
         prompt=CHOICES,
         answer="B",
         columns=("question", "answer", "options"),
-        rule=("multiple_choice", {"num_options": 4}),
-        right="<answer>B</answer>",
+        rule=("multiple_choice", {"options_column": "options", "num_options": 4}),
+        right="<answer>Mars</answer>",
         wrong="<answer>A</answer>",
     ),
     "MBPP": Shape(

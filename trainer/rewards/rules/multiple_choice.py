@@ -37,6 +37,7 @@ _MARKED = r"\b([A-Z])[)\].:]"
 _BARE = r"\b([A-Z])\b"
 _BARE_AND_WORD = rf"{_BARE}(\s+[a-z])?"
 _LEADING = r"[(\[]?([A-Za-z])[)\].:]+\s*((?s).*)"
+_LETTERED = r"[(\[]?([A-Z])[)\].:]\s*((?s).+)"
 _LETTER = r"[*_(\[]*\b[A-Z]\b[*_)\]]*"
 _AND = r"\s*(?:,|\band\b|\bor\b|\bnor\b)\s*"
 _WRONG = r"(?:wrong|incorrect|false)"
@@ -222,15 +223,34 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
     column = column_of(sample.columns, params.options_column)
     if column is None and "," in params.options_column:
         column = _of_several_columns(sample, params.options_column)
-    # As ARC has them: {"label": ["A", …], "text": ["…", …]}.
-    listed = column.get("text") if isinstance(column, dict) else column
+    listed = _listed(column)
     if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
         raise NotApplicable(
             f'The row needs a column "{params.options_column}" with a list of 2 to 26 '
             f"options; got {quote(column)}. Map the column, or name another in the "
             "rule."
         )
-    return [replace_surrogates(str(option)) for option in listed]
+    return _without_letters([replace_surrogates(str(option)) for option in listed])
+
+
+def _listed(column: Any) -> Any:
+    """ARC has {"label": ["A", …], "text": ["…", …]}, MedQA {"A": "…", "B": "…"}."""
+    if not isinstance(column, dict):
+        return column
+    if "text" in column:
+        return column["text"]
+    given = [text for text in column.values() if text is not None]
+    letters = [name for name, text in column.items() if text is not None]
+    return given if letters == [*ascii_uppercase[: len(letters)]] else None
+
+
+def _without_letters(options: list[str]) -> list[str]:
+    """AQuA writes "A)21", "B)15": each with its own letter."""
+    found = [compile_pattern(_LETTERED).match(option) for option in options]
+    letters = [match.group(1) for match in found if match]
+    if letters != [*ascii_uppercase[: len(options)]]:
+        return options
+    return [match.group(2) for match in found if match]
 
 
 def _of_several_columns(sample: Sample, names: str) -> list[Any]:
@@ -252,6 +272,8 @@ def _reference(
 ) -> str:
     answer = require_answer(sample)
     letters = _letters(params, options)
+    if (place := _label_place(sample, params, answer)) is not None:
+        return letters[place]
     if params.answer_as == "letter_or_text":
         letter = _read(answer, params, options)
         if letter is not None:
@@ -265,6 +287,18 @@ def _reference(
         f"{letters[-1]}. Use a letter, or name the column with the options' texts in "
         "the rule."
     )
+
+
+def _label_place(
+    sample: Sample, params: MultipleChoiceParams, answer: str
+) -> int | None:
+    """Some of ARC's questions label their options 1 to 4, and so do their answers."""
+    if not params.options_column:
+        return None
+    column = column_of(sample.columns, params.options_column)
+    labels = column.get("label") if isinstance(column, dict) else None
+    is_list = isinstance(labels, list) and labels and answer in labels
+    return labels.index(answer) if is_list else None
 
 
 _QUESTION = "Capital of France? A) Lyon B) Paris"
