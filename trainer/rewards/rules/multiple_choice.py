@@ -297,8 +297,9 @@ def _label_place(
         return None
     column = column_of(sample.columns, params.options_column)
     labels = column.get("label") if isinstance(column, dict) else None
-    is_list = isinstance(labels, list) and labels and answer in labels
-    return labels.index(answer) if is_list else None
+    if not isinstance(labels, list) or answer not in labels:
+        return None
+    return labels.index(answer)
 
 
 _QUESTION = "Capital of France? A) Lyon B) Paris"
