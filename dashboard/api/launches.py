@@ -23,6 +23,7 @@ from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import (
+    RECOMMENDED,
     Start,
     find_start,
     offer_presets,
@@ -103,8 +104,9 @@ class LaunchIn(Input):
         default="",
         max_length=200,
         description="A preset's key, `run-7` (clone run 7), "
-        "`fork-7-step-000050-attempt-1` (fork run 7 from that checkpoint), or empty "
-        "for Cohort's defaults.",
+        "`fork-7-step-000050-attempt-1` (fork run 7 from that checkpoint), "
+        "`recommended` (for the model, with its own dataset and recipe), or empty for "
+        "Cohort's defaults.",
         examples=["dr-grpo"],
     )
     is_scaled: bool = Field(
@@ -173,8 +175,10 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
             team=team,
             starters=choices.starters,
             scaled=payload.is_scaled,
+            model=payload.model or "",
         )
     form = LaunchForm.from_start(start, choices, "")
+    form.chosen = _chosen(payload)
     form.name = propose_name(team) if payload.name is None else payload.name.strip()
     if payload.dataset_version_id is not None:
         form.dataset = str(payload.dataset_version_id)
@@ -187,12 +191,19 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
         form.use_model(payload.model)
     elif not form.model_path:
         form.choose_starter()
+    if start.key == RECOMMENDED:
+        form.recommend()
     form.fit_rows()
     form.texts |= form.fit.texts
     if payload.toml is not None:
         _apply_toml(form, payload.toml)
     _apply_settings(form, payload.settings)
     return form
+
+
+def _chosen(payload: LaunchIn) -> frozenset[str]:
+    given = {"dataset": payload.dataset_version_id, "recipe": payload.recipe_version_id}
+    return frozenset(name for name, pk in given.items() if pk is not None)
 
 
 def _controls(sets: list[SetIn]) -> dict[str, str]:

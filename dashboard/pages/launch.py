@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -22,15 +23,14 @@ from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
 from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
 from dashboard.runs.launch.form_fields import Choices, choices_of
 from dashboard.runs.launch.initial_values import (
+    RECOMMENDED,
     Start,
     default_start,
     find_start,
     offer_presets,
-    offer_starters,
     offer_team_presets,
     propose_name,
 )
-from dashboard.runs.launch.row_limits import FITTED
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
@@ -38,8 +38,7 @@ from dashboard.runs.launch.team_presets import fingerprint
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
-# Parameters that stay in the form's address after a preset's reward is saved.
-KEPT = ("preset", "scaled", "name", "model", "dataset")
+CHOICES = ("model", "dataset", "recipe")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -47,11 +46,11 @@ def run_new(request: Request, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
     choices = choices_of(team_)
     if request.method != "POST":
-        start, unknown = read_start(request.GET, team_, choices)
-        form = _prefilled(request, team_, choices, start)
+        form, unknown = _prefilled(request, team_, choices)
         return show_form(request, team_, form, unknown=unknown)
     start, unknown = read_start(request.POST, team_, choices)
     form = LaunchForm.from_post(request.POST, choices, start)
+    form.fit_rows()
     if unknown:  # such as a deleted checkpoint
         return show_form(request, team_, form, refused=unknown, status=422)
     launch = form.check()
@@ -91,28 +90,29 @@ def run_new_summary(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_fit(request: Request, team: str) -> JsonResponse:
-    """The settings that depend on the rows, fitted to the chosen dataset."""
+def run_new_start(request: Request, team: str) -> HttpResponse:
+    """Where the settings come from, after another model, dataset or preset was chosen.
+
+    The page takes over the values of fields that the user did not change.
+    """
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
+    if form.start.key == RECOMMENDED:
+        form.recommend()
+    else:
+        form.load(form.start)
     form.fit_rows()
-    starts = {path: form.start.texts[path] for path in FITTED}
-    sentences = " ".join(form.fit.sentences)
-    return JsonResponse({"texts": starts | form.fit.texts, "sentences": sentences})
+    return render(request, "runs/launch_start.html", _start_context(team_, form))
 
 
 @require_POST
 def run_new_recipe(request: Request, team: str) -> HttpResponse:
-    """Save the reward of a preset as a recipe of the team, and return to the form."""
+    """Save the reward of a preset as a recipe of the team, and choose it."""
     team_ = get_writable_team(request, team)
-    start, _ = read_start(request.POST, team_, choices_of(team_))
+    form = read_form(request, team_)
+    start = form.start
     if start.recipe is None:
         raise Http404("This preset has no reward.")
-    kept = {
-        name: str(text)
-        for name, text in request.POST.items()
-        if text and (name in KEPT or name.startswith("eval-"))
-    }
     try:
         version = save_recipe_version(
             team=team_,
@@ -125,9 +125,9 @@ def run_new_recipe(request: Request, team: str) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Saved as {version}.")
-        kept["recipe"] = str(version.pk)
-    query = urlencode(kept)
-    return redirect(f"{reverse('run_new', args=[team_.slug])}?{query}")
+        form.choices = choices_of(team_)
+        form.recipe, form.chosen = str(version.pk), form.chosen | {"recipe"}
+    return show_form(request, team_, form)
 
 
 def _must_confirm(request: Request, launch: Launch) -> bool:
@@ -167,7 +167,6 @@ def show_form(
     summary = summarize(form)  # which checks the form again
     if refused:
         form.problems.general.append(refused)
-    missing = form.missing_recipe
     if status == 200 or toml:
         form.clear_problems()
     context = {
@@ -175,6 +174,7 @@ def show_form(
         "form": form,
         "summary": summary,
         "unknown_start": unknown,
+        **_start_context(team, form),
         "refused": refused,
         "toml": toml,
         "preset_problem": preset_problem,
@@ -185,9 +185,6 @@ def show_form(
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),
-        "starter_settings": offer_starters(form.choices.starters),
-        "kept": kept_choices(form),
-        "missing_recipe_text": recipe_sentence(missing) if missing else "",
         "unused_table": unused_table(),
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)
@@ -203,6 +200,26 @@ def show_form(
     return render(request, "runs/launch.html", context, status=status)
 
 
+def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
+    """What describes the start, and its values for the fields."""
+    missing = form.missing_recipe
+    return {
+        "team": team,
+        "form": form,
+        "missing_recipe_text": recipe_sentence(missing) if missing else "",
+        "start_values": {
+            "name": form.start.name,
+            "texts": form.start.texts,
+            "phases": form.start.phases,
+            "model": form.model_path,
+            "dataset": form.dataset,
+            "recipe": form.recipe,
+            "step_recipe": form.step_recipe,
+            "fit": " ".join(form.fit.sentences),
+        },
+    }
+
+
 def _fingerprint(form: LaunchForm) -> str:
     return fingerprint(form.start.team_preset) if form.start.team_preset else ""
 
@@ -211,7 +228,7 @@ def _addresses(team: Team) -> dict[str, str]:
     """The addresses that the form requests while it is filled in."""
     return {
         "sets_url": reverse("run_new_sets", args=[team.slug]),
-        "fit_url": reverse("run_new_fit", args=[team.slug]),
+        "start_url": reverse("run_new_start", args=[team.slug]),
         "summary_url": reverse("run_new_summary", args=[team.slug]),
         "preview_url": reverse("run_new_prompt", args=[team.slug]),
     }
@@ -234,15 +251,21 @@ def read_start(
     query: Mapping[str, str], team: Team, choices: Choices
 ) -> tuple[Start, str]:
     """The start of the settings; for an unknown name, the defaults and an error."""
-    key = query.get("preset", "")
+    key = query.get("preset", RECOMMENDED)
     clone, fork = query.get("clone", ""), query.get("fork", "")
-    if not key and read_id(clone) is not None:
+    if "preset" not in query and read_id(clone) is not None:
         key = f"run-{clone}"
-    if not key and read_id(fork) is not None:
+    if "preset" not in query and read_id(fork) is not None:
         key = f"fork-{fork}-{query.get('checkpoint', '')[:40]}"
-    scaled = query.get("scaled") == "1"
     try:
-        start = find_start(key, team=team, starters=choices.starters, scaled=scaled)
+        start = find_start(
+            key,
+            team=team,
+            starters=choices.starters,
+            scaled=query.get("scaled") in ("1", "on"),
+            model=query.get("model") or query.get("model_other", ""),
+            version=choices.find_dataset(query.get("dataset", "")),
+        )
     except ValueError as error:
         return default_start(), str(error)
     return start, ""
@@ -252,27 +275,37 @@ def read_form(request: Request, team: Team) -> LaunchForm:
     """The form as submitted."""
     choices = choices_of(team)
     start, _ = read_start(request.POST, team, choices)
-    return LaunchForm.from_post(request.POST, choices, start)
+    form = LaunchForm.from_post(request.POST, choices, start)
+    form.fit_rows()
+    return form
 
 
 def _prefilled(
-    request: Request, team: Team, choices: Choices, start: Start
-) -> LaunchForm:
+    request: Request, team: Team, choices: Choices
+) -> tuple[LaunchForm, str]:
+    """With what the address names; an error if it names an unknown preset."""
     given = request.GET
-    form = LaunchForm.from_start(start, choices, given.get("name", ""))
-    form.name = form.name or propose_name(team)
+    start, unknown = read_start(given, team, choices)
+    form = LaunchForm(choices=choices, name="", model="")
+    form.chosen = frozenset(name for name in CHOICES if given.get(name))
+    if start.key != RECOMMENDED:
+        form.load(start)
+    form.name = given.get("name") or propose_name(team)
     form.dataset = given.get("dataset") or form.dataset
     form.recipe = given.get("recipe") or form.recipe
+    form.preselect_only_choices()
+    if model := given.get("model"):
+        form.use_model(model)
+    elif not form.model_path:
+        form.choose_starter()
+    if start.key == RECOMMENDED:
+        form.recommend()
+    if start.run is not None:
+        form.chosen = frozenset(CHOICES)
     form.eval_sets = read_drafts(given, choices) or form.eval_sets
     for path in PROMPT_PATHS:
         if path in given:
             form.texts[path] = given[path].replace("\x00", "")
-    form.preselect_only_choices()
-    preset = start.team_preset
-    if model := given.get("model") or (preset.model if preset else ""):
-        form.use_model(model)
-    elif not form.model_path:
-        form.choose_starter()
     form.fit_rows()
     form.texts |= form.fit.texts
-    return form
+    return form, unknown

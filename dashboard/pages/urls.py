@@ -429,7 +429,7 @@ RUNS: list[URLPattern] = [
     ),
     path("new", launch.run_new, name="run_new"),
     path("new/summary", launch.run_new_summary, name="run_new_summary"),
-    path("new/fit", launch.run_new_fit, name="run_new_fit"),
+    path("new/start", launch.run_new_start, name="run_new_start"),
     path("new/prompt", launch_parts.run_new_prompt, name="run_new_prompt"),
     path("new/sets", launch_parts.run_new_sets, name="run_new_sets"),
     path("new/recipe", launch.run_new_recipe, name="run_new_recipe"),

@@ -151,7 +151,7 @@ VIEWERS_POST = {
     "run_describe": 403,
     "run_new": 403,
     "run_new_summary": 403,
-    "run_new_fit": 403,
+    "run_new_start": 403,
     "run_new_prompt": 403,  # starts a process
     "run_new_sets": 403,
     "run_new_recipe": 403,
@@ -319,7 +319,7 @@ POST_ONLY = {
     "checkpoint_delete",
     "checkpoint_publish",
     "model_unpublish",
-    "run_new_fit",
+    "run_new_start",
     "run_new_prompt",
     "run_new_summary",
     "run_new_sets",

@@ -261,6 +261,7 @@ class _Reader(HTMLParser):
         super().__init__()
         self.address = address
         self.forms: list[Form] = []
+        self.by_id: dict[str, Form] = {}
         self.select = self.option = self.textarea = None
         self.text = ""
 
@@ -269,9 +270,12 @@ class _Reader(HTMLParser):
         if tag == "form":
             action = urljoin(self.address, has.get("action") or self.address)
             self.forms.append(Form(action, has.get("method") == "post", {}))
+            if "id" in has:
+                self.by_id[has["id"]] = self.forms[-1]
         if not self.forms:
             return
-        fields, name = self.forms[-1].fields, has.get("name", "")
+        form = self.by_id.get(has.get("form", ""), self.forms[-1])
+        fields, name = form.fields, has.get("name", "")
         if tag == "input" and name:
             if has.get("type") not in ("checkbox", "radio"):
                 fields[name] = has.get("value", "")

@@ -32,7 +32,7 @@ OF_A_RUN = {
 }  # fmt: skip
 # All read the whole launch form, by the same code.
 OF_THE_LAUNCH_FORM = {
-    "run_new", "run_new_summary", "run_new_fit", "run_new_prompt", "run_new_sets",
+    "run_new", "run_new_summary", "run_new_start", "run_new_prompt", "run_new_sets",
     "run_new_recipe", "run_new_toml", "run_new_from_toml", "run_new_plan",
     "preset_save", "probe_launch",
 }  # fmt: skip

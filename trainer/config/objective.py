@@ -308,9 +308,8 @@ class LossConfig(Part):
         ge=0,
         le=100,
         title="KL weight",
-        description="Weight of the KL penalty, which keeps the policy close to the "
-        "reference model. 0 turns it off; KL is then measured on a sample "
-        "of tokens.",
+        description="Penalty for moving away from the reference model. 0 turns it "
+        "off; KL is then measured on a sample.",
         json_schema_extra=about(main=7),
     )
     kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (

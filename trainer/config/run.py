@@ -85,7 +85,7 @@ class RunConfig(Part):
         ge=0,
         le=2**32 - 1,
         description="Seed of the data order, the held-out rows and sampling.",
-        json_schema_extra=about(main=11),
+        json_schema_extra=about(main=8),
     )
     model: ModelConfig
     data: DataConfig

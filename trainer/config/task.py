@@ -99,7 +99,7 @@ class ModelConfig(Part):
         title="LoRA rank",
         description="Rank of the LoRA adapters, which are trained instead of the "
         "weights (arXiv:2106.09685). 0: full fine-tuning.",
-        json_schema_extra=about(section="Adapters", fork=_ADAPTERS),
+        json_schema_extra=about(main=6, fork=_ADAPTERS),
     )
     lora_alpha: float | None = Field(
         None,
@@ -107,7 +107,9 @@ class ModelConfig(Part):
         le=10_000,
         title="LoRA alpha",
         description="The adapters are scaled by alpha / rank. Empty: twice the rank.",
-        json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
+        json_schema_extra=about(
+            section="Adapters", no_effect=NO_ADAPTERS, fork=_ADAPTERS
+        ),
     )
     lora_targets: str = Field(
         "all-linear",
@@ -141,7 +143,7 @@ class DataConfig(Part):
         le=100_000,
         title="Held-out prompts",
         description="Rows kept out of training for evaluation.",
-        json_schema_extra=about(unit="rows", main=8),
+        json_schema_extra=about(unit="rows"),
     )
     system_prompt: str | None = Field(
         None,
@@ -196,21 +198,21 @@ class RolloutConfig(Part):
         ge=1,
         le=65_536,
         description="Number of distinct prompts per step.",
-        json_schema_extra=about(unit="prompts", main=3),
+        json_schema_extra=about(unit="prompts", main=2),
     )
     group_size: int = Field(
         8,
         ge=1,
         le=1_024,
         description="Number of completions per prompt, which form a group.",
-        json_schema_extra=about(unit="completions", main=4),
+        json_schema_extra=about(unit="completions", main=3),
     )
     max_new_tokens: int = Field(
         256,
         ge=1,
         le=131_072,
         description="Maximum completion length. Longer completions are truncated.",
-        json_schema_extra=about(unit="tokens", main=5),
+        json_schema_extra=about(unit="tokens", main=4),
     )
     temperature: float = Field(
         1.0,
@@ -218,7 +220,7 @@ class RolloutConfig(Part):
         le=5,
         description="Sampling temperature, also used for the log-probs. Higher values "
         "give more diversity.",
-        json_schema_extra=about(main=6),
+        json_schema_extra=about(section="Sampling"),
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
@@ -226,7 +228,6 @@ class RolloutConfig(Part):
         description="Source of the completions: the policy, the starting model (RFT) "
         "or the dataset (SFT).",
         json_schema_extra=about(
-            section="Sampling",
             choices={
                 "policy": "the model in training",
                 "start": "the starting model (RFT)",

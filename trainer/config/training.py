@@ -30,7 +30,7 @@ class OptimConfig(Part):
         gt=0,
         le=1,
         description="Peak learning rate of AdamW.",
-        json_schema_extra=about(main=2),
+        json_schema_extra=about(main=5),
     )
     optimizer: Literal["adamw", "adamw_8bit"] = Field(
         "adamw",
@@ -135,7 +135,7 @@ class EvaluationConfig(Part):
         title="Evaluate every",
         description="Steps between evaluations, plus one before the first step and "
         "one after the last. 0 turns evaluation off.",
-        json_schema_extra=about(unit="steps", main=9, may_change=True),
+        json_schema_extra=about(unit="steps", may_change=True),
     )
     samples_per_prompt: int = Field(
         1,
@@ -180,7 +180,7 @@ class CheckpointConfig(Part):
         ge=0,
         title="Checkpoint every",
         description="Steps between checkpoints. 0 saves only at the end and on stop.",
-        json_schema_extra=about(unit="steps", main=10, may_change=True),
+        json_schema_extra=about(unit="steps", may_change=True),
     )
     keep_last: int = Field(
         2,

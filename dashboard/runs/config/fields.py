@@ -258,7 +258,9 @@ def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
 def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
     """The submitted texts; a switch that is off is not submitted."""
     return {
-        path: form.get(path, "" if field.kind == "switch" else field.default_text)
+        path: _unix_lines(
+            form.get(path, "" if field.kind == "switch" else field.default_text)
+        )
         for path, field in all_fields().items()
     }
 

@@ -149,6 +149,9 @@ class StarterModel:
     key: str  # the folder's name
     title: str
     folder: Path
+    # What it was trained on, as ids of versions; None: unknown, or another team's.
+    dataset: int | None = None
+    recipe: int | None = None
 
     @property
     def path(self) -> str:
@@ -166,12 +169,14 @@ class StarterModel:
 
 def offered_models(team: Team) -> list[StarterModel]:
     """The starters, and what the team has published."""
-    published = team.published_models.order_by("-pk")
+    published = team.published_models.select_related("run").order_by("-pk")
     return starter_models() + [
         StarterModel(
             key=f"published-{model.pk}",
             title=f"{model} ({model.lineage})",
             folder=model.folder,
+            dataset=model.run.dataset_version_id if model.run else None,
+            recipe=model.run.recipe_version_id if model.run else None,
         )
         for model in published
     ]

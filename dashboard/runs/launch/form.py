@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.datasets.models import DatasetVersion
@@ -28,8 +28,13 @@ from dashboard.runs.launch.eval_sets import (
     read_drafts,
 )
 from dashboard.runs.launch.form_fields import Binder, Choices
-from dashboard.runs.launch.initial_values import Start, default_start
-from dashboard.runs.launch.row_limits import FitResult, fit_to_rows
+from dashboard.runs.launch.initial_values import (
+    RECOMMENDED,
+    Start,
+    default_start,
+    recommended_start,
+)
+from dashboard.runs.launch.row_limits import FitResult, fit_to_rows, warn_of_characters
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows
 from trainer.config import RunConfig
@@ -65,6 +70,8 @@ class LaunchForm:
     step_recipe: str = ""  # an id, AS_START or ""
     eval_sets: list[SetDraft] = field(default_factory=list)
     keeps_eval_files: bool = True
+    # Of model, dataset and recipe, what the user chose: no other start changes that.
+    chosen: frozenset[str] = frozenset()
     start: Start = field(default_factory=default_start)
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
@@ -73,17 +80,8 @@ class LaunchForm:
 
     @classmethod
     def from_start(cls, start: Start, choices: Choices, name: str) -> LaunchForm:
-        form = cls(choices=choices, name=name, model="", start=start)
-        form.texts, form.phases = dict(start.texts), start.phases
-        if start.step_recipe is not None:
-            same = choices.find_equal_recipe(start.step_recipe)
-            form.step_recipe = str(same.pk) if same else AS_START
-        if start.run is not None:
-            form._copy_choices(start.run)
-        elif start.team_preset and start.team_preset.recipe_version_id:
-            form.recipe = str(start.team_preset.recipe_version_id)
-        elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
-            form.recipe = str(own.pk)
+        form = cls(choices=choices, name=name, model="")
+        form.load(start)
         return form
 
     @classmethod
@@ -100,6 +98,7 @@ class LaunchForm:
             step_recipe=post.get("step_recipe", ""),
             eval_sets=read_drafts(post, choices),
             keeps_eval_files=post.get("keeps_eval_sets") == "on",
+            chosen=frozenset(post.get("chosen", "").split(",")),
             start=start,
             texts=read_texts(post),
             phases=post.get("phases", "").strip(),
@@ -117,15 +116,56 @@ class LaunchForm:
     def recipe_version(self) -> RecipeVersion | None:
         return self.choices.find_recipe(self.recipe)
 
+    def load(self, start: Start) -> None:
+        """Take over its settings, and of its choices those that are not `chosen`."""
+        self.start, choices = start, self.choices
+        self.texts, self.phases = dict(start.texts), start.phases
+        self.step_recipe = ""
+        if start.step_recipe is not None:
+            same = choices.find_equal_recipe(start.step_recipe)
+            self.step_recipe = str(same.pk) if same else AS_START
+        if start.run is not None:
+            self._copy_choices(start.run)
+            return
+        preset = start.team_preset
+        if preset and preset.model:
+            self._choose("model", preset.model)
+        if preset and preset.recipe_version_id:
+            self._choose("recipe", str(preset.recipe_version_id))
+        elif start.key == RECOMMENDED:  # chosen with its dataset, if at all
+            return
+        elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
+            self._choose("recipe", str(own.pk))
+
+    def recommend(self) -> None:
+        """Load what is recommended for the model, with its own dataset and reward."""
+        if model := self.choices.find_model(self.model_path):
+            dataset = self.choices.own_dataset(model)
+            if dataset:
+                self._choose("dataset", str(dataset.pk))
+            recipe = self.choices.own_recipe(model)
+            if recipe and self.dataset_version == dataset:
+                self._choose("recipe", str(recipe.pk))
+        starters, version = self.choices.starters, self.dataset_version
+        self.load(recommended_start(self.model_path, starters, version))
+
+    def _choose(self, name: str, value: str) -> None:
+        if name in self.chosen:
+            return
+        if name == "model":
+            self.use_model(value)
+        else:
+            setattr(self, name, value)
+
     def use_model(self, path: str) -> None:
-        known = any(starter.path == path for starter in self.choices.starters)
+        known = self.choices.find_model(path) is not None
         self.model, self.model_other = (path, "") if known else ("", path)
 
     def _copy_choices(self, run: Run) -> None:
         """The run's model, data, reward and evaluation sets."""
-        self.use_model(str(run.config["model"]["path"]))
-        self.dataset = str(run.dataset_version_id)
-        self.recipe = str(run.recipe_version_id)
+        self._choose("model", str(run.config["model"]["path"]))
+        self._choose("dataset", str(run.dataset_version_id))
+        self._choose("recipe", str(run.recipe_version_id))
         sets = run.evaluation_sets.order_by("pk")
         self.eval_sets = drafts_of(sets, self.choices)
 
@@ -137,25 +177,42 @@ class LaunchForm:
             self.recipe = str(self.choices.recipes[0].pk)
 
     def choose_starter(self) -> None:
-        """A text model, unless the reward is for the Countdown model."""
-        starters = {starter.key: starter for starter in self.choices.starters}
+        """One whose dataset and reward the team has, if neither is chosen yet.
+
+        Else a text model, unless the reward is for the Countdown model, that can read
+        the dataset.
+        """
+        starters, version = self.choices.starters, self.dataset_version
+        if version is None and self.recipe_version is None and not self.start.recipe:
+            for one in starters:
+                if self.choices.own_dataset(one) and self.choices.own_recipe(one):
+                    self.use_model(one.path)
+                    return
+        if version is not None:
+            starters = [s for s in starters if not warn_of_characters(s.path, version)]
         recipe = self.recipe_version
         spec = recipe.spec if recipe else self.start.recipe or {}
         rules = spec.get("rules", [])
         is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
-        wanted = ("countdown", "smollm2") if is_countdown else ("smollm2", "countdown")
-        keys = [key for key in wanted if key in starters] or list(starters)
-        if keys:
-            self.use_model(starters[keys[0]].path)
+        wanted = ["countdown", "smollm2"] if is_countdown else ["smollm2", "countdown"]
+        by_key = {starter.key: starter for starter in starters}
+        for key in [*wanted, *by_key]:
+            if key in by_key:
+                self.use_model(by_key[key].path)
+                return
 
     def fit_rows(self) -> None:
-        """Fit settings to the dataset, unless the cloned run used it."""
+        """Fit the start to the dataset, unless it is that of the run it copies.
+
+        What the form has is as before: the caller knows whether it was typed.
+        """
         version, run = self.dataset_version, self.start.run
         if version is None or (run and run.dataset_version_id == version.pk):
             self.fit = FitResult()
             return
         typed = {path: self.texts[path] for path in PROMPT_PATHS}
         self.fit = fit_to_rows(self.start.texts | typed, version, self.model_path)
+        self.start = replace(self.start, texts=self.start.texts | self.fit.texts)
 
     def clear_problems(self) -> None:
         """A form that was not submitted yet shows no errors."""

@@ -21,7 +21,7 @@ from dashboard.runs.config.fields import (
     recipe_facts,
 )
 from dashboard.runs.launch.base_models import StarterModel, offered_models
-from dashboard.runs.launch.initial_values import Start
+from dashboard.runs.launch.initial_values import RECOMMENDED, Start
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +49,8 @@ class BoundField:
         """Where the value comes from. launch.js writes the same while typing."""
         if not self.start_name:
             return f"default {self.default_shown}" if self.is_changed else ""
+        if self.start_name == RECOMMENDED:
+            return f"recommended {self.start_shown}" if self.differs_from_start else ""
         if self.differs_from_start:
             return f"changed from {self.start_name}: {self.start_shown}"
         if self.is_changed:
@@ -164,6 +166,26 @@ class Choices:
     starters: list[StarterModel]
     datasets: list[DatasetVersion]
     recipes: list[RecipeVersion]
+
+    def find_model(self, path: str) -> StarterModel | None:
+        return next((one for one in self.starters if one.path == path), None)
+
+    def own_dataset(self, model: StarterModel) -> DatasetVersion | None:
+        """The newest version that a starter or published model was trained on."""
+        if model.dataset:
+            return self.find_dataset(str(model.dataset))
+        own = [v for v in self.datasets if v.source.get("kind") == "starter"]
+        newest = max(own, key=lambda version: version.pk, default=None)
+        return newest if model.has_settings else None
+
+    def own_recipe(self, model: StarterModel) -> RecipeVersion | None:
+        """The reward that it was trained with."""
+        if model.recipe:
+            return self.find_recipe(str(model.recipe))
+        if not model.has_settings:
+            return None
+        spec = model.read_settings().get("reward", {}).get("recipe")
+        return self.find_same_recipe(spec) if spec else None
 
     def find_dataset(self, pk: str) -> DatasetVersion | None:
         return next(

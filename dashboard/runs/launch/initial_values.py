@@ -1,7 +1,7 @@
 """Initial values of the launch form.
 
-Settings come from Cohort's defaults, a starter model, a preset or another run; the name
-is generated.
+Settings come from a recommendation for the model, Cohort's defaults, a preset or
+another run; the name is generated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -17,10 +17,17 @@ from typing import Any
 from django.db.models.functions import Lower
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
 from dashboard.project.errors import UserError
-from dashboard.runs.config.fields import ConfigField, all_fields, write_texts
+from dashboard.runs.config.fields import (
+    ConfigField,
+    all_fields,
+    main_fields,
+    write_texts,
+)
 from dashboard.runs.config.toml import write_phases
 from dashboard.runs.launch.base_models import StarterModel
+from dashboard.runs.launch.recommended import recommend_settings
 from dashboard.runs.models import Checkpoint, Run, TeamPreset
 from dashboard.runs.queries import get_run, get_team_preset
 from trainer.presets.preset import load_preset, preset_names
@@ -28,6 +35,7 @@ from trainer.presets.preset import load_preset, preset_names
 RUN_KEY = re.compile(r"run-(\d{1,18})")
 FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-(?:attempt|epoch)-\d{1,9})")
 TEAM_KEY = re.compile(r"team:(\d{1,18})")
+RECOMMENDED, DEFAULTS = "recommended", "defaults"
 
 
 # Two words make a pronounceable name: amber-otter.
@@ -64,7 +72,7 @@ BEINGS = (
 class Start:
     """Where a form's settings come from, and what they are."""
 
-    key: str = ""  # as ?preset= names it; "": Cohort's defaults
+    key: str = DEFAULTS  # as ?preset= names it
     title: str = "Cohort's defaults"
     name: str = ""  # in a sentence: "changed from verl"
     summary: str = ""
@@ -125,14 +133,23 @@ def offer_starters(starters: list[StarterModel]) -> list[Offered]:
 
 
 def find_start(
-    key: str, *, team: Team, starters: list[StarterModel], scaled: bool
+    key: str,
+    *,
+    team: Team,
+    starters: list[StarterModel],
+    scaled: bool,
+    model: str = "",
+    version: DatasetVersion | None = None,
 ) -> Start:
     """The start of this key; ValueError lists the presets if it is unknown.
 
-    404 if it is a run that the team does not have.
+    404 if it is a run that the team does not have. `model` and `version` are those of
+    the form, for a recommendation.
     """
-    if not key:
+    if key in ("", DEFAULTS):
         return default_start()
+    if key == RECOMMENDED:
+        return recommended_start(model, starters, version)
     if named := RUN_KEY.fullmatch(key):
         return start_of_run(get_run(team, int(named[1])))
     if named := FORK_KEY.fullmatch(key):
@@ -148,6 +165,34 @@ def find_start(
 @cache
 def default_start() -> Start:
     return Start(texts=write_texts({}))
+
+
+def recommended_start(
+    model: str, starters: Sequence[StarterModel], version: DatasetVersion | None
+) -> Start:
+    found = recommend_settings(model, starters, version)
+    start = Start(key=RECOMMENDED, title="Recommended", **_read(found.tree))
+    if not found.about:
+        return replace(
+            start,
+            summary="Cohort's defaults: the size of this model is unknown."
+            if model
+            else "Cohort's defaults, until you choose a model.",
+        )
+    values = [
+        f"{_in_sentence(setting.title)} {setting.show(start.texts[setting.path])}"
+        for setting in main_fields()
+        if setting.path != "seed"
+        and not setting.is_same(start.texts[setting.path], setting.default_text)
+    ]
+    summary = f"Recommended for {found.about}"
+    summary += f": {', '.join(values)}." if values else ": Cohort's defaults."
+    return replace(start, name=RECOMMENDED, summary=summary)
+
+
+def _in_sentence(title: str) -> str:
+    """Learning rate as learning rate, but LoRA rank as it is."""
+    return title if any(map(str.isupper, title[1:])) else title.lower()
 
 
 def start_of_run(run: Run) -> Start:

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db.models import BigIntegerField, Max
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Length
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion, TokenLengths
 from dashboard.datasets.row_filters import PROMPT_CHARS
@@ -24,7 +25,6 @@ from trainer.rewards.rule import message_text
 
 EVAL, STEP = "data.num_eval_rows", "rollout.prompts_per_step"
 LENGTH, TEMPLATE = "data.max_prompt_tokens", "data.chat_template"
-FITTED = (EVAL, STEP, LENGTH)
 MAX_SHARE_HELD_OUT = 1 / 3  # of the rows; above it, HELD_OUT applies
 HELD_OUT = 1 / 5
 DEFAULT_LENGTH: int = DataConfig.model_fields["max_prompt_tokens"].default
@@ -152,6 +152,8 @@ def warn_of_characters(model: str, version: DatasetVersion) -> str:
 
 def count_longest(version: DatasetVersion, model: str) -> int | None:
     """Tokens of the longest prompt, if they were counted for this model."""
+    if "\x00" in model:  # PostgreSQL refuses it; the form check reports it
+        return None
     counted = TokenLengths.objects.filter(version=version, model=model).first()
     if counted is None or not counted.result:
         return None
@@ -172,6 +174,14 @@ def longest_prompt(version_pk: int) -> int:
     rows = DatasetRow.objects.filter(version=version_pk, position__lt=MAX_ROWS_MEASURED)
     chars = RawSQL(PROMPT_CHARS, [], output_field=BigIntegerField())  # nosec B611 # noqa: S611 - our own constant
     found: int | None = rows.aggregate(longest=Max(chars))["longest"]
+    return found or 0
+
+
+@lru_cache(maxsize=256)  # as above
+def longest_answer(version_pk: int) -> int:
+    """Its length in characters, among the first rows."""
+    rows = DatasetRow.objects.filter(version=version_pk, position__lt=MAX_ROWS_MEASURED)
+    found: int | None = rows.aggregate(longest=Max(Length("answer")))["longest"]
     return found or 0
 
 

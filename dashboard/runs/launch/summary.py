@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
-from dashboard.accounts.templatetags.numbers import duration, si, sig4
+from dashboard.accounts.templatetags.numbers import duration, num_bytes, si, sig4
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.config.fields import main_fields, write_texts
-from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.launch.checks import describe_fork
 from dashboard.runs.launch.eval_sets import stored_leak
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.initial_values import Start
 from dashboard.runs.launch.memory import Memory, estimate_memory
-from dashboard.runs.launch.row_limits import (
-    fit_to_rows,
-    warn_of_characters,
-    warn_of_lengths,
-)
+from dashboard.runs.launch.row_limits import warn_of_characters, warn_of_lengths
 from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces
 from dashboard.runs.queue.hosts import (
@@ -55,31 +49,58 @@ class Summary:
     memory: Memory = field(default_factory=Memory)
     warnings: tuple[str, ...] = ()  # to be confirmed before a launch
     hints: list[str] = field(default_factory=list)
-    # A starter model whose settings the form does not use, and the differences.
-    starter: StarterModel | None = None
-    differences: list[str] = field(default_factory=list)
+    line: tuple[str, ...] = ()  # the estimate beside the Launch button
 
 
 def summarize(form: LaunchForm) -> Summary:
     launch = form.check()
     summary = Summary()
     if launch is not None:
-        summary.amounts = _amounts(launch)
+        paces = _paces(launch)
+        summary.amounts = _amounts(launch, paces)
         sizes = [one.num_rows for one in launch.evaluation_sets]
         largest = max(sizes, default=0)
         summary.memory = estimate_memory(launch.config, largest_set=largest)
         summary.warnings = warn(launch)
         summary.hints = _hints(launch, form.start)
-    _compare_with_starter(form, summary)
+        summary.line = tuple(_line(launch, paces, summary.memory))
     return summary
 
 
-def _amounts(launch: Launch) -> list[Amount]:
+def _paces(launch: Launch) -> list[Pace]:
+    """None of a run with several phases, whose steps take different times."""
+    if launch.config.phases:
+        return []
+    return past_paces(launch.dataset_version.dataset.team, launch.config)
+
+
+def _line(launch: Launch, paces: list[Pace], memory: Memory) -> Iterator[str]:
+    """What it waits for, time, memory and size, each in a few words."""
+    if not known_hosts():
+        yield "No worker is running"
+    if paces:
+        pace = paces[0]
+        where = f" on {pace.device}" if pace.device else ""
+        total = duration(pace.step_seconds * launch.config.optim.num_steps)
+        yield f"About {total}{where}"
+    else:
+        yield "No time estimate yet"
+    if memory.total:
+        fit = memory.fits[0] if memory.fits else None
+        of = f" of {num_bytes(fit.device.memory_bytes)}" if fit else ""
+        yield f"{num_bytes(memory.total)}{of} memory"
+    phases = launch.config.phase_configs
+    steps = sum(phase.config.optim.num_steps for phase in phases)
+    per_step = max(phase.config.completions_per_step for phase in phases)
+    yield f"{steps:,} steps × {per_step:,} completions"
+
+
+def _amounts(launch: Launch, paces: list[Pace]) -> list[Amount]:
     config = launch.config
     return [
         *_per_step(config),
         *_tokens(config),
-        *_times(launch),
+        *_times(config, paces),
         _updates(config),
         Amount(title="Total completions", value=si(_num_completions(config))),
         Amount(
@@ -133,13 +154,11 @@ def _refills(config: RunConfig) -> int:
     return rollout.max_refills if rollout.dynamic_sampling == "refill" else 0
 
 
-def _times(launch: Launch) -> list[Amount]:
+def _times(config: RunConfig, paces: list[Pace]) -> list[Amount]:
     """Without evaluations and checkpoints."""
-    team, config = launch.dataset_version.dataset.team, launch.config
     if config.phases:
         how = "no estimate for runs with several phases"
         return [Amount(title="Time", value="unknown", how=how)]
-    paces = past_paces(team, config)
     if not paces:
         how = "no similar run yet"
         return [Amount(title="Time per step", value="unknown", how=how)]
@@ -290,35 +309,3 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
         for rule, reason in errors.items():
             found.setdefault(rule, reason)
     return tuple(found.items())
-
-
-def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
-    """Our defaults suit large models and do not train the starter models."""
-    if form.start.key:
-        return  # other settings were chosen explicitly
-    starters = [s for s in form.choices.starters if s.path == form.model_path]
-    if not starters or not starters[0].has_settings:
-        return
-    made_for = starters[0].read_settings()
-    if not _is_its_task(form, made_for):
-        return
-    made_with = write_texts(made_for)
-    if version := form.dataset_version:
-        made_with |= fit_to_rows(made_with, version, form.model_path).texts
-    summary.starter = starters[0]
-    summary.differences = [
-        f"{setting.title} {setting.show(made_with[setting.path])}"
-        for setting in main_fields()
-        if setting.path != "seed"
-        and not setting.is_same(made_with[setting.path], form.texts[setting.path])
-    ]
-
-
-def _is_its_task(form: LaunchForm, made_for: dict[str, Any]) -> bool:
-    """Whether dataset and reward match the starter's own task."""
-    version, recipe = form.dataset_version, form.recipe_version
-    if version and warn_of_characters(form.model_path, version):
-        return False
-    own = made_for.get("reward", {}).get("recipe", {}).get("rules", [])
-    kinds = {rule["kind"] for rule in (recipe.spec["rules"] if recipe else own)}
-    return all(rule["kind"] in kinds for rule in own)

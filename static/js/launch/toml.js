@@ -4,7 +4,7 @@
 export function keepToml(form) {
   const panel = document.getElementById("toml-panel");
   const area = form.elements.toml;
-  const tabs = [...form.querySelectorAll("[data-view]")];
+  const tabs = [...document.querySelectorAll("[data-view]")];
   const fields = form.querySelector("[data-view-fields]");
   const refused = panel.querySelector("[data-toml-refused]");
   const news = panel.querySelector("[data-toml-news]");

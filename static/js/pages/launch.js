@@ -1,6 +1,6 @@
-// The launch form: shows the field for another model when it applies, marks where each
-// value comes from and whether it has an effect, and focuses the first error. htmx
-// updates the estimate.
+// The launch form: loads the settings of another model, dataset or preset into fields
+// that were not edited, marks where each value comes from and whether it has an effect,
+// and shows errors until they are fixed. htmx requests the settings and the estimate.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
 import { findUnused, isSame, showText } from "../launch/settings.js";
@@ -10,6 +10,10 @@ const form = document.getElementById("launch-form");
 const model = form.elements.model;
 const other = form.querySelector("[data-other-model]");
 
+function readJson(id) {
+  return JSON.parse(document.getElementById(id).textContent);
+}
+
 function showOther() {
   if (other) other.hidden = model.value !== ""; // a fork keeps its model
 }
@@ -17,48 +21,10 @@ function showOther() {
 model.addEventListener("change", showOther);
 showOther();
 
-// Loading other settings keeps the choices above them.
-const start = document.getElementById("start-form");
-
-function keepChoices(target) {
-  const chosen = {
-    name: form.elements.name.value,
-    model: model.value || form.elements.model_other.value,
-    dataset: form.elements.dataset.value,
-    recipe: form.elements.recipe.value,
-  };
-  for (const [name, value] of Object.entries(chosen)) {
-    const field =
-      target.querySelector(`input[name="${name}"]`) ?? addHidden(target, name);
-    field.value = value;
-    field.disabled = value === "";
-  }
-  for (const old of target.querySelectorAll('input[name^="eval-"]')) old.remove();
-  for (const { name, value } of form.querySelectorAll('[name^="eval-"]'))
-    addHidden(target, name).value = value;
-}
-
-function addHidden(target, name) {
-  const field = document.createElement("input");
-  field.type = "hidden";
-  field.name = name;
-  target.append(field);
-  return field;
-}
-
-start.addEventListener("submit", () => {
-  keepChoices(start);
-  // A preset has its own reward, unless the team does not have it.
-  start.querySelector('input[name="recipe"]').disabled = true;
-});
-const recipe = document.querySelector("[data-start-recipe]");
-recipe?.addEventListener("submit", () => keepChoices(recipe));
-
 // Updates the notes of launch_field.html while typing.
-// Not form.dataset: that is the field of this name.
-const startName = form.getAttribute("data-start");
-const unusedTable = JSON.parse(document.getElementById("unused-table").textContent);
-const recipeFacts = JSON.parse(document.getElementById("recipe-facts").textContent);
+let start = readJson("start-values");
+const unusedTable = readJson("unused-table");
+const recipeFacts = readJson("recipe-facts");
 const settings = [...form.querySelectorAll("[data-setting]")];
 
 function textOf(setting) {
@@ -71,10 +37,12 @@ function textOf(setting) {
 function mark({ kind, default: byDefault, from }, text) {
   const isChanged = !isSame(kind, text, byDefault);
   const shownDefault = showText(kind, byDefault);
-  if (!startName) return isChanged ? `default ${shownDefault}` : "";
-  if (!isSame(kind, text, from))
-    return `changed from ${startName}: ${showText(kind, from)}`;
-  return isChanged ? `from ${startName}, default ${shownDefault}` : "";
+  if (!start.name) return isChanged ? `default ${shownDefault}` : "";
+  const isEdited = !isSame(kind, text, from);
+  if (start.name === "recommended")
+    return isEdited ? `recommended ${showText(kind, from)}` : "";
+  if (isEdited) return `changed from ${start.name}: ${showText(kind, from)}`;
+  return isChanged ? `from ${start.name}, default ${shownDefault}` : "";
 }
 
 function showMarks() {
@@ -121,32 +89,132 @@ function show() {
   showUnused();
 }
 
-// Settings that depend on the rows follow the dataset until they are edited.
-const fit = form.querySelector("[data-fit]");
-let fitted = JSON.parse(document.getElementById("fitted").textContent);
+// What the user chooses stays when the model or the preset brings something else.
+const CHOICES = ["model", "dataset", "recipe"];
+const chosen = new Set(form.elements.chosen.value.split(",").filter(Boolean));
+const startBox = document.getElementById("launch-start");
+let isLoading = false;
 
-async function fitRows() {
-  const body = new FormData(form);
-  const answer = await fetch(fit.dataset.fit, { method: "POST", body }).catch(
-    () => null,
-  );
-  // The form check reports values that do not fit.
-  if (!answer?.ok) return;
-  const { texts, sentences } = await answer.json();
-  if (body.get("dataset") !== form.elements.dataset.value) return;
+form.addEventListener("change", ({ target }) => {
+  if (isLoading) return;
+  const name = target.name === "model_other" ? "model" : target.name;
+  if (CHOICES.includes(name)) {
+    if (target.value || name === "model") chosen.add(name);
+    else chosen.delete(name);
+    form.elements.chosen.value = [...chosen].join(",");
+  }
+  if (["model", "dataset", "preset", "scaled"].includes(name))
+    startBox.dispatchEvent(new Event("launch-load"));
+});
+
+startBox.addEventListener("htmx:afterSwap", () => {
+  isLoading = true;
+  load(readJson("start-values"));
+  isLoading = false;
+});
+
+function load(next) {
   for (const setting of settings) {
     const { setting: path, kind, from } = setting.dataset;
-    const text = textOf(setting);
-    const isUntouched = isSame(kind, text, fitted[path] ?? from);
-    if (path in texts && isUntouched) form.elements[path].value = texts[path];
+    const text = next.texts[path];
+    if (text === undefined) continue;
+    if (isSame(kind, textOf(setting), from)) writeText(setting, text);
+    setting.dataset.from = text;
+    setting.querySelector("[data-reset-to]").textContent = showText(kind, text);
   }
-  fitted = texts;
-  fit.hidden = sentences === "";
-  fit.querySelector("[data-fit-sentences]").textContent = sentences;
+  const { phases } = form.elements;
+  if (phases.value.trim() === start.phases.trim()) phases.value = next.phases;
+  if (!chosen.has("model")) chooseModel(next.model);
+  for (const name of ["dataset", "recipe"]) {
+    const select = form.elements[name];
+    if (chosen.has(name) || select.value === next[name]) continue;
+    select.value = next[name];
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+  start = next;
   form.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-form.elements.dataset.addEventListener("change", fitRows);
+function chooseModel(path) {
+  if (!other) return; // a fork keeps its model
+  model.value = path;
+  if (model.value !== path) model.value = "";
+  form.elements.model_other.value = model.value ? "" : path;
+  showOther();
+}
+
+function writeText(setting, text) {
+  const control = form.elements[setting.dataset.setting];
+  if (control.type === "checkbox") control.checked = text !== "";
+  else control.value = text;
+}
+
+// Errors of the last submission go, or change, as the server checks the form again.
+const marked = new Set();
+for (const control of form.querySelectorAll("[aria-invalid=true]")) marked.add(control);
+const summary = document.getElementById("launch-summary");
+summary.addEventListener("htmx:afterSwap", ({ target }) => {
+  if (target !== summary) return; // a part of it
+  const problems = readJson("launch-problems");
+  for (const control of marked) showErrors(control, problems[control.name] ?? []);
+  const isFine = Object.keys(problems).length === 0;
+  if (isFine) form.querySelector("[data-problems]")?.remove();
+});
+
+function showErrors(control, sentences) {
+  const [id] = control.getAttribute("aria-describedby").split(" ");
+  const about = document.getElementById(id);
+  if (sentences.length) control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
+  for (const error of about.querySelectorAll(".field-error")) error.remove();
+  about.prepend(
+    ...sentences.map((sentence) => {
+      const error = document.createElement("p");
+      error.className = "field-error";
+      error.textContent = sentence;
+      return error;
+    }),
+  );
+}
+
+// The other half of a split is offered for the chosen dataset.
+form.addEventListener("htmx:oobAfterSwap", ({ target }) => {
+  if (target.id === "eval-suggestion" && target.childElementCount > 0)
+    target.closest("details").open = true;
+});
+
+// The search shows all parts that have a matching setting, and only those settings.
+const search = form.querySelector("[data-settings-search]");
+const parts = [...search.closest("section").querySelectorAll("details")];
+
+function findSettings() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let count = 0;
+  for (const part of parts) {
+    let hits = 0;
+    for (const field of part.querySelectorAll("[data-setting]")) {
+      const text = `${field.dataset.setting} ${field.textContent}`.toLowerCase();
+      const isHit = words.every((word) => text.includes(word));
+      field.hidden = !isHit;
+      hits += isHit;
+    }
+    for (const group of part.querySelectorAll("fieldset"))
+      group.hidden = !group.querySelector("[data-setting]:not([hidden])");
+    part.hidden = words.length > 0 && hits === 0;
+    if (words.length > 0) part.open = hits > 0;
+    count += hits;
+  }
+  form.querySelector("[data-settings-found]").textContent =
+    words.length > 0 ? `${count} settings found` : "";
+}
+
+search.addEventListener("input", (event) => {
+  event.stopPropagation(); // not a setting
+  findSettings();
+});
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter") event.preventDefault();
+});
 
 form.addEventListener("input", show);
 
@@ -154,8 +222,7 @@ form.addEventListener("click", (event) => {
   const setting = event.target.closest("[data-reset]")?.closest("[data-setting]");
   if (!setting) return;
   const control = form.elements[setting.dataset.setting];
-  if (control.type === "checkbox") control.checked = setting.dataset.from !== "";
-  else control.value = setting.dataset.from;
+  writeText(setting, setting.dataset.from);
   control.focus(); // the button will be hidden
   control.dispatchEvent(new Event("input", { bubbles: true }));
 });

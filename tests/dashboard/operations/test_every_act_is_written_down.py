@@ -135,7 +135,7 @@ EXEMPT = {
     "workbench_scores": SHOWN,
     "workbench_rows": SHOWN,
     "run_new_summary": SHOWN,
-    "run_new_fit": SHOWN,
+    "run_new_start": SHOWN,
     "run_new_prompt": SHOWN,
     "run_new_sets": SHOWN,
     "run_new_toml": SHOWN,

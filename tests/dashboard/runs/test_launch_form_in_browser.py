@@ -1,15 +1,134 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Sweep, TeamPreset
-from tests.dashboard.runs.launching import make_dataset, make_recipe
+from dashboard.datasets.models import DatasetVersion
+from dashboard.runs.models import Run, Sweep, TeamPreset
+from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
+from tests.dashboard.runs.test_launch_starters import RUN_TOML
 
 pytestmark = pytest.mark.browser
+DESKTOP, PHONE = (1440, 900), (390, 844)
+
+
+@pytest.fixture
+def starter() -> Iterator[Path]:
+    """A starter model, where the web process looks for them."""
+    folder = Path(settings.COHORT_DATA) / "starter" / "countdown"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'
+    (folder / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
+    (folder / "starter.json").write_text("{}")
+    yield folder
+    shutil.rmtree(folder.parent)
+
+
+@pytest.fixture
+def own(team: Team, starter: Path) -> DatasetVersion:
+    """The starter's dataset and reward, among others of the team."""
+    make_dataset(team, "words", target=3, numbers=[1, 2])
+    make_recipe(team)
+    make_recipe(team, "Countdown", COUNTDOWN)
+    dataset = make_dataset(team, "Countdown", target=3, numbers=[1, 2])
+    DatasetVersion.objects.filter(pk=dataset.pk).update(source={"kind": "starter"})
+    return dataset
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_launch_alone_trains_the_starter_with_its_settings(
+    size: tuple[int, int], page: Page, own: DatasetVersion
+) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto("/alpha/runs/new")
+    button = page.get_by_role("button", name="Launch", exact=True)
+
+    for y in (0, 700, 100_000):
+        page.evaluate("y => window.scrollTo(0, y)", y)
+        box = button.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= size[1] - box["height"], y
+    button.click()
+
+    expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
+    run = Run.objects.get()
+    assert run.dataset_version == own
+    assert run.config["optim"]["learning_rate"] == 1e-3
+    assert run.config["rollout"]["max_new_tokens"] == 24
+
+
+def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
+    page: Page, team: Team, own: DatasetVersion
+) -> None:
+    page.goto("/alpha/runs/new")
+    name = page.get_by_role("textbox", name="Name", exact=True)
+    steps, length = (
+        page.locator("[name='optim.num_steps']"),
+        page.get_by_label("Max new tokens"),
+    )
+    dataset = page.get_by_label("Dataset", exact=True)
+    name.fill("brave-otter")
+    steps.fill("7")
+
+    page.get_by_label("Preset", exact=True).select_option("trl")
+    expect(length).to_have_value("512")
+    expect(page.locator("[data-setting='optim.num_steps']")).to_contain_text("trl")
+    page.get_by_label("Preset", exact=True).select_option("recommended")
+    expect(length).to_have_value("24")
+    assert (name.input_value(), steps.input_value()) == ("brave-otter", "7")
+    expect(dataset).to_have_value(str(own.pk))
+
+    # A model without a recommendation keeps the dataset, which the user did not choose.
+    page.get_by_label("Model", exact=True).select_option("")
+    page.get_by_label("Folder or Hugging Face ID").fill("Qwen/Qwen3-4B")
+    page.get_by_label("Folder or Hugging Face ID").blur()
+    expect(page.get_by_label("LoRA rank")).to_have_value("32")
+    expect(page.locator("[name='optim.learning_rate']")).to_have_value("1e-5")
+    assert steps.input_value() == "7"
+
+    dataset.select_option("")
+    name.fill("")
+    page.get_by_role("button", name="Launch", exact=True).click()
+    expect(dataset).to_have_attribute("aria-invalid", "true")
+    expect(name).to_have_attribute("aria-invalid", "true")
+    assert not Run.objects.exists()
+    page.evaluate("window.isSamePage = true")
+    dataset.select_option(str(own.pk))
+    expect(dataset).not_to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#about-dataset .field-error")).to_have_count(0)
+    expect(page.locator("#about-name .field-error")).to_have_count(1)
+    name.fill("calm-heron")
+    expect(page.locator("[data-problems]")).to_have_count(0)
+    expect(page.locator("[aria-invalid=true]")).to_have_count(0)
+    assert page.evaluate("window.isSamePage")
+
+    page.get_by_role("button", name="Launch", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
+    run = Run.objects.get()
+    assert (run.name, run.num_steps) == ("calm-heron", 7)
+    assert run.config["model"]["lora_rank"] == 32
+
+
+def test_a_search_shows_matching_settings_alone(page: Page, team: Team) -> None:
+    page.goto("/alpha/runs/new")
+    clip, other = page.get_by_label("Clip high"), page.get_by_label("Clip low")
+    expect(clip).to_be_hidden()
+
+    page.get_by_label("Search settings").fill("clip high")
+
+    expect(clip).to_be_visible()
+    expect(other).to_be_hidden()
+    expect(page.get_by_text("Sweep", exact=True)).to_be_hidden()
+    page.get_by_label("Search settings").fill("")
+    expect(page.get_by_text("Sweep", exact=True)).to_be_visible()
 
 
 def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(

@@ -61,31 +61,6 @@ def test_the_first_error_has_the_focus_after_submitting(page: Page, team: Team) 
     expect(page.get_by_label("Learning rate", exact=True)).to_have_value("fast")
 
 
-def test_a_preset_fills_the_settings_and_leaves_the_choices(
-    page: Page, team: Team
-) -> None:
-    make_dataset(team)
-    make_dataset(team, "words")
-    page.goto("/alpha/runs/new")
-    page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
-    page.get_by_label("Folder or Hugging Face ID").fill("org/model")
-    page.get_by_label("Dataset", exact=True).select_option(label="words v1, 200 rows")
-
-    page.get_by_role("combobox", name="Settings").select_option("trl")
-    expect(page).not_to_have_url(re.compile("preset=trl"))  # to choose is not to send
-    page.get_by_role("button", name="Load settings").click()
-
-    expect(page).to_have_url(re.compile(r"[?&]preset=trl"))
-    expect(page.get_by_label("Max new tokens")).to_have_value("512")
-    expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(
-        "brave-otter"
-    )
-    expect(page.get_by_label("Folder or Hugging Face ID")).to_have_value("org/model")
-    expect(
-        page.get_by_label("Dataset", exact=True).locator("option:checked")
-    ).to_have_text("words v1, 200 rows")
-
-
 def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
     make_dataset(team)
     page.goto("/alpha/runs/new?preset=trl")
@@ -204,18 +179,20 @@ def test_held_out_prompts_follow_the_dataset_until_edited(
     large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)
     page.goto(f"/alpha/runs/new?dataset={large.pk}")
     held_out = page.get_by_label("Held-out prompts")
+    dataset = page.get_by_label("Dataset", exact=True)
     fit = page.locator("[data-fit]")
+    open_part(page, "data.num_eval_rows")
     expect(held_out).to_have_value("64")
-    expect(fit).to_be_hidden()
+    expect(fit).to_have_count(0)
 
-    page.get_by_label("Dataset").select_option(str(small.pk))
+    dataset.select_option(str(small.pk))
     expect(held_out).to_have_value("10")
     expect(fit).to_contain_text("10 instead of 64")
-    page.get_by_label("Dataset").select_option(str(large.pk))
+    dataset.select_option(str(large.pk))
     expect(held_out).to_have_value("64")
-    expect(fit).to_be_hidden()
+    expect(fit).to_have_count(0)
 
     held_out.fill("7")
-    page.get_by_label("Dataset").select_option(str(small.pk))
+    dataset.select_option(str(small.pk))
     expect(fit).to_be_visible()
     expect(held_out).to_have_value("7")

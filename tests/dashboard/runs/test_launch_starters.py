@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,17 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run
-from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
+from dashboard.datasets.models import DatasetVersion
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.launch import recommended
+from dashboard.runs.models import PublishedModel, Run
+from dashboard.runs.queue.hosts import Device
+from tests.dashboard.runs.launching import (
+    COUNTDOWN,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
 from tests.dashboard.runs.test_clone import _fields
 from trainer.rewards.spec import Recipe
 
@@ -82,37 +90,133 @@ def test_a_countdown_reward_preselects_the_countdown_model(
     assert f'<option value="{starter}/model" selected>Countdown starter' in page
 
 
-def test_settings_that_suit_the_starter_are_one_click_away(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
-    make_dataset(team)
-    make_recipe(team)
-
-    page = alice_client.get(f"/{team.slug}/runs/new")
-    link = re.search(r'href="([^"]*preset=countdown[^"]*)"', unescape(page.text))
-
-    differences = page.context["summary"].differences
-    assert differences == ["Steps 60", "Learning rate 0.001", "Max new tokens 24"]
-    assert link
-    suited = alice_client.get(link[1])
-    assert _fields(suited.text)["optim.learning_rate"] == "0.001"
-    assert not suited.context["summary"].differences
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_offered"), [("countdown", True), ("length", False)]
-)
-def test_its_settings_are_offered_for_its_own_reward_only(
-    alice_client: Client, team: Team, starter: Path, kind: str, is_offered: bool
-) -> None:
-    rule = f'[[reward.recipe.rules]]\nname = "one"\nkind = "{kind}"\n'
+@pytest.fixture
+def own(team: Team, starter: Path) -> tuple[DatasetVersion, RecipeVersion]:
+    """What the installer makes for the starter, among others of the team."""
+    rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'
     (starter / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
-    make_dataset(team)
-    make_recipe(team, "countdown", COUNTDOWN)
+    make_dataset(team, "words")
+    make_recipe(team)
+    dataset = make_dataset(team, "Countdown")
+    DatasetVersion.objects.filter(pk=dataset.pk).update(source={"kind": "starter"})
+    return dataset, make_recipe(team, "Countdown", COUNTDOWN)
 
-    page = alice_client.get(f"/{team.slug}/runs/new")
 
-    assert bool(page.context["summary"].differences) is is_offered
+def test_to_open_the_form_and_launch_trains_the_starter(
+    alice_client: Client,
+    team: Team,
+    starter: Path,
+    own: tuple[DatasetVersion, RecipeVersion],
+) -> None:
+    (starter.parent / "smollm2" / "model").mkdir(parents=True)
+    (starter.parent / "smollm2" / "model" / "config.json").write_text("{}")
+
+    answer = alice_client.post(
+        "/alpha/runs/new", _fields(_page(alice_client, team)) | {"confirmed": "on"}
+    )
+
+    assert answer.status_code == 302
+    run = Run.objects.get()
+    assert (run.dataset_version, run.recipe_version) == own
+    assert run.config["model"]["path"] == f"{starter}/model"
+    assert run.config["optim"]["learning_rate"] == 1e-3
+    assert run.config["optim"]["num_steps"] == 60
+    assert run.config["rollout"]["max_new_tokens"] == 24
+
+
+def test_a_chosen_dataset_stays_and_a_model_that_reads_it_is_preselected(
+    alice_client: Client,
+    team: Team,
+    starter: Path,
+    own: tuple[DatasetVersion, RecipeVersion],
+) -> None:
+    other = team.datasets.get(name="words").versions.get()
+
+    page = alice_client.get(f"/alpha/runs/new?dataset={other.pk}")
+
+    fields = _fields(page.text)
+    assert fields["dataset"] == str(other.pk)
+    assert fields["recipe"] == ""
+    assert fields["optim.learning_rate"] == "0.001"
+    tokenizer = {"model": {"type": "WordLevel", "vocab": {"x": 0}}}
+    (starter / "model" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    page = alice_client.get(f"/alpha/runs/new?dataset={other.pk}")
+    assert page.context["form"].model_path == ""
+
+
+def _start(client: Client, **fields: Any) -> dict[str, Any]:
+    values: dict[str, Any] = client.post("/alpha/runs/new/start", fields).context[
+        "start_values"
+    ]
+    return values
+
+
+def test_another_model_brings_what_was_not_chosen(
+    alice_client: Client, starter: Path, own: tuple[DatasetVersion, RecipeVersion]
+) -> None:
+    dataset, recipe = own
+    sent = {"model": f"{starter}/model", "dataset": "", "recipe": ""}
+    sent |= {"name": "typed", "optim.learning_rate": "5e-5"}
+
+    free = _start(alice_client, **sent)
+    kept = _start(alice_client, **sent | {"recipe": "7", "chosen": "model,recipe"})
+    unknown = _start(alice_client, **sent | {"model": "", "model_other": "a/b"})
+
+    assert (free["dataset"], free["recipe"]) == (str(dataset.pk), str(recipe.pk))
+    assert (kept["dataset"], kept["recipe"]) == (str(dataset.pk), "7")
+    assert free["texts"]["optim.learning_rate"] == "0.001"
+    assert unknown["texts"]["optim.learning_rate"] == "1e-6"
+    assert (unknown["dataset"], unknown["name"]) == ("", "")
+
+
+def test_a_published_model_brings_its_runs_dataset_and_reward(
+    alice_client: Client, team: Team
+) -> None:
+    make_dataset(team, "words")
+    make_recipe(team, "other")
+    run = make_run(team, "a", dataset=make_dataset(team), recipe=make_recipe(team))
+    model = PublishedModel.objects.create(
+        team=team, run=run, name="m", run_name="a", step=1, sha256="0", num_bytes=1
+    )
+
+    values = _start(alice_client, model=f"{model.folder}/model")
+
+    assert values["dataset"] == str(run.dataset_version_id)
+    assert values["recipe"] == str(run.recipe_version_id)
+
+
+def test_settings_are_recommended_by_size_device_and_answers(
+    alice_client: Client, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"hidden_size": 1_536, "num_hidden_layers": 28, "num_attention_heads": 12}
+    sizes |= {"num_key_value_heads": 2, "intermediate_size": 8_960}
+    sizes |= {"vocab_size": 151_936, "max_position_embeddings": 4_096}
+    config = sizes | {"model_type": "qwen2", "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    gpu = Device(name="GPU", memory_bytes=24 * 10**9, is_gpu=True)
+    monkeypatch.setattr(recommended, "known_devices", lambda: [gpu])
+    dataset = make_dataset(team)
+    dataset.rows.update(answer="7" * 6_000)
+
+    found = _start(alice_client, model_other=str(tmp_path), dataset=dataset.pk)["texts"]
+
+    assert found["optim.learning_rate"] == "1e-5"
+    assert found["model.lora_rank"] == "32"
+    # twice 2,000 tokens are wanted, in 4,096 of which the longest prompt has 68 at most
+    assert found["rollout.max_new_tokens"] == str(4_096 - 68)
+
+
+def test_defaults_and_presets_are_as_they_are_for_any_model(
+    alice_client: Client, starter: Path, own: tuple[DatasetVersion, RecipeVersion]
+) -> None:
+    sent = {"model": f"{starter}/model"}
+
+    defaults = _start(alice_client, **sent, preset="defaults")
+    trl = _start(alice_client, **sent, preset="trl")
+
+    assert defaults["texts"]["optim.learning_rate"] == "1e-6"
+    assert trl["texts"]["rollout.max_new_tokens"] == "512"
+    assert (trl["dataset"], trl["name"]) == ("", "trl")
 
 
 def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
@@ -140,7 +244,6 @@ def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
 
     (warning,) = summary.warnings
     assert "75%" in warning  # 9 of 12; 1, + and 1 it knows
-    assert not summary.differences
     assert (refused.status_code, launched.status_code) == (422, 302)
 
 
@@ -159,18 +262,6 @@ def test_a_run_of_a_starter_shows_its_title(
     run = Run.objects.get()
     assert run.model_label == "Countdown starter (0.6 M)"
     assert run.config["model"]["path"] == f"{starter}/model"
-
-
-def test_a_chosen_preset_hides_recommended_settings(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
-    make_dataset(team)
-    make_recipe(team)
-
-    page = alice_client.get(f"/{team.slug}/runs/new?preset=grpo-zero&scaled=1")
-
-    assert _fields(page.text)["model"] == f"{starter}/model"
-    assert not page.context["summary"].differences
 
 
 def test_an_existing_reward_of_a_starter_is_chosen(
