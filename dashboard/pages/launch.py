@@ -215,7 +215,7 @@ def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
             "dataset": form.dataset,
             "recipe": form.recipe,
             "step_recipe": form.step_recipe,
-            "fit": " ".join(form.fit.sentences),
+            "has_step_recipe": form.start.step_recipe is not None,
         },
     }
 

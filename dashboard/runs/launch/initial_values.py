@@ -82,7 +82,6 @@ class Start:
     can_be_scaled: bool = False
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
-    num_phases: int = 0
     # Settings without a form field, as in RunConfig. Of evaluation.sets, only files of
     # the training worker.
     eval_files: dict[str, str] = field(default_factory=dict)
@@ -269,7 +268,6 @@ def _read(tree: dict[str, Any]) -> dict[str, Any]:
     return {
         "texts": write_texts(tree),
         "phases": write_phases(phases),
-        "num_phases": len(phases),
         "eval_files": (tree.get("evaluation") or {}).get("sets") or {},
         "recipe": reward.get("recipe"),
         "step_recipe": reward.get("step_recipe"),

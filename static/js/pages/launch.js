@@ -64,7 +64,20 @@ function showMarks() {
     const count = part.querySelector("[data-num-changed]");
     count.textContent = `${changed} changed`;
     count.hidden = changed === 0;
+    showNumSet(part);
   }
+}
+
+function showNumSet(part) {
+  const label = part.querySelector("[data-num-set]");
+  if (!label) return;
+  const count = [...part.querySelectorAll("[data-kind]")].filter((setting) => {
+    const { kind, from, default: byDefault } = setting.dataset;
+    const text = textOf(setting);
+    return isSame(kind, text, from) && !isSame(kind, text, byDefault);
+  }).length;
+  label.textContent = `${count} from ${start.name}`;
+  label.hidden = count === 0 || !start.name;
 }
 
 function showUnused() {
@@ -124,6 +137,7 @@ function load(next) {
   }
   const { phases } = form.elements;
   if (phases.value.trim() === start.phases.trim()) phases.value = next.phases;
+  loadStepRecipe(next);
   if (!chosen.has("model")) chooseModel(next.model);
   for (const name of ["dataset", "recipe"]) {
     const select = form.elements[name];
@@ -133,6 +147,17 @@ function load(next) {
   }
   start = next;
   form.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+// "start" is the preset's own reward of steps, which the team may not have.
+function loadStepRecipe(next) {
+  const select = form.elements.step_recipe;
+  const own = select.querySelector("option[value=start]");
+  const isUntouched = select.value === start.step_recipe;
+  own.hidden = own.disabled = !next.has_step_recipe;
+  own.textContent = `As in ${next.name}`;
+  if (isUntouched || select.selectedOptions[0]?.disabled)
+    select.value = next.step_recipe;
 }
 
 function chooseModel(path) {

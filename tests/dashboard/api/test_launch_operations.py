@@ -126,6 +126,18 @@ def test_a_preset_brings_settings_and_a_reward(
     assert recipe.status_code == 201, recipe.text
 
 
+def test_a_recommended_start_is_of_the_model(
+    program: Program, requested: dict[str, Any]
+) -> None:
+    requested |= {"start": "recommended", "model": "org/small-135M"}
+
+    run = program.post("/launches", requested).json()
+
+    config = Run.objects.get(pk=run["id"]).config
+    assert config["optim"]["learning_rate"] == 3e-5
+    assert config["data"]["num_eval_rows"] == 0
+
+
 def test_a_probe_is_started_read_and_stopped(
     program: Program, team: Team, requested: dict[str, Any]
 ) -> None:
