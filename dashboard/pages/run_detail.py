@@ -38,6 +38,7 @@ from dashboard.runs.queries import (
 )
 from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT
+from trainer.config import RunConfig
 from trainer.metric_names import list_titles
 
 
@@ -63,8 +64,18 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
         "engine": engine,
         "phases": config.phase_configs if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
+        "starting": _starting(run_, config),
     }
     return render(request, "runs/overview.html", context)
+
+
+def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
+    """What comes before the first step; None after it, and of a run without one."""
+    if config is None or run.last_step or run.has_ended or run.is_external:
+        return None
+    first = config.phase_configs[0].config
+    num_sets = bool(first.data.num_eval_rows) + len(first.evaluation.sets)
+    return {"num_sets": num_sets if first.evaluation.every_steps else 0}
 
 
 def _show_trashed(request: Request, team: Team, run: Run) -> HttpResponse:

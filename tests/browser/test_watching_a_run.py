@@ -63,6 +63,36 @@ def wait_for_points(page: Page, number: int) -> None:
         page.wait_for_timeout(50)
 
 
+def test_a_list_ticks_live_until_the_first_step(
+    page: Page, team: Team, problems: list[str]
+) -> None:
+    run = queue_run(team)
+    page.goto(f"/alpha/runs/{run.id}/")
+    items = page.locator("[data-starting] li")
+    chart = page.locator(REWARD)
+
+    def expect_done(count: int) -> None:
+        expect(page.locator("[data-starting] [data-done=true]")).to_have_count(count)
+        expect(items.nth(count)).to_have_attribute("aria-current", "step")
+
+    expect(items).to_have_count(4)
+    expect_done(0)
+    assert findings(page) == []
+    story = Story(run)
+    expect_done(1)
+    story.start()
+    expect_done(2)
+    story.evaluate()
+    expect_done(3)
+    expect(chart).to_be_hidden()
+    story.take_steps(1)
+    expect(page.locator("[data-starting]")).to_have_count(0)
+    expect(chart).to_be_visible()
+    wait_for_points(page, 1)
+    assert page.evaluate(f"document.querySelector('{REWARD}').clientHeight") > 100
+    assert problems == []
+
+
 def test_steps_reach_the_charts_without_a_reload(
     page: Page, story: Story, problems: list[str]
 ) -> None:

@@ -69,6 +69,37 @@ function updateWarnings() {
   showWarnings(warnings, found.map(describeWarning));
 }
 
+// Before the first step a list shows what is done, in place of empty charts.
+const starting = document.querySelector("[data-starting]");
+
+function showStart(run) {
+  if (!starting?.isConnected) return;
+  if (run.last_step > 0 || run.has_ended) {
+    starting.remove();
+    document.querySelector("[data-started]").classList.remove("is-starting");
+    return;
+  }
+  const isSet = (name) => /^eval\/[^/]+\/mean$/.test(name);
+  const sets = [...store.evaluations.keys()].filter(isSet);
+  const isLoaded = !["queued", "starting"].includes(run.state);
+  const done = {
+    worker: run.state !== "queued",
+    model: isLoaded,
+    evaluation: isLoaded && sets.length >= Number(starting.dataset.starting),
+    step: false,
+  };
+  let isNext = true;
+  for (const item of starting.querySelectorAll("[data-start-part]")) {
+    const isDone = done[item.dataset.startPart];
+    item.dataset.done = isDone;
+    if (isNext && !isDone) item.setAttribute("aria-current", "step");
+    else item.removeAttribute("aria-current");
+    isNext &&= isDone;
+  }
+  const count = starting.querySelector("[data-num-evaluated]");
+  if (count) count.textContent = sets.length;
+}
+
 if (store.names().length) showValues();
 updateWarnings();
 
@@ -88,7 +119,8 @@ function showValuesSoon() {
   );
 }
 
-document.addEventListener("runframe", () => {
+document.addEventListener("runframe", ({ detail }) => {
+  showStart(detail.run);
   updateWarnings();
   showValuesSoon();
 });
