@@ -48,6 +48,25 @@ test("colours of the theme take the place of variables", () => {
   assert.deepEqual(data[0].y, [1, 2, 3]);
 });
 
+test("a few points of a line are marked, of a stack one", () => {
+  const add = (count) => (store) => {
+    const steps = Array.from({ length: count }, (_, i) => ({
+      step: 4 + i,
+      time: 3000 + i,
+      values: { loss: 1 },
+    }));
+    const run = { last_step: 3 + count };
+    store.apply({ type: "batch", run, steps, evaluations: [], events: [] });
+  };
+  const modeOf = (trace, change) => fill([trace], { change }).data[0].mode;
+  const drawn = { ...line, mode: "lines" };
+
+  assert.equal(modeOf(drawn, add(16)), "lines+markers"); // 19 points
+  assert.equal(modeOf(drawn, add(17)), "lines");
+  assert.equal(modeOf({ ...drawn, stackgroup: "one" }), "lines"); // of 3
+  assert.equal(modeOf({ ...drawn, line: { width: 0 } }), "lines"); // a band's edge
+});
+
 test("a smoothed line has its raw one behind it, out of legend and hover", () => {
   const { data } = fill([line], { smoothing: 0.5 });
 

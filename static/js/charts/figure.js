@@ -9,6 +9,8 @@ import { fitScale } from "./scale.js";
 import { drawTails } from "./tails.js";
 import { resolveColors, styleCard, withAlpha } from "./theme.js";
 
+const MARKED_BELOW = 20; // points
+const MARKER_SIZE = 5;
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
 const BAND_ALPHA = 0.14;
@@ -147,6 +149,7 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
   const colored = color(trace, read);
   const line = {
     ...colored,
+    ...marks(trace, x.length),
     x,
     y: smoothed.slice(start, end),
     customdata: steps.slice(start, end),
@@ -155,6 +158,13 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
   // No raw line behind bands and stacked layers.
   const hasRaw = weight > 0 && trace.line?.width > 0 && !trace.stackgroup;
   return hasRaw ? [faint(colored, x, shown.slice(start, end)), line] : [line];
+}
+
+// A line has no extent at its first point, and few points may lie far from each other.
+function marks({ mode, line, stackgroup }, count) {
+  const isLine = mode === "lines" && line?.width > 0;
+  const isMarked = isLine && count < (stackgroup ? 2 : MARKED_BELOW);
+  return isMarked ? { mode: "lines+markers", marker: { size: MARKER_SIZE } } : {};
 }
 
 // One more point on either side, so that lines reach the edges.
