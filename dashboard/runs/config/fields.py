@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from trainer.config import About, RunConfig, leaves, parts_of, read_about
@@ -37,7 +36,6 @@ class ConfigField:
     kind: Kind
     default: Any
     about: About
-    bounds: str = ""  # "1 to 65,536"
     choices: tuple[Any, ...] = ()
     is_optional: bool = False
     may_be_auto: bool = False  # a value, or "auto": the engine chooses
@@ -197,7 +195,6 @@ def _field(path: str, info: FieldInfo) -> ConfigField:
         kind=kind,
         default=info.get_default(call_default_factory=True),
         about=read_about(info),
-        bounds=_bounds(_rules(info)),
         choices=choices if kind == "choice" else (),
         is_optional=type(None) in get_args(info.annotation),
         may_be_auto="auto" in choices and get_origin(kinds[0]) is not Literal,
@@ -215,36 +212,11 @@ def _is_bounded(kind: Any) -> bool:
     return get_origin(kind) is Annotated
 
 
-def _rules(info: FieldInfo) -> list[Any]:
-    """The constraints of the field, or of its number type."""
-    inner = (get_args(k)[1] for k in _without_none(info) if _is_bounded(k))
-    return [*info.metadata, *(rule for each in inner for rule in each.metadata)]
-
-
 def _kind(kinds: Sequence[Any]) -> Kind:
     if get_origin(kinds[0]) is Literal or (kinds[0] is bool and len(kinds) > 1):
         return "choice"
     by_type: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number"}
     return by_type.get(kinds[0], "text")
-
-
-def _bounds(metadata: list[Any]) -> str:
-    low = high = ""
-    for rule in metadata:
-        match rule:
-            case Ge():
-                low = f"{rule.ge:,}"
-            case Gt():
-                low = f"above {rule.gt:,}"
-            case Le():
-                high = f"{rule.le:,}"
-            case Lt():
-                high = f"below {rule.lt:,}"
-    if low and high:
-        return f"{low} to {high}"
-    if low:
-        return low if low.startswith("above") else f"{low} or more"
-    return high if high.startswith("below") else f"at most {high}" if high else ""
 
 
 def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
