@@ -208,6 +208,7 @@ def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
         "form": form,
         "missing_recipe_text": recipe_sentence(missing) if missing else "",
         "start_values": {
+            "heading": _heading(form.start),
             "name": form.start.name,
             "texts": form.start.texts,
             "phases": form.start.phases,
@@ -245,6 +246,14 @@ def kept_choices(form: LaunchForm) -> dict[str, str]:
     for draft in form.eval_sets:
         chosen |= draft.controls
     return {name: text for name, text in chosen.items() if text}
+
+
+def _heading(start: Start) -> str:
+    if start.run is None:
+        return "New run"
+    if start.fork is None:
+        return f"Clone {start.run.name}"
+    return f"Fork {start.run.name} at step {start.fork.step}"
 
 
 def read_start(

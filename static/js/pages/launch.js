@@ -146,6 +146,7 @@ function load(next) {
     select.dispatchEvent(new Event("change", { bubbles: true }));
   }
   start = next;
+  document.querySelector("[data-heading]").textContent = next.heading;
   form.dispatchEvent(new Event("input", { bubbles: true }));
 }
 

@@ -79,6 +79,7 @@ def test_the_fork_form_shows_parent_and_fixed_settings(
     steps = answer.context["summary"].hints[0]
     assert re.findall(r"\d+", steps) == ["41", "77"]
     assert steps in page
+    assert 'select" id="field-start"' not in page  # another preset is no fork
 
 
 def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
