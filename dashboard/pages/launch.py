@@ -80,10 +80,13 @@ def run_new_summary(request: Request, team: str) -> HttpResponse:
     """The estimate for the form as filled in; changes nothing."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
+    summary, problems = summarize(form), form.problems
+    general = {"": problems.general} if problems.general else {}
     context = {
         "team": team_,
         "form": form,
-        "summary": summarize(form),
+        "summary": summary,
+        "problems": problems.by_field | general,
         "is_live": True,
     }
     return render(request, "runs/launch_summary.html", context)

@@ -77,6 +77,9 @@ def test_a_list_ticks_live_until_the_first_step(
 
     expect(items).to_have_count(4)
     expect_done(0)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     assert findings(page) == []
     story = Story(run)
     expect_done(1)

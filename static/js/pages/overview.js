@@ -102,6 +102,9 @@ function showStart(run) {
 
 if (store.names().length) showValues();
 updateWarnings();
+// Until the first frame, by the state on the page.
+const { state } = document.querySelector("[data-run-state] .state").dataset;
+showStart({ state, last_step: 0, has_ended: false });
 
 document.addEventListener("runalerts", updateWarnings);
 
