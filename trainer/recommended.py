@@ -37,6 +37,7 @@ _GPU_GROUP, _GPU_TOKENS, _SMALL_GPU_TOKENS = 16, 1_024, 512
 _SLOW_ON_CPU, _CPU_PROMPTS, _CPU_TOKENS = 50e6, 8, 64
 _CHARACTERS_PER_TOKEN = 3  # at least, in English and in numbers of most tokenizers
 _ROUNDED_TO = 64  # tokens
+_MOST_TOKENS = 8_192  # of a completion; a longer answer is rarely to be written out
 _DEFAULT_TOKENS: int = RolloutConfig.model_fields["max_new_tokens"].default
 
 _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z\d])", re.IGNORECASE)
@@ -90,7 +91,7 @@ def recommend(
     length = _completion_tokens(num_parameters, on_gpu=on_gpu)
     # space for the answer, and for as much beside it
     answer = 2 * math.ceil(longest_answer / _CHARACTERS_PER_TOKEN)
-    length = max(length, _rounded_up(answer))
+    length = max(length, min(_rounded_up(answer), _MOST_TOKENS))
     if room is not None:
         length = max(1, min(length, room))
     if length != _DEFAULT_TOKENS:

@@ -63,6 +63,7 @@ def test_a_cpu_samples_less_of_what_is_slow_there() -> None:
     [
         ({"longest_answer": 1_200}, 832),  # 800 tokens, in steps of 64
         ({"longest_answer": 30}, None),
+        ({"longest_answer": 10**7}, 8_192),
         ({"room": 100}, 100),
         ({"longest_answer": 1_200, "room": 700}, 700),
         ({"room": -5}, 1),
