@@ -6,14 +6,18 @@ B: the kernel's filters alone: Landlock for files, seccomp for system calls.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
+import stat
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from trainer.rewards.sandbox.inside import confinement, kernel
 from trainer.rewards.sandbox.limits import NOBODY
@@ -23,6 +27,17 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 NAMES: dict[Level, str] = {"A": "bubblewrap", "B": "Landlock and seccomp"}
 _FOLDER = Path(__file__).parent
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+# What published reward functions import beside the standard library, with what those
+# import in turn, and the distributions that they come from. All of it only computes.
+_PACKAGES = {
+    "antlr4": "antlr4-python3-runtime",
+    "latex2sympy2_extended": "latex2sympy2-extended",
+    "math_verify": "math-verify",
+    "mpmath": "mpmath",
+    "numpy": "numpy",
+    "regex": "regex",
+    "sympy": "sympy",
+}
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
 
 
@@ -43,16 +58,53 @@ def bubblewrap() -> str | None:
     return shutil.which("bwrap", path=f"{os.defpath}:/usr/bin:/usr/local/bin")
 
 
-def command(level: Level, *, door: str = "") -> list[str]:
+class Package(NamedTuple):
+    folder: str
+    distribution: str
+    version: str
+
+
+@lru_cache(maxsize=4)
+def packages_here(level: Level) -> dict[str, Package]:
+    """The packages that a function may import at a level, by name.
+
+    Those that are installed, and that the user may read whom a sandbox becomes where
+    root starts it: at level A they are mounted at a path of their own, at level B every
+    folder above them must be open to all.
+    """
+    found = {}
+    for name, distribution in _PACKAGES.items():
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.has_location or spec.origin is None:
+            continue
+        path = os.path.realpath(spec.origin)
+        folder = os.path.dirname(path)
+        if os.geteuid() != 0 or _may_be_read(path, folder, level):
+            found[name] = Package(folder, distribution, version(distribution))
+    return found
+
+
+def _may_be_read(path: str, folder: str, level: Level) -> bool:
+    if level == "B":
+        return confinement.may_be_read_by_all(path)
+    is_open = os.stat(folder).st_mode & stat.S_IXOTH
+    return bool(is_open and os.stat(path).st_mode & stat.S_IROTH)
+
+
+def command(
+    level: Level, *, door: str = "", packages: Sequence[str] = ()
+) -> list[str]:
     """What is run: Python without site-packages, that reads its program from a pipe.
 
-    `door`: that of the control group which it moves into.
+    Args:
+        door: that of the control group which it moves into.
+        packages: those that functions will import; with any, all may be read.
     """
     python = [_python(), "-P", "-s", "-S", "-B", "-c", _BOOT]
     if level == "A":
         program = bubblewrap()
         assert program is not None
-        python = [program, *_walls(), "--", *python]
+        python = [program, *_walls(_folders(level, packages)), "--", *python]
     return [sys.executable, "-I", str(_FOLDER / "launch.py"), door, *python]
 
 
@@ -61,18 +113,35 @@ def environment() -> dict[str, str]:
     return {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
-def options(level: Level, *, uid: int | None) -> dict[str, Any]:
-    """`uid`: whom it becomes; None where only root could become another."""
+def options(
+    level: Level, *, uid: int | None, packages: Sequence[str] = ()
+) -> dict[str, Any]:
+    """
+    Args:
+        uid: whom it becomes; None where only root could become another.
+        packages: as for `command`; they are imported before the first call.
+    """
     return {
         "needs_landlock": level == "B",
         # A user of bubblewrap's making is counted for itself.
         "shares_uid": level == "B" and uid is None,
-        "readable": [*_readable(), *_DATA],
+        "readable": [*_readable(), *_folders(level, packages), *_DATA],
+        "packages": packages_here(level) if packages else {},
+        "ahead": list(packages),
         "uid": uid,
     }
 
 
-def _walls() -> list[str]:
+def _folders(level: Level, packages: Sequence[str]) -> list[str]:
+    """The folders of all packages, and of the shared libraries beside them."""
+    if not packages:
+        return []
+    folders = [package.folder for package in packages_here(level).values()]
+    libraries = (f"{folder}.libs" for folder in folders)
+    return [*folders, *(each for each in libraries if os.path.isdir(each))]
+
+
+def _walls(packages: Sequence[str]) -> list[str]:
     """Bubblewrap's options. As root none for users: the sandbox drops root by itself,
     since a user made by bubblewrap is not one that the kernel counts for."""
     walls = [
@@ -85,7 +154,7 @@ def _walls() -> list[str]:
     else:
         walls += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     python = _python()
-    for folder in _folders_above([*_readable(), python]):
+    for folder in _folders_above([*_readable(), *packages, python]):
         # By itself bubblewrap makes them as closed as a home outside is.
         walls += ["--perms", "0755", "--dir", folder]
     for path in _readable():
@@ -93,6 +162,8 @@ def _walls() -> list[str]:
             walls += ["--symlink", os.readlink(path), path]
         else:
             walls += ["--ro-bind-try", path, path]
+    for path in packages:
+        walls += ["--ro-bind", path, path]
     for path in _DATA:
         if not path.startswith("/dev"):
             walls += ["--ro-bind-try", path, path]

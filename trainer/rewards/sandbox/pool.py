@@ -1,4 +1,4 @@
-"""The sandboxes of this process: one per team, and few in total.
+"""The sandboxes of this process: one per team and set of packages, and few in total.
 
 Calls of a team wait for one another, but not for another team's.
 """
@@ -51,15 +51,26 @@ def asking_for(owner: str) -> Iterator[None]:
         _owner.reset(token)
 
 
-def ask(kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
-    """The answer to a call, from one of the caller's sandboxes.
+def ask(
+    kind: str,
+    questions: Sequence[Any],
+    limits: Limits,
+    *,
+    packages: tuple[str, ...] = (),
+) -> Answer:
+    """The answer to a call, from the caller's sandbox with these packages loaded.
 
     Inside `limited_to`, waiting and starting take from what is left.
 
     Raises:
         SandboxFailed: there is no sandbox, no time, or it was lost twice.
     """
-    return _pool.ask(_owner.get(), kind, questions, limits)
+    return _pool.ask((_owner.get(), packages), kind, questions, limits)
+
+
+# Whose sandbox, and the packages that it has loaded. One without them calls functions
+# and code that need none, which then neither wait for an import nor fork its memory.
+_Owner = tuple[str, tuple[str, ...]]
 
 
 @dataclass(eq=False)
@@ -74,16 +85,16 @@ class _Place:
 class _Pool:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._places: dict[str, _Place] = {}
+        self._places: dict[_Owner, _Place] = {}
         self._waiting: deque[object] = deque()  # those whose owner has no place
 
     def ask(
-        self, owner: str, kind: str, questions: Sequence[Any], limits: Limits
+        self, owner: _Owner, kind: str, questions: Sequence[Any], limits: Limits
     ) -> Answer:
         _require_time()
         place = self._take(owner)
         try:
-            return self._ask(place, kind, questions, limits)
+            return self._ask(place, owner[1], kind, questions, limits)
         finally:
             self._give_back(owner, place)
 
@@ -96,13 +107,18 @@ class _Pool:
                 place.slot.end()
 
     def _ask(
-        self, place: _Place, kind: str, questions: Sequence[Any], limits: Limits
+        self,
+        place: _Place,
+        packages: tuple[str, ...],
+        kind: str,
+        questions: Sequence[Any],
+        limits: Limits,
     ) -> Answer:
         loss = ""
         for _ in range(2):
             _require_time()
             try:
-                slot = _running(place)
+                slot = _running(place, packages)
                 wall_seconds = min(limits.wall_seconds, _require_time())
                 return slot.ask(
                     kind, questions, replace(limits, wall_seconds=wall_seconds)
@@ -114,7 +130,7 @@ class _Pool:
             "free memory."
         )
 
-    def _take(self, owner: str) -> _Place:
+    def _take(self, owner: _Owner) -> _Place:
         ticket = object()
         deadline = time.monotonic() + seconds_left()
         with self._changed:
@@ -135,14 +151,14 @@ class _Pool:
             place.is_busy = True
             return place
 
-    def _queue(self, owner: str, ticket: object) -> None:
+    def _queue(self, owner: _Owner, ticket: object) -> None:
         """Line up for a place, unless another thread of the owner's has got one."""
         if owner in self._places:
             self._leave_queue(ticket)
         elif ticket not in self._waiting:
             self._waiting.append(ticket)
 
-    def _is_free(self, owner: str, ticket: object) -> bool:
+    def _is_free(self, owner: _Owner, ticket: object) -> bool:
         """Whether the owner's place, or room for a new one, is there; lock held."""
         place = self._places.get(owner)
         if place is not None:
@@ -164,7 +180,7 @@ class _Pool:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
 
-    def _give_back(self, owner: str, place: _Place) -> None:
+    def _give_back(self, owner: _Owner, place: _Place) -> None:
         with self._changed:
             place.is_busy = False
             had_its_turn = time.monotonic() - place.since > _TURN_SECONDS
@@ -175,14 +191,18 @@ class _Pool:
             self._changed.notify_all()
 
 
-def _running(place: _Place) -> Slot:
+def _running(place: _Place, packages: tuple[str, ...]) -> Slot:
     slot = place.slot
     if slot is not None and (slot.num_calls >= MAX_CALLS or not slot.is_alive()):
         slot.end()
         slot = None
     if slot is None:
         level = sandbox_level()
-        slot = Slot(level, timeout_seconds=min(START_SECONDS, _require_time()))
+        slot = Slot(
+            level,
+            packages=packages,
+            timeout_seconds=min(START_SECONDS, _require_time()),
+        )
     place.slot = slot
     return slot
 

@@ -72,12 +72,22 @@ class Answer:
 class Slot:
     """For one thread at a time."""
 
-    def __init__(self, level: Level, *, timeout_seconds: float = START_SECONDS) -> None:
+    def __init__(
+        self,
+        level: Level,
+        *,
+        packages: Sequence[str] = (),
+        timeout_seconds: float = START_SECONDS,
+    ) -> None:
         """
+        Args:
+            packages: those that its functions import, of `levels.packages_here`.
+
         Raises:
             SlotLost: it could not be started, or not within the time.
         """
         self.level = level
+        self.packages = packages
         self.num_calls = 0
         self._uid = reserve_uid() if os.geteuid() == 0 else None
         self.group = _group()
@@ -94,7 +104,8 @@ class Slot:
         deadline = time.monotonic() + timeout_seconds
         try:
             uid = self._uid.number if self._uid else None
-            self._send([_json(sources()), _json(options(level, uid=uid))], deadline)
+            given = options(level, uid=uid, packages=packages)
+            self._send([_json(sources()), _json(given)], deadline)
             self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
         except BaseException:
             self.end()
@@ -105,7 +116,11 @@ class Slot:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command(self.level, door=self.group.door if self.group else ""),
+            command(
+                self.level,
+                door=self.group.door if self.group else "",
+                packages=self.packages,
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

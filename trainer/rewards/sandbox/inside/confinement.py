@@ -243,6 +243,17 @@ def _allow(rules: int, path: str, rights: int) -> None:
         os.close(beneath)
 
 
+def may_be_read_by_all(path: str) -> bool:
+    """Whether any user may open a file: it, and each folder above it."""
+    if not os.stat(path).st_mode & stat.S_IROTH:
+        return False
+    while path != "/":
+        path = os.path.dirname(path)
+        if not os.stat(path).st_mode & stat.S_IXOTH:
+            return False
+    return True
+
+
 # Limits, and all of them together
 
 MAX_THREADS = 16

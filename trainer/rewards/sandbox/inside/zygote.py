@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import builtins
 import gc
-import importlib
+import importlib.util
 import io
 import json
 import math
 import os
 import random
-import stat
 import sys
 import time
 from typing import Any
@@ -35,6 +34,7 @@ from trainer.rewards.sandbox.inside.confinement import (
     count_others,
     make_rules,
     make_template,
+    may_be_read_by_all,
     own_filter,
 )
 from trainer.rewards.sandbox.inside.messages import (
@@ -122,12 +122,13 @@ def main() -> None:
 
 def _prepare(options: dict[str, Any]) -> Walls:
     """What no child needs to do again; OSError where this level cannot be had."""
-    is_open = options["uid"] is None or _may_be_read_by_all(os.__file__)
+    is_open = options["uid"] is None or may_be_read_by_all(os.__file__)
     for name in (AHEAD if is_open else AHEAD + REST).split():
         try:
             importlib.import_module(name)
         except ImportError:  # a build without it
             continue
+    _offer(options["packages"], ahead=options["ahead"])
     _forget_the_machine()
     # What `site` would give programs, which was left out with the packages.
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
@@ -154,14 +155,50 @@ def _prepare(options: dict[str, Any]) -> Walls:
     return Walls(files=rules, calls=template)
 
 
-def _may_be_read_by_all(path: str) -> bool:
-    if not os.stat(path).st_mode & stat.S_IROTH:
-        return False
-    while path != "/":
-        path = os.path.dirname(path)
-        if not os.stat(path).st_mode & stat.S_IXOTH:
-            return False
-    return True
+class _Distribution:
+    """What `importlib.metadata` is asked for; to subclass its own takes 0.1 s."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.version = version
+        self.metadata = {"Name": name, "Version": version}
+
+
+class _Packages:
+    """Finds the packages that are offered, and none of their neighbours."""
+
+    def __init__(self, packages: dict[str, tuple[str, str, str]]) -> None:
+        self._packages = packages  # folder, distribution, version
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        if name not in self._packages:
+            return None
+        folder = self._packages[name][0]
+        return importlib.util.spec_from_file_location(
+            name, f"{folder}/__init__.py", submodule_search_locations=[folder]
+        )
+
+    def find_distributions(self, context: Any) -> list[_Distribution]:
+        return [
+            _Distribution(name, version)
+            for _, name, version in self._packages.values()
+            if context.name in (None, name)
+        ]
+
+
+def _offer(packages: dict[str, tuple[str, str, str]], *, ahead: list[str]) -> None:
+    """Import those that the sandbox's functions do: sympy alone takes half a second,
+    which each call would wait for.
+    """
+    if not packages:
+        return
+    sys.meta_path.append(_Packages(packages))
+    # A thread for each core would not live through a fork; each has memory of its own.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in ahead:
+        try:
+            importlib.import_module(name)
+        except ImportError:  # its function is told so when it is called
+            continue
 
 
 def _forget_the_machine() -> None:
