@@ -72,6 +72,12 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="higher",
         ),
         Metric(
+            "reward/<rule>/<key>/mean",
+            "<key> of <rule>",
+            "value",
+            "Mean of a number that a Python function returns beside its score.",
+        ),
+        Metric(
             "reward/<rule>/weight",
             "Weight of <rule>",
             "weight",

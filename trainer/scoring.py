@@ -17,7 +17,7 @@ from trainer.host import num_cores, tick
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score, without_special_tokens
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import Recipe, reads_token_ids
 from trainer.rewards.workers import GroupScorer, Scored
 from trainer.tokenizers import decode_text
 from trainer.types import Group, Rollout, StepScore
@@ -174,7 +174,8 @@ class Scoring:
     def add(self, index: int, completions: Sequence[Rollout]) -> None:
         """Begin to score the completions of the prompt in this place."""
         texts = [completion.text for completion in completions]
-        self._scores[index] = self._submit(index, self._reward.recipe, texts)
+        ids = [completion.token_ids for completion in completions]
+        self._scores[index] = self._submit(index, self._reward.recipe, texts, ids=ids)
         recipe = self._reward.step_recipe
         if recipe is not None and self._tokenizer is not None:
             cut = [
@@ -222,8 +223,11 @@ class Scoring:
         recipe: Recipe,
         texts: Sequence[str],
         before: Sequence[str] | None = None,
+        ids: Sequence[Sequence[int]] | None = None,
     ) -> Callable[[], Scored]:
         prompt = self._prompts[index]
+        if not reads_token_ids(recipe):
+            ids = None  # their way to a worker takes longer than most rules
         samples = [
             Sample(
                 prompt=prompt.text,
@@ -232,8 +236,12 @@ class Scoring:
                 columns=prompt.row.columns,
                 messages=prompt.messages,
                 before=what_was,
+                is_chat=not isinstance(prompt.row.prompt, str),
+                token_ids=token_ids,
             )
-            for text, what_was in zip(texts, before or repeat(""), strict=False)
+            for text, what_was, token_ids in zip(
+                texts, before or repeat(""), ids or repeat(None), strict=False
+            )
         ]
         name = f"row {prompt.index} (line {prompt.index + 1})"
         return self._scorer.submit(recipe, samples, name=name, step=self._step)

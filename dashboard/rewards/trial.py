@@ -99,6 +99,8 @@ def _try(
                     "completion": sample.completion,
                     "answer": sample.answer,
                     "columns": dict(sample.columns),
+                    "messages": [dict(message) for message in sample.messages],
+                    "is_chat": sample.is_chat,
                 }
                 for sample in part
             ]

@@ -139,10 +139,18 @@ def _try(
 
 def as_sample(row: DatasetRow, completion: str) -> Sample:
     prompt = row.prompt_value
+    is_chat = not isinstance(prompt, str)
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
     text = message_text(prompt[-1])
-    return Sample(text, completion, row.answer_value, row.columns, messages=prompt)
+    return Sample(
+        text,
+        completion,
+        row.answer_value,
+        row.columns,
+        messages=prompt,
+        is_chat=is_chat,
+    )
 
 
 def _compare(tried: list[TriedCompletion]) -> None:

@@ -16,6 +16,7 @@ from trainer.config import RunConfig
 from trainer.events import Signal
 from trainer.gathering import Gathered
 from trainer.outcome import StepOutcome
+from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, recipe_bounds
 from trainer.types import Group, reward_matrix, signal_of
 
@@ -84,7 +85,17 @@ def reward_metrics(
         given = [score.rules.get(name) for score in scores]
         known = np.array([v for v in given if v is not None], dtype=np.float64)
         metrics[f"reward/{name}/mean"] = _mean(known)
-    return metrics
+    return metrics | _own_metrics(scores)
+
+
+def _own_metrics(scores: Sequence[Score]) -> dict[str, float | None]:
+    """Means of the numbers that rules give beside their scores, where they give one."""
+    given: dict[str, list[float]] = {}
+    for score in scores:
+        for rule, numbers in score.metrics.items():
+            for key, number in numbers.items():
+                given.setdefault(f"reward/{rule}/{key}/mean", []).append(number)
+    return {name: sum(values) / len(values) for name, values in given.items()}
 
 
 def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:

@@ -114,6 +114,7 @@ def _tree_of(group: Group) -> dict[str, Any]:
                 "errors": score.errors,
                 "not_applicable": score.not_applicable,
                 "logs": score.logs,
+                "metrics": score.metrics,
             }
             for completion, score in zip(group.completions, group.scores, strict=True)
         ],
@@ -152,6 +153,7 @@ def _group_of(
                 each["errors"],
                 each.get("not_applicable", []),
                 each.get("logs", {}),
+                each.get("metrics", {}),
             )
             for each in tree["completions"]
         ),

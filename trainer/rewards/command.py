@@ -16,7 +16,9 @@ from pydantic import ValidationError
 
 from trainer.config.reading import place_models, why_unreadable
 from trainer.presets.preset import as_published, load_preset, published_names
+from trainer.rewards.function_forms import none_recognised, recognise, rule_names
 from trainer.rewards.rule import Sample, message_text, read_answer
+from trainer.rewards.rules.python_function import LARGEST_SCORE
 from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import Recipe, check_rules, judges_groups
@@ -29,6 +31,13 @@ _OWN_KEYS = {"prompt", "completion", "answer", "columns"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe = parser.add_mutually_exclusive_group(required=True)
     recipe.add_argument("--recipe", type=Path, metavar="FILE", help="recipe as JSON")
+    recipe.add_argument(
+        "--function",
+        type=Path,
+        metavar="FILE",
+        help="Python with reward functions in the form of Cohort, TRL, verl or "
+        "verifiers; each is a rule of weight 1",
+    )
     recipe.add_argument(
         "--preset",
         metavar="NAME",
@@ -105,6 +114,8 @@ def _recipe(options: argparse.Namespace) -> Recipe:
                 f'Cohort wrote the reward of preset "{options.preset}"; it has no '
                 "published grader. Remove --as-published."
             )
+    elif options.function:
+        recipe = _recipe_of_functions(options.function)
     else:
         recipe = _recipe_of(options.recipe)
     return as_published(recipe) if options.as_published else recipe
@@ -116,13 +127,51 @@ def _recipe_of(path: Path) -> Recipe:
     return Recipe.model_validate(tree)
 
 
+def _recipe_of_functions(path: Path) -> Recipe:
+    """A rule for each of a file's functions, whatever numbers they return.
+
+    Says on standard error what was recognised.
+    """
+    try:
+        source = _read(path).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 (byte {error.start}). Save it as UTF-8."
+        ) from None
+    found = recognise(source)
+    if found.fault:
+        raise ValueError(f"{path} is not valid Python. {found.fault}.")
+    if not found.functions:
+        raise ValueError(f"{path}: {none_recognised(found)}")
+    for function in found.functions:
+        _complain(f"Recognised: {function.title}")
+    for name, why in found.refused.items():
+        _complain(f"Not a rule: {name}: {why}")
+    rules = [
+        {
+            "name": name,
+            "kind": "python_function",
+            "params": {
+                "source": source,
+                "function": function.name,
+                "minimum": -LARGEST_SCORE,
+                "maximum": LARGEST_SCORE,
+            },
+        }
+        for function, name in zip(
+            found.functions, rule_names(found.functions), strict=True
+        )
+    ]
+    return Recipe.model_validate({"rules": rules})
+
+
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(
-            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a recipe. Name "
-            "another file."
+            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a recipe or a "
+            "source. Name another file."
         )
     return text
 
@@ -159,9 +208,15 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
         raise ValueError(f"{path}, line {number}: {error}.") from None
     nested = row.get("columns")
     columns = {name: value for name, value in row.items() if name not in _OWN_KEYS}
+    prompt = row.get("prompt", "")
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in prompt
+    )
     return Sample(
-        prompt=_prompt_text(row.get("prompt", "")),
+        prompt=_prompt_text(prompt),
         completion=row["completion"],
+        messages=prompt if is_chat else (),
+        is_chat=is_chat,
         answer=answer,
         columns=columns | (nested if isinstance(nested, dict) else {}),
     )

@@ -65,7 +65,8 @@ class Sample:
     columns, as JSON values. `messages` are the conversation that the completion
     answers, where `prompt` is the text that a model was given: with the marks of its
     chat template. Of a reasoning step, `before` is what stands before it in its
-    completion.
+    completion. `is_chat`: the row's own prompt is a list of messages. `token_ids` are
+    those of the completion, where a rule that reads them is asked during a run.
 
     >>> Sample("2+2?", "<answer>4</answer>", "4")
     """
@@ -76,6 +77,8 @@ class Sample:
     columns: Mapping[str, Any] = field(default_factory=dict)
     messages: Sequence[Mapping[str, Any]] = ()
     before: str = ""
+    is_chat: bool = False
+    token_ids: Sequence[int] | None = None
 
 
 def column_of(columns: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -247,6 +250,27 @@ def tell(text: str) -> None:
         texts.append(text)
 
 
+_measured: ContextVar[dict[str, float] | None] = ContextVar("measured", default=None)
+
+
+@contextmanager
+def measuring() -> Iterator[dict[str, float]]:
+    """The numbers given to `measure` inside, by name."""
+    numbers: dict[str, float] = {}
+    token = _measured.set(numbers)
+    try:
+        yield numbers
+    finally:
+        _measured.reset(token)
+
+
+def measure(numbers: Mapping[str, float]) -> None:
+    """Keep finite numbers that a rule gives beside its score, where someone does."""
+    kept = _measured.get()
+    if kept is not None:
+        kept.update(numbers)
+
+
 class Notes(NamedTuple):
     """What rules said of one completion, as far as an event carries it, by rule."""
 
@@ -375,7 +399,8 @@ class Batching(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[P]):
-    """One way to judge completions; exactly one of the three is given.
+    """One way to judge completions; exactly one of the three is given, or the first two
+    and `compares`, which says by the parameters which of them judges.
 
     `score(sample, params)` judges one by itself. `score_group(samples, params)` judges
     all completions of one prompt, and `batching` says how to ask for those of many; the
@@ -391,8 +416,8 @@ class Rule(Generic[P]):
 
     `example_pass` scores the upper bound, or next to it where none but an empty
     completion could; `example_fail` scores less. One that `is_slow` takes longer than a
-    completion's way to another process and back. One that `needs_sandbox` runs code, a
-    completion at a time, and gives no score where no sandbox can be had.
+    completion's way to another process and back. One that `needs_sandbox` runs code,
+    and gives no score where no sandbox can be had.
     """
 
     kind: str
@@ -402,6 +427,7 @@ class Rule(Generic[P]):
     score: Callable[[Sample, P], float] | None = None
     score_group: Judge[P] | None = None
     batching: Batching[P] | None = None
+    compares: Callable[[P], bool] | None = None
     example_pass: Example
     example_fail: Example
     # Further ones, such as forms in which people write an answer.
@@ -419,13 +445,20 @@ class Rule(Generic[P]):
 
     def __post_init__(self) -> None:
         ways = (self.score, self.score_group, self.batching)
-        assert sum(way is not None for way in ways) == 1, self.kind
+        num_ways = sum(way is not None for way in ways)
+        assert num_ways == (2 if self.compares else 1), self.kind
         assert self.score or not self.needs_sandbox, self.kind
         assert self.score or not self.compares_answer, self.kind
 
+    def judges_groups(self, params: P) -> bool:
+        """Whether it looks at all completions of a prompt at once."""
+        if self.compares is not None:
+            return self.compares(params)
+        return self.score_group is not None
+
     def judge(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
         """An outcome for each completion of one prompt, in order."""
-        if self.score is not None:
+        if self.score is not None and not self.judges_groups(params):
             return [self._judge_one(sample, params) for sample in samples]
         if self.batching is not None:
             return self.batching.ask(samples, params)

@@ -14,6 +14,7 @@ from trainer.rewards.rule import (
     Sample,
     Unscorable,
     keeping,
+    measuring,
     replace_surrogates,
 )
 from trainer.rewards.rules import RULES
@@ -108,7 +109,9 @@ class Score:
 
     `None` is no score and never 0, and `errors` says why. It is no one's fault where
     the rule is among the `not_applicable`: the row has nothing for it to judge by.
-    `total` is None when no rule's score counts. `logs` has what rules printed.
+    `total` is None when no rule's score counts. `logs` has what rules printed, and
+    `metrics` the numbers that they gave beside their score, by rule and name; of a
+    rule that judges a group, both stand at its first completion.
 
     >>> Score(1.05, {"format": 0.5, "answer": 1.0}, {})  # weights 0.1 and 1
     """
@@ -118,6 +121,7 @@ class Score:
     errors: dict[str, str]
     not_applicable: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[str]:
@@ -147,32 +151,37 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     samples = [prepared(sample) for sample in samples]
     outcomes: list[dict[str, Outcome]] = [{} for _ in samples]
     logs: list[dict[str, str]] = [{} for _ in samples]
+    metrics: list[dict[str, dict[str, float]]] = [{} for _ in samples]
     for spec in rules:
         found = _outcomes(spec, samples)
-        for index, (outcome, printed) in enumerate(found):
+        for index, (outcome, printed, measured) in enumerate(found):
             outcomes[index][spec.name] = outcome
             if printed:
                 logs[index][spec.name] = printed
+            if measured:
+                metrics[index][spec.name] = measured
     return [
-        replace(as_score(found), logs=printed)
-        for found, printed in zip(outcomes, logs, strict=True)
+        replace(as_score(found), logs=printed, metrics=measured)
+        for found, printed, measured in zip(outcomes, logs, metrics, strict=True)
     ]
 
 
 def _outcomes(
     spec: RuleSpec, samples: Sequence[Sample]
-) -> Iterator[tuple[Outcome, str]]:
-    """What a rule says of each completion, and what it printed meanwhile."""
+) -> Iterator[tuple[Outcome, str, dict[str, float]]]:
+    """What a rule says of each completion, what it printed and measured meanwhile."""
     rule, params = RULES[spec.kind], spec.checked_params()
     if not rule.needs_sandbox:
         found = rule.judge(samples, params)
         assert len(found) == len(samples)
-        yield from ((outcome, "") for outcome in found)
+        yield from ((outcome, "", {}) for outcome in found)
         return
-    for sample in samples:
-        with keeping() as printed:
-            (outcome,) = rule.judge([sample], params)
-        yield outcome, "".join(printed)
+    together = rule.judges_groups(params)
+    for part in [samples] if together else [[sample] for sample in samples]:
+        with keeping() as printed, measuring() as measured:
+            first, *others = rule.judge(part, params)
+        yield first, "".join(printed), measured
+        yield from ((outcome, "", {}) for outcome in others)
 
 
 def row_errors(recipe: Recipe, sample: Sample) -> dict[str, str]:
@@ -207,12 +216,14 @@ def joined(scores: Sequence[Score]) -> Score:
     errors: dict[str, str] = {}
     not_applicable: list[str] = []
     logs: dict[str, str] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for score in scores:
         rules |= score.rules
         errors |= score.errors
         not_applicable += score.not_applicable
         logs |= score.logs
-    return Score(None, rules, errors, not_applicable, logs)
+        metrics |= score.metrics
+    return Score(None, rules, errors, not_applicable, logs, metrics)
 
 
 def as_score(outcomes: Mapping[str, Outcome]) -> Score:

@@ -100,9 +100,11 @@ def _timed(rule: Rule[Any], called: Called) -> Rule[Any]:
         finally:
             note(params, begin, len(samples))
 
-    if rule.score is not None:
-        return replace(rule, score=score)
-    return replace(rule, score_group=score_group)
+    return replace(
+        rule,
+        score=score if rule.score else None,
+        score_group=score_group if rule.score_group else None,
+    )
 
 
 def _not_asked(_: Sequence[Sample], __: Params) -> list[Outcome]:

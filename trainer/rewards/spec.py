@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from trainer.rewards.rule import Params, quote
-from trainer.rewards.rules import RULES
+from trainer.rewards.rules import RULES, python_function
 from trainer.rewards.terms import (
     LARGEST_WEIGHT,
     NAME,
@@ -259,7 +259,7 @@ def bound_tolerance(bound: float) -> float:
 
 def judges_several(rule: RuleSpec) -> bool:
     """Whether a rule is given several completions at once, to compare or to send."""
-    return RULES[rule.kind].score is None
+    return RULES[rule.kind].score is None or judges_groups(rule)
 
 
 def check_rules(recipe: Recipe) -> None:
@@ -285,7 +285,7 @@ def needs_models(recipe: Recipe) -> bool:
 
 def judges_groups(rule: RuleSpec) -> bool:
     """Whether a rule looks at all completions of a prompt at once."""
-    return RULES[rule.kind].score_group is not None
+    return RULES[rule.kind].judges_groups(rule.checked_params())
 
 
 def _interval(rule: RuleSpec, recipe: Recipe, step: int | None) -> Interval | None:
@@ -309,6 +309,13 @@ def is_slow(recipe: Recipe) -> bool:
 def needs_sandbox(recipe: Recipe) -> bool:
     """Whether a rule runs code, which only a sandbox may do."""
     return any(RULES[rule.kind].needs_sandbox for rule in recipe.rules)
+
+
+def reads_token_ids(recipe: Recipe) -> bool:
+    """Whether a rule looks at the token IDs of completions."""
+    return any(
+        python_function.reads_token_ids(rule.checked_params()) for rule in recipe.rules
+    )
 
 
 def _holds_nul(value: Any) -> bool:

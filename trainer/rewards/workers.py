@@ -236,7 +236,12 @@ def _place(part: Sequence[Sample], number: int, name: str) -> str:
 
 
 def _fields(sample: Sample) -> dict[str, object]:
-    return {
+    of_run: dict[str, object] = {}
+    if sample.is_chat:
+        of_run["is_chat"] = True
+    if sample.token_ids is not None:
+        of_run["token_ids"] = list(sample.token_ids)
+    return of_run | {
         "prompt": sample.prompt,
         "completion": sample.completion,
         "answer": sample.answer,

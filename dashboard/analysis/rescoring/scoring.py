@@ -139,7 +139,14 @@ def samples_of(
         where=at,
     )
     return [
-        Sample(group.prompt, each.text, answer, row.columns, messages=messages)
+        Sample(
+            group.prompt,
+            each.text,
+            answer,
+            row.columns,
+            messages=messages,
+            is_chat=not isinstance(row.prompt_value, str),
+        )
         for each in completions
     ]
 

@@ -303,7 +303,15 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
     for row in rows[:ROWS_TRIED]:
         answer = next(filter(None, row.answers), "1")
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
-        sample = Sample(row.prompt, completion, row.answer_value, row.columns)
+        prompt = row.prompt_value
+        sample = Sample(
+            row.prompt,
+            completion,
+            row.answer_value,
+            row.columns,
+            messages=() if isinstance(prompt, str) else prompt,
+            is_chat=not isinstance(prompt, str),
+        )
         with limited_to(SECONDS_PER_ROW):
             errors = row_errors(recipe, sample)
         for rule, reason in errors.items():

@@ -18,6 +18,7 @@ from trainer.rewards.rules import (
     majority,
     marker_answer,
     multiple_choice,
+    python_function,
     reasoning,
     reasoning_gym,
     repetition,
@@ -51,7 +52,7 @@ _ALL: tuple[Rule[Any], ...] = (
     majority.RULE,
     repetition.RULE,
     code.CODE_TESTS,
-    code.PYTHON_FUNCTION,
+    python_function.RULE,
     llm_judge.RULE,
     reward_model.RULE,
 )

@@ -1,11 +1,10 @@
-"""Rules that run code in a sandbox: a completion's, or a user's function."""
+"""A rule that runs a completion's code in a sandbox."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from trainer.rewards.code_running import Result, read_tests, run_tests
 from trainer.rewards.extraction import (
@@ -21,14 +20,10 @@ from trainer.rewards.rule import (
     Params,
     Rule,
     Sample,
-    Unscorable,
     column_of,
-    shown,
     tell,
 )
-from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limits
-from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
 
 
 class CodeTestsParams(Params):
@@ -170,143 +165,6 @@ CODE_TESTS = Rule(
             None,
             _TESTS,
         )
-    ),
-    is_slow=True,
-    needs_sandbox=True,
-)
-
-
-_FIRST = """\
-def reward(completion, answer):
-    words = completion.split()
-    print(len(words), "words")
-    return 1.0 if words and words[-1] == answer else 0.0
-"""
-
-
-class PythonFunctionParams(Params):
-    source: str = Field(
-        _FIRST,
-        min_length=1,
-        max_length=20_000,
-        description="Python that defines reward(prompt, completion, answer, columns), "
-        "with any of these parameters; several answers are a list. It returns a "
-        "number, or None for no score; its output is logged. Standard library only; no "
-        "files, no network.",
-    )
-    minimum: float = Field(
-        0.0, ge=-1_000, le=1_000, description="Lowest number that it returns."
-    )
-    maximum: float = Field(
-        1.0, ge=-1_000, le=1_000, description="Highest number that it returns."
-    )
-    timeout_seconds: float = Field(
-        5.0,
-        ge=0.1,
-        le=MAX_WALL_SECONDS,
-        title="Time limit",
-        description="A completion that takes longer gets no score.",
-        json_schema_extra={"unit": "seconds"},
-    )
-    memory_mb: int = Field(
-        512,
-        ge=128,
-        le=MAX_MEMORY_MB,
-        title="Memory limit",
-        description="Memory limit of a call.",
-        json_schema_extra={"unit": "MiB"},
-    )
-
-    @model_validator(mode="after")
-    def _bounds_are_in_order(self) -> Self:
-        if self.minimum >= self.maximum:
-            raise ValueError(
-                f"The minimum, {self.minimum:g}, must be less than the maximum, "
-                f"{self.maximum:g}. Swap them."
-            )
-        if "reward" not in self.source:
-            raise ValueError(
-                "The source defines no function named reward. Begin with "
-                "def reward(completion, answer):"
-            )
-        return self
-
-
-def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
-    """The number that the function gives, called in a sandbox.
-
-    No score where it gives None or no number in bounds, raises, or is ended.
-    """
-    limits = Limits(wall_seconds=params.timeout_seconds, memory_mb=params.memory_mb)
-    arguments = {
-        "prompt": sample.prompt,
-        "completion": sample.completion,
-        "answer": sample.answer,
-        "columns": dict(sample.columns),
-    }
-    try:
-        answer = pool.ask(
-            "function", [{"source": params.source, "arguments": arguments}], limits
-        )
-    except pool.SandboxFailed as error:
-        raise Unscorable(str(error)) from error
-    tell(shown(answer.stdout, answer.stdout_bytes))
-    tell(shown(answer.stderr, answer.stderr_bytes))
-    return _checked(_number(answer, limits), params)
-
-
-def _number(answer: Answer, limits: Limits) -> float:
-    fault = how_it_ended(answer, limits)
-    if fault is not None:
-        raise Unscorable(f"The reward function {fault}, so there is no score.")
-    reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
-    if isinstance(reply, dict) and reply.keys() == {"error"}:
-        raise Unscorable(f"The reward function failed: {reply['error']!s:.500}.")
-    if not isinstance(reply, dict) or reply.keys() != {"value"}:
-        raise Unscorable(
-            "The reward function ended its process without a result. Return a number."
-        )
-    value = reply["value"]
-    if value is None:
-        raise NotApplicable(
-            "The reward function returned None: it does not apply to this row."
-        )
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unscorable("The reward function did not return a number.")
-    return _as_float(value)
-
-
-def _as_float(value: int | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _checked(value: float, params: PythonFunctionParams) -> float:
-    if not params.minimum <= value <= params.maximum:
-        raise Unscorable(
-            f"The reward function returned {value:g}, which is not between "
-            f"{params.minimum:g} and {params.maximum:g}. Change its return value, or "
-            "the rule's minimum and maximum."
-        )
-    return value
-
-
-PYTHON_FUNCTION = Rule(
-    kind="python_function",
-    title="Python function",
-    summary="Your own Python function scores the completion, in a sandbox.",
-    params_model=PythonFunctionParams,
-    score=score_by_function,
-    bounds=lambda params: (params.minimum, params.maximum),
-    example_pass=Example(
-        sample=Sample("Capital of France?", "It is Paris", "Paris"),
-        params={"source": _FIRST},
-    ),
-    example_fail=Example(
-        sample=Sample("Capital of France?", "It is Rome", "Paris"),
-        params={"source": _FIRST},
     ),
     is_slow=True,
     needs_sandbox=True,

@@ -91,9 +91,7 @@ def _may_be_read(path: str, folder: str, level: Level) -> bool:
     return bool(is_open and os.stat(path).st_mode & stat.S_IROTH)
 
 
-def command(
-    level: Level, *, door: str = "", packages: Sequence[str] = ()
-) -> list[str]:
+def command(level: Level, *, door: str = "", packages: Sequence[str] = ()) -> list[str]:
     """What is run: Python without site-packages, that reads its program from a pipe.
 
     Args:

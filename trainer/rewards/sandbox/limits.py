@@ -29,6 +29,7 @@ from trainer.rewards.sandbox.inside.confinement import MAX_THREADS
 
 MEBIBYTE = 1024**2
 MAX_WALL_SECONDS = 60.0
+MAX_CALL_SECONDS = 600.0  # of one that judges a group
 MAX_MEMORY_MB = 1_024
 OUTPUT_BYTES = 64 * 1024
 # Of one call's replies together: values that are compared, not texts that are read.
@@ -47,7 +48,7 @@ class Limits:
     output_bytes: int = OUTPUT_BYTES  # kept of each of its two outputs
 
     def __post_init__(self) -> None:
-        assert 0 < self.wall_seconds <= MAX_WALL_SECONDS
+        assert 0 < self.wall_seconds <= MAX_CALL_SECONDS
         assert 64 <= self.memory_mb <= MAX_MEMORY_MB
 
     def as_header(self) -> dict[str, Any]:

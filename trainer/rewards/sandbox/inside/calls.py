@@ -86,12 +86,16 @@ _STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def perform_function() -> None:
-    """Replies with {"value": number or null}, or {"error": one line}."""
+    """Replies with {"value": number or null}, or {"error": one line}.
+
+    A function of TRL's form gives {"values": [number, null or {"error": one line}]};
+    beside either, {"metrics": {name: number}} where it gave some.
+    """
     open_outputs(at_once=True)
     question = next_question()
+    gives = question.get("gives", "number")
     try:
-        value = judge(question["source"], question["arguments"])
-        found: dict[str, Any] = {"value": number(value)}
+        found = _GIVEN[gives](question)
     except MemoryError:
         found = {"error": "MemoryError: it exceeded its memory limit"}
     except _Refused as refusal:
@@ -116,16 +120,93 @@ class _Refused(Exception):
     """The function is none, or gave what is no score; the text is a predicate."""
 
 
-def judge(source: str, arguments: dict[str, Any]) -> object:
+def _one_number(question: dict[str, Any]) -> dict[str, Any]:
+    return {"value": number(judge(**question))}
+
+
+def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
+    """As verl's: the score in a dict, whose other numbers are metrics."""
+    del question["gives"]
+    value = judge(**question)
+    if not isinstance(value, dict):
+        return {"value": number(value)}
+    if "score" not in value:
+        raise _Refused("it returned a dict without a score")
+    others = {str(key): each for key, each in value.items() if key != "score"}
+    metrics = {key: float(each) for key, each in others.items() if _is_number(each)}
+    return {"value": number(value["score"]), "metrics": metrics}
+
+
+def _numbers(question: dict[str, Any]) -> dict[str, Any]:
+    """As TRL's: a number, or None, for each completion."""
+    metrics: dict[str, list[float]] = {}
+
+    def log_metric(name: str, value: float) -> None:
+        metrics.setdefault(str(name), []).append(float(value))
+
+    def log_extra(column: str, values: Any) -> None:
+        print(f"{column}: {list(values)}")  # noqa: T201 - to the rule's log
+
+    given = question["arguments"] | {"log_metric": log_metric, "log_extra": log_extra}
+    value: Any = judge(question["source"], given, question["function"])
+    count = question["num_completions"]
+    if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
+        raise _Refused(
+            f"it returned a {type(value).__name__}, not a list of {count} numbers"
+        )
+    values = list(value)
+    if len(values) != count:
+        raise _Refused(f"it returned {len(values)} numbers for {count} completions")
+    means = {name: sum(each) / len(each) for name, each in metrics.items()}
+    return {"values": [_number_or_error(each) for each in values], "metrics": means}
+
+
+def _number_or_error(value: object) -> float | dict[str, str] | None:
+    try:
+        return number(value)
+    except _Refused as refusal:
+        return {"error": str(refusal)}
+
+
+_GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "number": _one_number,
+    "verl": _number_or_dict,
+    "trl": _numbers,
+}
+
+
+def judge(
+    source: str, arguments: dict[str, Any], function: str = FUNCTION_NAME
+) -> object:
     names: dict[str, Any] = {
         "__name__": "reward_function",
         "__builtins__": __builtins__,
     }
     run(source, FUNCTION_SOURCE, names)
-    function = names.get(FUNCTION_NAME)
-    if not callable(function):
-        raise _Refused(f"it defines no function named {FUNCTION_NAME}")
-    return function(**_wanted(function, arguments))
+    found = names.get(function)
+    if not callable(found):
+        raise _Refused(f"it defines no function named {function}")
+    value = found(**_wanted(found, arguments))
+    return _awaited(value) if hasattr(value, "__await__") else value
+
+
+def _awaited(value: Any) -> object:
+    """What a coroutine gives.
+
+    One whose source has not imported asyncio waits for nothing, and asyncio takes
+    longer to import than most functions to run.
+    """
+    if "asyncio" in sys.modules:
+        return sys.modules["asyncio"].run(_await(value))
+    try:
+        value.__await__().send(None)
+    except StopIteration as end:
+        return end.value
+    raise _Refused("it awaits something without asyncio")
+
+
+async def _await(value: Any) -> object:
+    return await value
 
 
 def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -155,12 +236,17 @@ def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
 def number(value: object) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float):
+    if not _is_number(value):
         raise _Refused(f"it returned a {type(value).__name__}, not a number")
-    found = float(value)
+    found = float(value)  # type: ignore[arg-type]  # it is one
     if not math.isfinite(found):
         raise _Refused(f"it returned {found}, which is not a valid score")
     return found
+
+
+def _is_number(value: object) -> bool:
+    """Also numpy's, sympy's, and a fraction."""
+    return isinstance(value, int | float) or hasattr(type(value), "__float__")
 
 
 PROGRAM_SOURCE = "<completion>"
