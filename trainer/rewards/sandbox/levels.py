@@ -177,7 +177,8 @@ def _folders_above(paths: Iterable[str]) -> list[str]:
 
 def _readable() -> list[str]:
     """Folders of the standard library and of shared libraries."""
-    paths = sysconfig.get_paths(vars={"base": sys.base_prefix})
+    base = sys.base_prefix  # not a virtual environment's, which has our packages
+    paths = sysconfig.get_paths(vars={"base": base, "platbase": base})
     own = [paths["stdlib"], paths["platstdlib"], f"{sys.base_prefix}/lib"]
     found = [*_LIBRARIES, *own]
     return [path for path in dict.fromkeys(found) if os.path.lexists(path)]
