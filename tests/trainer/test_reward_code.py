@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.trainer.tiny import config_tree, run_trainer, write_config
-from trainer.events import GroupScored, RunStarted, parse_event
+from trainer.events import GroupScored, RunStarted, StepFinished, parse_event
+from trainer.metric_names import title_of
 
+VERL = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": 0.0, "num_chars": len(solution_str), "acc": True, "pred": "x"}
+"""
+TRL = """
+def lengths(completions, log_metric, **kwargs):
+    log_metric("longest", max(map(len, completions)))
+    longest = max(map(len, completions)) or 1
+    return [len(completion) / longest for completion in completions]
+"""
 SOURCE = """
 def reward(completion, prompt):
     print(f"{prompt!r} became {completion!r}")
@@ -43,3 +54,38 @@ def test_its_rewards_and_what_it_printed_are_in_the_log(
             }
             assert completion.errors == {}
         assert group.num_notes == len(group.completions)
+
+
+def test_what_functions_give_beside_their_scores_are_metrics_of_the_run(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    rules = [
+        {"name": name, "kind": "python_function", "params": {"source": source}}
+        for name, source in (("verl", VERL), ("trl", TRL))
+    ]
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        reward={"recipe": {"rules": rules}, "num_workers": 1},
+        optim={"num_steps": 2},
+    )
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "out" / "events.jsonl").read_bytes().splitlines()
+    events = [parse_event(line) for line in lines]
+    for step in [event for event in events if isinstance(event, StepFinished)]:
+        groups = [
+            [len(each.text) for each in event.completions]
+            for event in events
+            if isinstance(event, GroupScored) and event.step == step.step
+        ]
+        lengths = [length for group in groups for length in group]
+        assert step.metrics["reward/verl/num_chars/mean"] == sum(lengths) / len(lengths)
+        assert step.metrics["reward/verl/acc/mean"] == 1.0
+        longest = sum(map(max, groups)) / len(groups)
+        assert step.metrics["reward/trl/longest/mean"] == longest
+        assert "reward/verl/pred/mean" not in step.metrics
+    assert len([event for event in events if isinstance(event, StepFinished)]) == 2
+    assert title_of("reward/verl/num_chars/mean") == "num_chars of verl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.rewards.scores import recipe_of, scored
-from trainer.rewards.rules import RULES, code
+from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.slot import SandboxStatus
 
@@ -42,7 +42,7 @@ def test_what_it_gives_is_the_score(source, value):
         ("def reward(): return 3", "between 0 and 1"),
         ("def reward(): return 1 / 0", "by zero (line 1)"),
         ("def reward(:", "SyntaxError"),
-        ("def rewards(): pass", "no function named reward"),
+        ("reward = None", "no function named reward"),
         ("def reward(score): pass", "parameter score"),
         ("def reward():\n while True: pass", "0.3 s"),
         ("def reward(): return bytearray(2**30)", "MemoryError"),
@@ -96,6 +96,9 @@ def test_an_error_leaves_its_traceback_in_the_log():
     "params",
     [
         {"source": "def r(): pass"},
+        {"source": "def rewards(): pass  # no reward"},
+        {"source": "def reward(): pass", "function": "r"},
+        {"source": "def f(completion): ...\ndef g(completion): ..."},
         {"minimum": 1, "maximum": 1},
         {"timeout_seconds": 61},
     ],
@@ -116,4 +119,4 @@ def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
 
     assert score.total is None
     assert "B: no Landlock" in score.errors["it"]
-    assert code.PYTHON_FUNCTION.needs_sandbox
+    assert RULES["python_function"].needs_sandbox
