@@ -65,12 +65,12 @@ def ask(
     Raises:
         SandboxFailed: there is no sandbox, no time, or it was lost twice.
     """
-    return _pool.ask((_owner.get(), packages), kind, questions, limits)
-
-
-# Whose sandbox, and the packages that it has loaded. One without them calls functions
-# and code that need none, which then neither wait for an import nor fork its memory.
-_Owner = tuple[str, tuple[str, ...]]
+    owner = _owner.get()
+    if packages:
+        # One of its own: functions and code that need none neither wait for an import
+        # nor fork its memory.
+        owner = f"{owner} with {', '.join(packages)}"
+    return _pool.ask(owner, kind, questions, limits, packages)
 
 
 @dataclass(eq=False)
@@ -85,16 +85,21 @@ class _Place:
 class _Pool:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._places: dict[_Owner, _Place] = {}
+        self._places: dict[str, _Place] = {}
         self._waiting: deque[object] = deque()  # those whose owner has no place
 
     def ask(
-        self, owner: _Owner, kind: str, questions: Sequence[Any], limits: Limits
+        self,
+        owner: str,
+        kind: str,
+        questions: Sequence[Any],
+        limits: Limits,
+        packages: tuple[str, ...] = (),
     ) -> Answer:
         _require_time()
         place = self._take(owner)
         try:
-            return self._ask(place, owner[1], kind, questions, limits)
+            return self._ask(place, packages, kind, questions, limits)
         finally:
             self._give_back(owner, place)
 
@@ -130,7 +135,7 @@ class _Pool:
             "free memory."
         )
 
-    def _take(self, owner: _Owner) -> _Place:
+    def _take(self, owner: str) -> _Place:
         ticket = object()
         deadline = time.monotonic() + seconds_left()
         with self._changed:
@@ -151,14 +156,14 @@ class _Pool:
             place.is_busy = True
             return place
 
-    def _queue(self, owner: _Owner, ticket: object) -> None:
+    def _queue(self, owner: str, ticket: object) -> None:
         """Line up for a place, unless another thread of the owner's has got one."""
         if owner in self._places:
             self._leave_queue(ticket)
         elif ticket not in self._waiting:
             self._waiting.append(ticket)
 
-    def _is_free(self, owner: _Owner, ticket: object) -> bool:
+    def _is_free(self, owner: str, ticket: object) -> bool:
         """Whether the owner's place, or room for a new one, is there; lock held."""
         place = self._places.get(owner)
         if place is not None:
@@ -180,7 +185,7 @@ class _Pool:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
 
-    def _give_back(self, owner: _Owner, place: _Place) -> None:
+    def _give_back(self, owner: str, place: _Place) -> None:
         with self._changed:
             place.is_busy = False
             had_its_turn = time.monotonic() - place.since > _TURN_SECONDS
