@@ -55,7 +55,8 @@ COMBINATIONS = {
     "minimum": "Minimum",
     "normalize_then_sum": "Sum, each normalised within its group (GDPO)",
 }
-EDITS = ("add", "remove", "up", "down", "read_json")  # actions on the input
+# Actions on the input.
+EDITS = ("add", "remove", "up", "down", "example", "split", "read_json")
 
 
 @require_GET
@@ -252,11 +253,17 @@ def _edit(request: Request, team: Team, existing: RewardRecipe | None) -> HttpRe
 def apply_action(
     draft: RecipeDraft, action: str, argument: str, request: Request
 ) -> RecipeDraft:
-    number = read_number(argument) or 0
+    number = read_number(argument.partition(":")[0]) or 0
     if action == "add":
         draft.add(argument or request.POST.get("add_kind", ""))
     elif action == "remove":
         draft.remove(number)
+    elif action == "example":
+        draft.insert_example(number, argument.partition(":")[2])
+    elif action == "split":
+        draft.split(number)
+    elif action == "save":
+        draft.split_unnamed()
     elif action in ("up", "down"):
         draft.move(number, -1 if action == "up" else 1)
     elif action == "read_json":

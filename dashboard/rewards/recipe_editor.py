@@ -91,6 +91,23 @@ class RecipeDraft:
         if kind in RULES and not self.is_full:
             self.rules.append(RuleDraft.new(kind, self.names, params or {}))
 
+    def insert_example(self, number: int, form: str) -> None:
+        if number < len(self.rules):
+            self.rules[number].insert_example(form)
+
+    def split(self, number: int) -> None:
+        """Make a rule of each function of a rule's source, as far as there is room."""
+        if number < len(self.rules):
+            parts = self.rules[number].split(self.names)
+            room = MAX_RULES - len(self.rules) + 1
+            self.rules[number : number + 1] = parts[:room]
+
+    def split_unnamed(self) -> None:
+        """Split the rules that do not say which of several functions they call."""
+        for number in reversed(range(len(self.rules))):
+            if self.rules[number].is_unnamed:
+                self.split(number)
+
     def remove(self, number: int) -> None:
         if number < len(self.rules):
             del self.rules[number]

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from pydantic import ValidationError
 
+from dashboard.rewards.function_editor import (
+    FORM_CHOICES,
+    FunctionReport,
+    insert_example,
+    list_packages,
+    report_on,
+)
 from dashboard.rewards.recipe_text import describe, read_schedule, write_schedule
 from dashboard.rewards.rule_params import (
     InvalidValue,
@@ -21,6 +29,7 @@ from dashboard.rewards.rule_params import (
     param_fields,
 )
 from dashboard.rewards.trial import sandbox_here
+from trainer.rewards.function_forms import Form, is_ambiguous, rule_names
 from trainer.rewards.rule import Example, Rule, answers_of
 from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.spec import MAX_RULES, RuleSpec
@@ -34,6 +43,7 @@ TERM_FIELDS = (
     "schedule",
     *CLIP_FIELDS,
 )
+FUNCTION_KIND = "python_function"
 TERM_ERRORS = ("name", "weight", "only_if", "clip", "schedule")
 
 
@@ -56,7 +66,7 @@ def find_code_fault(source: str) -> str:
 
 def find_fault(rule: RuleSpec) -> str:
     """The syntax error of a rule's source, if it has one."""
-    if rule.kind != "python_function":
+    if rule.kind != FUNCTION_KIND:
         return ""
     return find_code_fault(str(rule.params.get("source", "")))
 
@@ -208,6 +218,63 @@ class RuleDraft:
     @property
     def rule_errors(self) -> list[str]:
         return self.errors.get("", [])
+
+    @property
+    def report(self) -> FunctionReport | None:
+        """What its source holds, of a rule that calls a function."""
+        if self.kind != FUNCTION_KIND:
+            return None
+        return report_on(self.texts["source"], self.texts["function"])
+
+    @property
+    def form_choices(self) -> tuple[tuple[Form, str], ...]:
+        return FORM_CHOICES
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return list_packages()
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether it does not say which of its source's functions it calls."""
+        return (
+            self.kind == FUNCTION_KIND
+            and not self.texts["function"].strip()
+            and is_ambiguous(self.texts["source"])
+        )
+
+    def insert_example(self, form: str) -> None:
+        if self.kind == FUNCTION_KIND and form in dict(FORM_CHOICES):
+            self.texts["source"] = insert_example(
+                self.texts["source"], cast("Form", form)
+            )
+
+    def split(self, taken: Iterable[str]) -> list[RuleDraft]:
+        """The rule, and one for each other function of its source.
+
+        Each names its function, and is named after it unless it has a name of its own.
+        """
+        report = self.report
+        if report is None or not report.others:
+            return [self]
+        functions = [report.called] if report.called else []
+        functions += report.others
+        has_own_name = not re.fullmatch(rf"{FUNCTION_KIND}(_\d+)?", self.name)
+        names = rule_names(functions, set(taken) - {self.name})
+        if has_own_name:
+            names[0] = self.name
+        return [
+            replace(
+                self,
+                name=name,
+                texts=self.texts | {"function": function.name},
+                term=dict(self.term) if number == 0 else {},
+                errors={},
+            )
+            for number, (function, name) in enumerate(
+                zip(functions, names, strict=True)
+            )
+        ]
 
     @property
     def sandbox_problem(self) -> str:

@@ -150,7 +150,9 @@ def rule_names(
 
 def none_recognised(found: Recognised) -> str:
     """Why a source is no rule, in a sentence that names the four signatures."""
-    if found.refused:
+    if found.fault:
+        text = f"The source is not valid Python. {found.fault}."
+    elif found.refused:
         name, why = next(iter(found.refused.items()))
         text = f"{name} is not a reward function: {why}."
     else:
@@ -169,8 +171,10 @@ def recognise(source: str) -> Recognised:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _recognised(ast.parse(source))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return Recognised(fault=f"{type(error).__name__}: {error}")
+    except SyntaxError as error:
+        return Recognised(fault=f"Line {error.lineno}: {error.msg}")
+    except (ValueError, RecursionError, MemoryError):
+        return Recognised(fault="It is nested too deeply")
 
 
 def _recognised(tree: ast.Module) -> Recognised:
@@ -223,6 +227,12 @@ def chosen(source: str, name: str) -> RewardFunction:
             "one, or make a rule of each."
         )
     return found.functions[0]
+
+
+def has_function(source: str) -> bool:
+    """Whether a rule can call a function of a source at all."""
+    found = recognise(source)
+    return bool(found.functions) or _legacy(source, found) is not None
 
 
 def is_ambiguous(source: str) -> bool:

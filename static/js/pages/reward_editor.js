@@ -8,3 +8,17 @@ document.addEventListener("htmx:oobAfterSwap", ({ target }) => {
   ))
     field.ariaInvalid = isWrong ? "true" : null;
 });
+
+// A check follows a change, which a browser reports only when a field is left. While a
+// function is typed, it is to be recognised meanwhile.
+const TYPING_MS = 400;
+let timer = 0;
+
+document.addEventListener("input", ({ target }) => {
+  if (!target.matches("#editor [data-is-program]")) return;
+  clearTimeout(timer);
+  timer = setTimeout(
+    () => target.dispatchEvent(new Event("change", { bubbles: true })),
+    TYPING_MS,
+  );
+});

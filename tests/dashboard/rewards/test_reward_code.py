@@ -13,8 +13,11 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.operations.management.commands import check_sandbox
 from dashboard.rewards import trial
+from dashboard.rewards.models import RecipeVersion
 from tests.dashboard.rewards.editor import fields
+from trainer.rewards.function_forms import FORMS
 from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.levels import packages_here
 from trainer.rewards.sandbox.slot import SandboxStatus
 
 SOURCE = (
@@ -47,6 +50,97 @@ def test_the_editor_offers_a_function_to_begin_with(alice_client: Client):
 
     assert page.count("def reward(") >= 3  # two are examples
     assert "Default def" not in page
+
+
+TWO = (
+    "import torch\n"
+    "def helper(text): ...\n"
+    "def exact(completion, answer): ...\n"
+    "def lengths(completions, **kwargs): ...\n"
+)
+
+
+def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
+    rule = ("python_function", {"params-source": TWO})
+    named = ("python_function", {"params-source": TWO, "params-function": "lengths"})
+
+    answer = alice_client.post("/alpha/rewards/check", fields(rule, named))
+
+    first, second = (each.report for each in answer.context["draft"].rules)
+    assert first.called is None
+    assert [each.form for each in first.others] == ["verifiers", "trl"]
+    assert second.called.title == "TRL reward function lengths"
+    assert second.missing == ("torch",)
+    assert b"TRL reward function lengths" in answer.content
+    assert answer.context["draft"].recipe is None  # which one is called is not said
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_example_of_each_form_can_be_inserted(alice_client: Client, form: str):
+    rule = ("python_function", {})
+
+    answer = alice_client.post(
+        "/alpha/rewards/new", fields(rule, action=f"example:0:{form}")
+    )
+
+    (found,) = answer.context["draft"].rules
+    assert found.report.called.form == form
+    assert found.errors == {}
+    assert answer.context["draft"].recipe is not None
+
+
+def test_an_example_replaces_no_code_of_the_users_own(alice_client: Client):
+    rule = ("python_function", {"params-source": SOURCE})
+    added = fields(rule, action="example:0:verl")
+
+    (found,) = alice_client.post("/alpha/rewards/new", added).context["draft"].rules
+
+    assert found.texts["source"].startswith(SOURCE)
+    assert found.report.called.name == "reward"
+    assert [each.name for each in found.report.others] == ["compute_score"]
+
+
+def test_each_function_of_a_source_becomes_a_rule(alice_client: Client, team: Team):
+    rule = ("python_function", {"params-source": TWO, "params-maximum": "2"})
+    saved = fields(rule, action="save", name="Both")
+
+    split = alice_client.post("/alpha/rewards/new", saved | {"action": "split:0"})
+    answer = alice_client.post("/alpha/rewards/new", saved)
+
+    named = [each.name for each in split.context["draft"].rules]
+    assert named == ["exact", "lengths"]
+    assert answer.status_code == 302
+    rules = RecipeVersion.objects.get().spec["rules"]
+    assert [rule["name"] for rule in rules] == ["exact", "lengths"]
+    for rule in rules:
+        assert rule["params"]["function"] == rule["name"]
+        assert rule["params"]["source"] == TWO
+        assert rule["params"]["maximum"] == 2.0
+
+
+def test_a_source_without_a_function_is_refused_at_its_field(alice_client: Client):
+    rule = ("python_function", {"params-source": "def helper(text): ..."})
+
+    answer = alice_client.post("/alpha/rewards/check", fields(rule))
+
+    (found,) = answer.context["draft"].rules
+    (message,) = found.errors["source"]
+    for word in ("reward(", "completions", "solution_str", "state"):
+        assert word in message
+
+
+def test_packages_are_listed_as_the_sandbox_offers_them(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    added = fields(action="add", add_kind="python_function")
+    page = alice_client.post("/alpha/rewards/new", added).content.decode()
+    nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: nothing)
+    without = alice_client.post("/alpha/rewards/new", added).content.decode()
+
+    for name, package in packages_here(pool.sandbox_level()).items():
+        assert f"{name} {package.version}" in page
+        assert f"{name} {package.version}" not in without
 
 
 def test_the_command_tells_which_levels_work():

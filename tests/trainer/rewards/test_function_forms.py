@@ -41,9 +41,8 @@ FORM_OF = {
     "def f(**kwargs): return [len(c) for c in kwargs['completions']]": "trl",
     "def reward(completions, **kwargs): ...": "trl",
     # verl's
-    "def compute_score(data_source, solution_str, ground_truth, extra_info=None): ...": (
-        "verl"
-    ),
+    "def compute_score(\n"
+    " data_source, solution_str, ground_truth, extra_info=None): ...": "verl",
     "def compute_score(data_source, solution_str, ground_truth, extra_info, "
     "**kwargs) -> dict: ...": "verl",
     "def f(solution_str, ground_truth, method='strict', score=1.0): ...": "verl",
@@ -110,7 +109,7 @@ def test_helpers_are_no_reward_functions(source: str):
 
 
 def test_a_source_that_python_cannot_parse_has_a_fault():
-    assert "SyntaxError" in recognise("def f(:").fault
+    assert "Line 2" in recognise("x = 1\ndef f(:").fault
     assert recognise("f" + "+f" * 50_000).functions == ()
 
 

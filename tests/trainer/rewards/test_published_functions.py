@@ -224,7 +224,10 @@ def test_a_verifiers_function_scores_as_in_plain_python(source, name, is_chat):
 def test_of_columns_a_trl_function_gets_those_that_it_takes():
     every = "def f(completions, **kwargs):\n print(*sorted(kwargs))\n return [1, 1]"
     some = "def f(completions, level):\n print(level)\n return [1, 1]"
-    alias = "def f(completions, solution, target):\n print(solution, target)\n return [1, 1]"
+    alias = (
+        "def f(completions, solution, target):\n"
+        " print(solution, target)\n return [1, 1]"
+    )
     given = samples(["a", "b"], columns={"level": 2, "target": 7, "completion": "x"})
 
     assert scored(every, given)[0].logs == {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trainer.rewards.function_forms import (
     EXAMPLES,
@@ -15,6 +15,8 @@ from trainer.rewards.function_forms import (
     TRL,
     RewardFunction,
     chosen,
+    has_function,
+    none_recognised,
     recognise,
 )
 from trainer.rewards.rule import (
@@ -55,6 +57,7 @@ class PythonFunctionParams(Params):
     )
     function: str = Field(
         "",
+        validate_default=True,
         max_length=100,
         description="Name of the function to call, if the source has several.",
     )
@@ -88,14 +91,27 @@ class PythonFunctionParams(Params):
         json_schema_extra={"unit": "MiB"},
     )
 
+    @field_validator("source")
+    @classmethod
+    def _has_a_function(cls, source: str) -> str:
+        if not has_function(source):
+            raise ValueError(none_recognised(recognise(source)))
+        return source
+
+    @field_validator("function")
+    @classmethod
+    def _can_be_called(cls, function: str, info: ValidationInfo) -> str:
+        if "source" in info.data:
+            chosen(info.data["source"], function)
+        return function
+
     @model_validator(mode="after")
-    def _can_be_called(self) -> Self:
+    def _bounds_are_in_order(self) -> Self:
         if self.minimum >= self.maximum:
             raise ValueError(
                 f"The minimum, {self.minimum:g}, must be less than the maximum, "
                 f"{self.maximum:g}. Swap them."
             )
-        chosen(self.source, self.function)
         return self
 
     @property
