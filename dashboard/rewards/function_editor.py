@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from dataclasses import dataclass
 
 from dashboard.rewards.trial import sandbox_here
@@ -26,24 +27,25 @@ class FunctionReport:
 
     Attributes:
         called: the function that the rule calls; None: none, or which is not said.
-        others: the source's other reward functions.
+        functions: all reward functions of the source.
+        others: the source's other reward functions that no other rule calls.
         refused: functions that are nearly of a form, and why they are not.
         fault: why the source cannot be parsed; "" where it can.
         missing: modules that it imports and the sandbox does not offer.
     """
 
     called: RewardFunction | None
+    functions: tuple[RewardFunction, ...]
     others: tuple[RewardFunction, ...]
     refused: tuple[tuple[str, str], ...]
     fault: str
     missing: tuple[str, ...]
 
-    @property
-    def num_others(self) -> int:
-        return len(self.others)
 
-
-def report_on(source: str, function: str) -> FunctionReport:
+def report_on(
+    source: str, function: str, *, in_use: Container[str] = ()
+) -> FunctionReport:
+    """`in_use`: functions that other rules with this source call."""
     found = recognise(source)
     try:
         called = chosen(source, function.strip())
@@ -53,8 +55,11 @@ def report_on(source: str, function: str) -> FunctionReport:
     unknown = found.imports - sys.stdlib_module_names - offered
     return FunctionReport(
         called=called,
+        functions=found.functions,
         others=tuple(
-            each for each in found.functions if called is None or each != called
+            each
+            for each in found.functions
+            if each.name not in in_use and (called is None or each != called)
         ),
         refused=tuple(found.refused.items()),
         fault=found.fault,

@@ -45,6 +45,7 @@ class RecipeDraft:
         return cls(rules, combine=data.get("combine", "sum"), clip=clip)
 
     def validate(self) -> Recipe | None:
+        self._tell_of_others()
         for number, rule in enumerate(self.rules):
             rule.prefix = f"rules-{number}"
             rule.validate()
@@ -54,6 +55,19 @@ class RecipeDraft:
         if self.typed_json is not None:
             self.json_text = self.typed_json
         return self.recipe
+
+    def _tell_of_others(self) -> None:
+        """Which functions of its source the other rules call, to each rule."""
+        reports = [rule.report for rule in self.rules]
+        for rule in self.rules:
+            rule.in_use = frozenset(
+                report.called.name
+                for other, report in zip(self.rules, reports, strict=True)
+                if other is not rule
+                and report
+                and report.called
+                and rule.texts.get("source") == other.texts["source"]
+            )
 
     def _combine(self, specs: list[RuleSpec]) -> None:
         try:
@@ -98,6 +112,7 @@ class RecipeDraft:
     def split(self, number: int) -> None:
         """Make a rule of each function of a rule's source, as far as there is room."""
         if number < len(self.rules):
+            self._tell_of_others()
             parts = self.rules[number].split(self.names)
             room = MAX_RULES - len(self.rules) + 1
             self.rules[number : number + 1] = parts[:room]

@@ -141,6 +141,7 @@ class RuleDraft:
     errors: dict[str, list[str]] = field(default_factory=dict)
     spec: RuleSpec | None = None
     prefix: str = ""  # of its fields' names; set by the recipe
+    in_use: frozenset[str] = frozenset()  # as for `report_on`; set by the recipe
 
     @classmethod
     def new(
@@ -224,7 +225,8 @@ class RuleDraft:
         """What its source holds, of a rule that calls a function."""
         if self.kind != FUNCTION_KIND:
             return None
-        return report_on(self.texts["source"], self.texts["function"])
+        source, function = self.texts["source"], self.texts["function"]
+        return report_on(source, function, in_use=self.in_use)
 
     @property
     def form_choices(self) -> tuple[tuple[Form, str], ...]:
@@ -270,6 +272,7 @@ class RuleDraft:
                 texts=self.texts | {"function": function.name},
                 term=dict(self.term) if number == 0 else {},
                 errors={},
+                in_use=frozenset(),
             )
             for number, (function, name) in enumerate(
                 zip(functions, names, strict=True)

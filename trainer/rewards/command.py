@@ -88,7 +88,10 @@ def _score(recipe: Recipe, options: argparse.Namespace) -> None:
 
 
 def _tell(number: int, score: Score) -> None:
-    print(json.dumps({"total": score.total, "rules": score.rules}))  # noqa: T201 - the command's output
+    found: dict[str, Any] = {"total": score.total, "rules": score.rules}
+    if score.metrics:
+        found["metrics"] = score.metrics
+    print(json.dumps(found))  # noqa: T201 - the command's output
     for rule, error in score.errors.items():
         _complain(f"line {number}, rule {rule}: {error}")
 

@@ -53,6 +53,7 @@ def test_functions_are_recognised_while_typing_and_become_rules(
         "1·accuracy_reward + 1·brevity"
     )
     expect(page.locator("#rules-0-params-source")).to_have_value(SOURCE)
+    expect(page.get_by_role("button", name="Make a rule of each")).to_have_count(0)
 
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Saved as version 1.")).to_be_visible()

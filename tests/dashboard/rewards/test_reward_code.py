@@ -68,7 +68,8 @@ def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
 
     first, second = (each.report for each in answer.context["draft"].rules)
     assert first.called is None
-    assert [each.form for each in first.others] == ["verifiers", "trl"]
+    assert [each.form for each in first.functions] == ["verifiers", "trl"]
+    assert [each.name for each in first.others] == ["exact"]
     assert second.called.title == "TRL reward function lengths"
     assert second.missing == ("torch",)
     assert b"TRL reward function lengths" in answer.content

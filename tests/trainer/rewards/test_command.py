@@ -131,3 +131,66 @@ def test_the_weights_are_those_of_a_step(score, tmp_path):
     result = score('{"completion": "a"}', "--recipe", str(recipe), "--step", "2")
 
     assert json.loads(result.stdout)["total"] == 1.5
+
+
+FUNCTIONS = """
+def _helper(text):
+    return len(text)
+
+def longest(completions, answer, **kwargs):
+    texts = [completion[0]["content"] for completion in completions]
+    return [-1.5 if text == max(texts, key=len) else None for text in texts]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": data_source == "sums", "num_chars": _helper(solution_str)}
+
+async def exact(completion, answer, info) -> float:
+    return float(completion[-1]["content"] == answer) * info["most"]
+
+def judged(parser, completion):
+    return 1.0
+"""
+
+
+def test_a_file_of_functions_becomes_a_recipe(score, tmp_path):
+    source = tmp_path / "rewards.py"
+    source.write_text(FUNCTIONS)
+    row = {
+        "prompt": [{"role": "user", "content": "2 + 2?"}],
+        "answer": "4",
+        "data_source": "sums",
+        "info": {"most": 3},
+    }
+    rows = "\n".join(json.dumps(row | {"completion": text}) for text in ("4", "four"))
+
+    result = score(rows, "--function", str(source))
+
+    assert result.returncode == 0
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert first["rules"] == {"longest": None, "compute_score": 1.0, "exact": 3.0}
+    assert second["rules"] == {"longest": -1.5, "compute_score": 1.0, "exact": 0.0}
+    assert (first["total"], second["total"]) == (4.0, -0.5)
+    assert second["metrics"] == {"compute_score": {"num_chars": 4.0}}
+    for name in ("TRL reward function longest", "verl", "verifiers", "parser"):
+        assert name in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def helper(text): ...", "solution_str"),
+        ("def f(", "Line 1"),
+        ("def f(completions, **kw): return [kw['environments']]", "environments"),
+    ],
+)
+def test_a_file_without_functions_is_answered_with_the_reason(
+    score, tmp_path, source, complaint
+):
+    path = tmp_path / "rewards.py"
+    path.write_text(source)
+
+    result = score("{}", "--function", str(path))
+
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr

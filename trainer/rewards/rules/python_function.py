@@ -41,7 +41,7 @@ from trainer.rewards.sandbox.limits import (
 )
 from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
 
-LARGEST_SCORE = 1_000.0
+LARGEST_SCORE = 1_000
 _FIRST = EXAMPLES["cohort"]
 MAX_METRICS = 20  # that a function gives beside its score
 _MAX_KEY_CHARS = 60
