@@ -161,7 +161,7 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
             if measured:
                 metrics[index][spec.name] = measured
     return [
-        replace(as_score(found), logs=printed, metrics=measured)
+        as_score(found, logs=printed, metrics=measured)
         for found, printed, measured in zip(outcomes, logs, metrics, strict=True)
     ]
 
@@ -226,8 +226,13 @@ def joined(scores: Sequence[Score]) -> Score:
     return Score(None, rules, errors, not_applicable, logs, metrics)
 
 
-def as_score(outcomes: Mapping[str, Outcome]) -> Score:
-    """What each rule said of one completion."""
+def as_score(
+    outcomes: Mapping[str, Outcome],
+    *,
+    logs: dict[str, str] | None = None,
+    metrics: dict[str, dict[str, float]] | None = None,
+) -> Score:
+    """What each rule said of one completion, printed and measured."""
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Unscorable) or math.isfinite(outcome), (
             f"{name} returned {outcome}"
@@ -238,6 +243,8 @@ def as_score(outcomes: Mapping[str, Outcome]) -> Score:
         {n: None if isinstance(o, Unscorable) else o for n, o in outcomes.items()},
         {name: str(error) for name, error in missing.items()},
         [name for name, error in missing.items() if isinstance(error, NotApplicable)],
+        logs or {},
+        metrics or {},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import gc
-import importlib.util
+import importlib
 import io
 import json
 import math
@@ -172,8 +172,10 @@ class _Packages:
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         if name not in self._packages:
             return None
+        from importlib.util import spec_from_file_location  # noqa: PLC0415 - as rarely needed
+
         folder = self._packages[name][0]
-        return importlib.util.spec_from_file_location(
+        return spec_from_file_location(
             name, f"{folder}/__init__.py", submodule_search_locations=[folder]
         )
 
