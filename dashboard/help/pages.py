@@ -30,6 +30,7 @@ GROUPS = {
         "dataset-checks",
         "rewards",
         "test-rewards",
+        "reward-functions",
         "reward-code",
         "judges",
     ),

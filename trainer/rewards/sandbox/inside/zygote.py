@@ -143,6 +143,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     kernel.gain_nothing()
     kernel.hide_memory()
     os.environ.clear()
+    os.environ |= _ONE_THREAD if options["packages"] else {}
     sys.orig_argv[:] = sys.argv[:] = [""]
     os.chdir("/")
     template = make_template()
@@ -187,6 +188,10 @@ class _Packages:
         ]
 
 
+# A thread for each core would not live through a fork; each has memory of its own.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+
+
 def _offer(packages: dict[str, tuple[str, str, str]], *, ahead: list[str]) -> None:
     """Import those that the sandbox's functions do: sympy alone takes half a second,
     which each call would wait for.
@@ -194,12 +199,11 @@ def _offer(packages: dict[str, tuple[str, str, str]], *, ahead: list[str]) -> No
     if not packages:
         return
     sys.meta_path.append(_Packages(packages))
-    # A thread for each core would not live through a fork; each has memory of its own.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ |= _ONE_THREAD
     for name in ahead:
         try:
             importlib.import_module(name)
-        except ImportError:  # its function is told so when it is called
+        except ImportError:  # its function fails with it when it is called
             continue
 
 
