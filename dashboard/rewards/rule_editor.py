@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -247,9 +247,7 @@ class RuleDraft:
 
     def insert_example(self, form: str) -> None:
         if self.kind == FUNCTION_KIND and form in dict(FORM_CHOICES):
-            self.texts["source"] = insert_example(
-                self.texts["source"], cast("Form", form)
-            )
+            self.texts["source"] = insert_example(self.texts["source"], form)
 
     def split(self, taken: Iterable[str]) -> list[RuleDraft]:
         """The rule, and one for each other function of its source.
