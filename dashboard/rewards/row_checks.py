@@ -23,7 +23,7 @@ from dashboard.rewards.recipe_checks import (
 )
 from dashboard.rewards.trial import Trial, try_groups, try_samples
 from dashboard.rewards.workbench import as_sample
-from trainer.rewards.spec import Recipe, judges_several, recipe_bounds
+from trainer.rewards.spec import Recipe, recipe_bounds, scores_alone
 
 MAX_ROWS = 500  # whose references are read
 MAX_BASELINE_ROWS = 40  # each with a dozen completions or more
@@ -196,7 +196,7 @@ def unread_references(
 def _try_baselines(
     recipe: Recipe, rows: Sequence[DatasetRow], owner: str
 ) -> tuple[list[BaselineScore], bool]:
-    if any(judges_several(rule) for rule in recipe.rules):
+    if not all(scores_alone(rule) for rule in recipe.rules):
         return [], True  # one completion cannot be compared; a model call costs money
     answers = [answer for row in rows for answer in row.answers]
     tags = tags_of(recipe)

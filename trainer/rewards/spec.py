@@ -262,6 +262,14 @@ def judges_several(rule: RuleSpec) -> bool:
     return RULES[rule.kind].score is None or judges_groups(rule)
 
 
+def scores_alone(rule: RuleSpec) -> bool:
+    """Whether a rule can score a completion without others, and without a model.
+
+    A TRL function can, though it is given all completions of a prompt at once.
+    """
+    return RULES[rule.kind].score is not None
+
+
 def check_rules(recipe: Recipe) -> None:
     """Whether all that the rules need beside a completion is there, for a run.
 
