@@ -92,6 +92,15 @@ def test_an_error_leaves_its_traceback_in_the_log():
     assert "line 2, in reward" in log
 
 
+def test_a_recipe_without_a_named_function_is_the_text_that_it_was():
+    source = "def reward(completion): return 1"
+    unnamed = recipe_of("python_function", source=source, function="")
+    named = recipe_of("python_function", source=source, function="reward")
+
+    assert "function" not in unnamed.model_dump(mode="json")["rules"][0]["params"]
+    assert named.model_dump(mode="json")["rules"][0]["params"]["function"] == "reward"
+
+
 @pytest.mark.parametrize(
     "params",
     [

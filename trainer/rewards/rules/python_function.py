@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from trainer.rewards.function_forms import (
     EXAMPLES,
@@ -40,6 +47,7 @@ from trainer.rewards.sandbox.limits import (
     Limits,
 )
 from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
+from trainer.rewards.terms import without_defaults
 
 LARGEST_SCORE = 1_000
 _FIRST = EXAMPLES["cohort"]
@@ -90,6 +98,11 @@ class PythonFunctionParams(Params):
         description="Memory limit of a call.",
         json_schema_extra={"unit": "MiB"},
     )
+
+    @model_serializer(mode="wrap")
+    def _what_is_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A recipe from before there was a choice keeps its text, and its hash.
+        return dict(without_defaults(write(self), function=""))
 
     @field_validator("source")
     @classmethod
