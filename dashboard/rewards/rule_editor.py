@@ -29,7 +29,7 @@ from dashboard.rewards.rule_params import (
     param_fields,
 )
 from dashboard.rewards.trial import sandbox_here
-from trainer.rewards.function_forms import Form, is_ambiguous, rule_names
+from trainer.rewards.function_forms import EXAMPLES, Form, is_ambiguous, rule_names
 from trainer.rewards.rule import Example, Rule, answers_of
 from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.spec import MAX_RULES, RuleSpec
@@ -248,6 +248,8 @@ class RuleDraft:
     def insert_example(self, form: str) -> None:
         if self.kind == FUNCTION_KIND and form in dict(FORM_CHOICES):
             self.texts["source"] = insert_example(self.texts["source"], form)
+            if self.texts["source"] == EXAMPLES[form]:
+                self.texts["function"] = ""  # it named one of what was replaced
 
     def split(self, taken: Iterable[str]) -> list[RuleDraft]:
         """The rule, and one for each other function of its source.

@@ -78,7 +78,7 @@ def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_example_of_each_form_can_be_inserted(alice_client: Client, form: str):
-    rule = ("python_function", {})
+    rule = ("python_function", {"params-function": "other"})
 
     answer = alice_client.post(
         "/alpha/rewards/new", fields(rule, action=f"example:0:{form}")
