@@ -34,7 +34,8 @@ def test_each_name_and_title_is_there_once() -> None:
         ("eval/math/mean/low", "math: reward (lower bound)", "higher"),
         ("time/step", "Step time (seconds)", "lower"),
         ("critic/loss", "critic/loss", None),
-        ("reward/a/b/mean", "reward/a/b/mean", None),
+        ("reward/a/b/mean", "b of a", None),
+        ("reward/a/b/c/mean", "reward/a/b/c/mean", None),
     ],
 )
 def test_a_metric_has_a_title_with_its_unit_and_a_direction(

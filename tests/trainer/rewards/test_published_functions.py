@@ -311,6 +311,54 @@ def test_other_functions_that_fail_say_why(source, word):
     assert word in found.errors["it"]
 
 
+FORGED = """
+import json, os, struct
+
+def f({parameter}, **kwargs):
+    message = json.dumps({reply}).encode()
+    os.write(4, struct.pack("<I", len(message)) + message)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reply"),
+    [
+        ("completions", "{'values': [1]}"),
+        ("completions", "{'values': 1}"),
+        ("completions", "{'value': 1}"),
+        ("completions", "{'values': [{'error': 1, 'x': 2}, [1]]}"),
+        ("completions", "{'values': [float('inf'), True]}"),
+        ("solution_str", "{'value': 10 ** 400}"),
+        ("solution_str", "{'value': 1, 'more': 1}"),
+        ("completion", "[1]"),
+    ],
+)
+def test_a_forged_reply_is_no_score(parameter, reply):
+    source = FORGED.replace("{parameter}", parameter).replace("{reply}", reply)
+
+    found = scored(source, samples(["a", "b"]))
+
+    assert [score.total for score in found] == [None, None]
+    assert [score.failed for score in found] == [["it"], ["it"]]
+
+
+def test_forged_metrics_are_cut_to_finite_numbers_by_plain_names():
+    metrics = "{'a/b': 1, 'c': float('inf'), 'd': 'x', 'e': True, 'f' * 99: 2, '': 3}"
+    reply = (
+        f"{{'value': 1, 'metrics': {metrics} | {{f'm{{n}}': n for n in range(99)}}}}"
+    )
+    source = FORGED.replace("{parameter}", "solution_str").replace("{reply}", reply)
+
+    (found,) = scored(source, samples(["a"]))
+
+    assert found.metrics["it"] == {
+        "a_b": 1.0,
+        "f" * 60: 2.0,
+        **{f"m{n}": float(n) for n in range(18)},
+    }
+
+
 def test_numbers_of_other_types_are_scores():
     source = (
         "import numpy as np\nfrom fractions import Fraction\n"
