@@ -22,3 +22,6 @@ document.addEventListener("input", ({ target }) => {
     TYPING_MS,
   );
 });
+
+// A field that is left sends its check by itself.
+document.addEventListener("change", () => clearTimeout(timer));
