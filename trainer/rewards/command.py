@@ -213,7 +213,7 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
     columns = {name: value for name, value in row.items() if name not in _OWN_KEYS}
     prompt = row.get("prompt", "")
     is_chat = isinstance(prompt, list) and all(
-        isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in prompt
+        isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in prompt
     )
     return Sample(
         prompt=_prompt_text(prompt),

@@ -118,7 +118,7 @@ def samples(
     texts: Sequence[str] = TEXTS,
     *,
     is_chat: bool = False,
-    answer: str | None = "2",
+    answer: str | list[str] | None = "2",
     columns: dict[str, Any] | None = None,
     **others: Any,
 ) -> list[Sample]:
@@ -381,6 +381,23 @@ def test_verls_own_columns_hold_the_truth_where_the_row_has_no_answer():
     (found,) = scored(source, samples(["a"], answer=None, columns=own))
 
     assert found.logs == {"it": "None 7 {}\n"}
+
+
+@pytest.mark.parametrize(
+    ("source", "given"),
+    [
+        ("def f(completions, answer):\n print(answer)\n return [1]", [["2", "two"]]),
+        ("def f(completion, answer):\n print(answer)\n return 1", ["2", "two"]),
+        (
+            "def f(solution_str, ground_truth):\n print(ground_truth)\n return 1",
+            ["2", "two"],
+        ),
+    ],
+)
+def test_several_answers_arrive_as_a_list(source, given):
+    (found,) = scored(source, samples(["a"], answer=["2", "two"]))
+
+    assert found.logs == {"it": f"{given}\n"}
 
 
 def test_only_the_named_function_of_a_source_is_called():
