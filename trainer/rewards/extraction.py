@@ -30,14 +30,20 @@ def open_tag(prompt: str) -> str:
     >>> open_tag("<|im_start|>assistant\\n<think>\\n")
     '<think>\\n'
     """
-    found = _OPEN_AT_END.search(prompt[-200:])
+    end = prompt[-200:]
+    if "<think" not in end:
+        return ""
+    found = _OPEN_AT_END.search(end)
     return "" if found is None else found[0]
 
 
 def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
     """The completion without its thinking."""
     text = sample.completion
-    return text if read_thinking else without_thinking(open_tag(sample.prompt) + text)
+    if read_thinking:
+        return text
+    opened = open_tag(sample.prompt)
+    return without_thinking(opened + text if opened else text)
 
 
 def without_thinking(text: str) -> str:

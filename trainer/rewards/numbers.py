@@ -20,17 +20,17 @@ _MAX_TAIL = 300
 _SEPARATOR = r"(?:,|\{,\}|\\[,;: ]|['\x{2019}]|[\x{a0}\x{2007}\x{2009}\x{202f}])"
 _DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+|\d+)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_LATEX_FRACTION = (
-    r"\\[dt]?frac\s*\{\s*(?P<top>-?\d+)\s*\}\s*\{\s*(?P<bottom>-?\d+)\s*\}"
-)
+_LATEX_FRACTION = r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}"
 _TIMES = (
     r"\s?(?:\x{d7}|\\times|\\cdot)\s?10\s?"
-    r"(?:\^\s?\{?\s?(?P<power>-?\d+)\s?\}?|(?P<raised>[\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+    r"(?:\^\s?\{?\s?(-?\d+)\s?\}?|([\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
 )
+# Groups: sign, top and bottom of a LaTeX fraction, digits, divisor, power of ten as a
+# number or raised, percent sign.
 _NUMBER = (
-    rf"(?P<sign>[-+])?\s?[$€£]?(?:{_LATEX_FRACTION}"
-    rf"|(?P<value>{_UNSIGNED})(?:\s?/\s?(?P<over>{_DIGITS})|{_TIMES})?)"
-    r"(?P<percent>\s?\\?%)?"
+    rf"([-+])?\s?[$€£]?(?:{_LATEX_FRACTION}"
+    rf"|({_UNSIGNED})(?:\s?/\s?({_DIGITS})|{_TIMES})?)"
+    r"(\s?\\?%)?"
 )
 # Read with the number before it, so that the exponent of cm^2 is not the last number.
 _UNIT = (
@@ -117,14 +117,19 @@ def _in_ascii(character: str) -> str:
 
 
 def _value(match: Any, before: str, percent: Percent) -> Fraction | None:
-    if len(match.group("value") or "") > _MAX_CHARACTERS:
+    # Not by name, which the pattern's library looks up at each use.
+    sign, top, bottom, digits, over, power, raised, has_percent = match.groups()
+    if len(digits or "") > _MAX_CHARACTERS:
         return None
-    value = _unsigned(match)
+    if top is not None:
+        value = _ratio(Fraction(top), Fraction(bottom))
+    else:
+        value = _unsigned(digits, over, power or (raised or "").translate(_RAISED))
     if value is None:
         return None
-    if match.group("sign") == "-" and not _subtracts(before, match.group(0)):
+    if sign == "-" and not _subtracts(before, match.group(0)):
         value = -value
-    if match.group("percent") and percent == "divide":
+    if has_percent and percent == "divide":
         value /= 100
     return value
 
@@ -137,18 +142,15 @@ def _subtracts(before: str, number: str) -> bool:
     return last.isalnum() or last in {")", "]"}
 
 
-def _unsigned(match: Any) -> Fraction | None:
-    if match.group("top") is not None:
-        return _ratio(Fraction(match.group("top")), Fraction(match.group("bottom")))
-    digits = _without_separators(match.group("value")).lower()
+def _unsigned(number: str, over: str | None, power: str) -> Fraction | None:
+    digits = _without_separators(number).lower()
     _, _, exponent = digits.partition("e")
     # Fraction("1e999999999") would fill the memory.
     if len(exponent) > 5 or abs(int(exponent or 0)) > _MAX_EXPONENT:
         return None
     value = Fraction(digits)
-    if match.group("over") is not None:
-        return _ratio(value, Fraction(_without_separators(match.group("over"))))
-    power = match.group("power") or (match.group("raised") or "").translate(_RAISED)
+    if over is not None:
+        return _ratio(value, Fraction(_without_separators(over)))
     if power in {"", "-"}:
         return value
     if len(power) > 5 or abs(int(power)) > _MAX_EXPONENT:

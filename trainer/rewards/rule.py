@@ -109,6 +109,8 @@ def _index(part: str) -> int:
 
 def replace_surrogates(text: str) -> str:
     """Half of a surrogate pair, which is no UTF-8, becomes a question mark."""
+    if text.isascii():  # as most are, which Python knows without reading them
+        return text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

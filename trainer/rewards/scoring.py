@@ -259,6 +259,8 @@ def prepared(sample: Sample) -> Sample:
     elif answer is not None:
         answer = replace_surrogates(answer)
     completion = without_special_tokens(replace_surrogates(sample.completion))
+    if completion == sample.completion and answer == sample.answer:
+        return sample
     return replace(sample, completion=completion, answer=answer)
 
 
