@@ -65,6 +65,18 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Standard deviation over all completions.",
         ),
         Metric(
+            "reward/p10",
+            "Reward (10th percentile)",
+            "reward",
+            "A tenth of the step's completions has a lower reward.",
+        ),
+        Metric(
+            "reward/p90",
+            "Reward (90th percentile)",
+            "reward",
+            "A tenth of the step's completions has a higher reward.",
+        ),
+        Metric(
             "reward/<rule>/mean",
             "Score of <rule>",
             "score",

@@ -49,8 +49,20 @@ def test_spread_within_groups_is_not_that_of_the_batch() -> None:
 
     assert metrics["reward/mean"] == 2.5
     assert metrics["reward/std"] == 2.5
+    # between the values of rank 0.3 and 2.7 of 0, 0, 5, 5
+    assert (metrics["reward/p10"], metrics["reward/p90"]) == (0.0, 5.0)
     assert metrics["group/std_mean"] == 0.0
     assert metrics["reward/rule/mean"] == 2.5
+
+
+def test_a_tenth_of_the_rewards_is_below_the_10th_percentile() -> None:
+    rewards = [float(reward) for reward in range(10)]
+    groups = [make_group(*rewards[:5]), make_group(*rewards[5:], None)]
+
+    metrics = reward_metrics(groups, RECIPE, ddof=0)
+
+    assert metrics["reward/p10"] == pytest.approx(0.9)
+    assert metrics["reward/p90"] == pytest.approx(8.1)
 
 
 def test_nothing_scored_gives_no_numbers() -> None:

@@ -60,14 +60,16 @@ def reward_metrics(
 ) -> dict[str, float | None]:
     """Rewards over the batch, each rule's mean, and the spread within groups.
 
-    `reward/std` is over all completions; `group/std_mean` is the mean of the groups'
-    own deviations, the one that tells whether there is anything to learn.
+    `reward/std` is over all completions, as are the 10th and the 90th percentile;
+    `group/std_mean` is the mean of the groups' own deviations, the one that tells
+    whether there is anything to learn.
     """
     rewards = reward_matrix(groups)
     scored = ~np.isnan(rewards)
     values = np.where(scored, rewards, 0.0)
     flat = values[scored]
     spreads = group_std(values, scored, ddof=ddof)[scored.any(axis=1)]
+    low, high = np.percentile(flat, (10, 90)).tolist() if len(flat) else (None, None)
     metrics: dict[str, float | None] = {
         "reward/mean": _mean(flat),
         "reward/std": group_std(
@@ -75,6 +77,8 @@ def reward_metrics(
         ).item()
         if len(flat)
         else None,
+        "reward/p10": low,
+        "reward/p90": high,
         "group/std_mean": _mean(spreads),
     }
     scores = [score for group in groups for score in group.scores]
