@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { missingAxis } from "../../static/js/charts/axis.js";
 import { asCsv } from "../../static/js/charts/download.js";
-import { fillFigure, hasPoints } from "../../static/js/charts/figure.js";
+import { fillFigure, hasPoints, isFlat } from "../../static/js/charts/figure.js";
 import { withAlpha } from "../../static/js/charts/theme.js";
 import { View } from "../../static/js/charts/view.js";
 import { RunStore } from "../../static/js/live/store.js";
@@ -67,13 +67,79 @@ test("a few points of a line are marked, of a stack one", () => {
   assert.equal(modeOf({ ...drawn, line: { width: 0 } }), "lines"); // a band's edge
 });
 
+// 1, 2, 3 …
+function lengthen(count) {
+  return (store) => {
+    const values = Array.from({ length: count }, (_, i) => i + 1);
+    store.curves.set("loss", { steps: [...values], values });
+  };
+}
+
 test("a smoothed line has its raw one behind it, out of legend and hover", () => {
-  const { data } = fill([line], { smoothing: 0.5 });
+  const { data } = fill([line], { smoothing: 0.5, change: lengthen(50) });
 
   assert.equal(data.length, 2);
-  assert.deepEqual(data[0].y, [1, 2, 3]);
+  assert.deepEqual(data[0].y.slice(0, 3), [1, 2, 3]);
   assert.equal(data[0].showlegend, false);
   assert.notDeepEqual(data[1].y, [1, 2, 3]);
+});
+
+test("fewer than 50 points are not smoothed", () => {
+  for (const [count, numLines] of [
+    [49, 1],
+    [50, 2],
+  ]) {
+    const { data } = fill([line], { smoothing: 0.5, change: lengthen(count) });
+
+    assert.equal(data.length, numLines, count);
+  }
+});
+
+test("the axis of a run that goes on has all its steps", () => {
+  const change = (isLive) => (store) => Object.assign(store, { isLive, numSteps: 10 });
+
+  const live = fill([line], { change: change(true) }).layout.xaxis;
+  const ended = fill([line], { change: change(false) }).layout.xaxis;
+  const zoomed = fill([line], { change: change(true), address: "from=1&to=2" });
+
+  assert.deepEqual(live.range, [0, 10]);
+  assert.equal(ended.autorange, true);
+  assert.deepEqual(zoomed.layout.xaxis.range, [1, 2]);
+});
+
+test("a metric that a run lacks is replaced by a sum within limits", () => {
+  const meta = {
+    terms: [["p90", 1]],
+    otherwise: [
+      ["loss", 1],
+      ["loss", 1],
+    ],
+    limits: [0, 5],
+  };
+  const edge = { ...line, line: { width: 0 }, meta };
+  const change = (store) => {
+    store.curves.set("p90", { steps: [1, 2], values: [7, 8] });
+    store.ranges.set("p90", { low: 7, high: 8, last: 8 });
+  };
+
+  assert.deepEqual(fill([edge]).data[0].y, [2, 4, 5]);
+  assert.deepEqual(fill([edge], { change }).data[0].y, [7, 8]);
+});
+
+test("a chart is flat if all its values are nearly 0", () => {
+  const store = new RunStore();
+  const put = (name, low, high) => store.ranges.set(name, { low, high, last: low });
+  put("zero", 0, 0);
+  put("tiny", -9e-5, 9e-5);
+  put("small", 0, 1e-4);
+  put("down", -1, 0);
+  put("lr", 1e-6, 1e-6);
+
+  const isSo = (...names) => isFlat(names, store);
+
+  assert.ok(isSo("zero") && isSo("tiny") && isSo("zero", "tiny", "unmeasured"));
+  for (const names of [["small"], ["down"], ["zero", "down"], ["lr"], ["unmeasured"]])
+    assert.equal(isSo(...names), false, names);
 });
 
 test("numbers that Plotly finds no range for are clipped, and that is reported", () => {
@@ -145,7 +211,8 @@ test("a colour is made transparent", () => {
 });
 
 test("a chart's CSV has a row a step, the values and what is drawn of them", () => {
-  const { data } = fill([line, { ...line, name: 'a "b", c' }], { smoothing: 0.5 });
+  const traces = [line, { ...line, name: 'a "b", c' }];
+  const { data } = fill(traces, { smoothing: 0.5, change: lengthen(50) });
 
   const rows = asCsv(data).trim().split("\n");
 
@@ -153,7 +220,7 @@ test("a chart's CSV has a row a step, the values and what is drawn of them", () 
     rows[0],
     'step,loss,loss (smoothed 0.5),"a ""b"", c","a ""b"", c (smoothed 0.5)"',
   );
-  assert.equal(rows.length, 4);
+  assert.equal(rows.length, 51);
   assert.equal(rows[1], "1,1,1,1,1");
   // (0.5 · 0.5 · 1 + 0.5 · 2) / (1 - 0.5²) = 5/3
   assert.equal(rows[2], `2,2,${5 / 3},2,${5 / 3}`);
@@ -449,8 +516,13 @@ test("a chart of one metric says itself which metrics are never smoothed", () =>
     meta: { each: `^${name}$`, smooth: true, still: "^eval/" },
   });
 
-  assert.equal(fill([each("loss")], { smoothing: 0.5 }).data.length, 2);
-  assert.equal(fill([each("eval/a")], { smoothing: 0.5 }).data.length, 1);
+  const change = (store) => {
+    lengthen(50)(store);
+    store.evaluations.set("eval/a", store.curves.get("loss"));
+  };
+
+  assert.equal(fill([each("loss")], { smoothing: 0.5, change }).data.length, 2);
+  assert.equal(fill([each("eval/a")], { smoothing: 0.5, change }).data.length, 1);
 });
 
 test("on a log axis a band ends at the lowest point that is shown", () => {

@@ -16,13 +16,16 @@ const NUM_SERIES_COLORS = 10;
 const BAND_ALPHA = 0.14;
 const MAX_BANDS = 4; // more overlapping bands are unreadable
 const LABEL_ALPHA = 0.75;
+const SMOOTHED_FROM = 50; // points
+const FLAT_BELOW = 1e-4;
+const TINY = /^lr$/; // metrics that are small by their nature
 
 // `curveOf` returns the points of a metric to draw; see window.js.
 export function fillFigure(
   figure,
   {
     store,
-    view,
+    view: chosen,
     read,
     revision,
     id,
@@ -32,7 +35,11 @@ export function fillFigure(
   },
 ) {
   const traces = figure.data.flatMap((trace) => expand(trace, store));
-  const curves = traces.map(({ meta }) => combine(curveOf, meta.terms, meta.constant));
+  const curves = traces.map(({ meta }) =>
+    within(combine(curveOf, meta.terms, meta.constant), meta.limits),
+  );
+  const most = Math.max(0, ...curves.map(({ steps }) => steps.length));
+  const view = most < SMOOTHED_FROM ? unsmoothed(chosen) : chosen;
   const isStack = traces.some((trace) => trace.stackgroup);
   const aligned = isStack ? alignSteps(curves) : curves;
   const last = Math.max(0, ...aligned.map(({ steps }) => steps.at(-1) ?? 0));
@@ -52,7 +59,15 @@ export function fillFigure(
     isClipped: Boolean(view.clip?.has(id)),
     isFixed: isStack || Boolean(figure.layout.yaxis.range),
   });
-  const layout = layOut(figure.layout, { axis, view, read, revision, range, scale });
+  const span = range ?? wholeSpan(store, axis);
+  const layout = layOut(figure.layout, {
+    axis,
+    view,
+    read,
+    revision,
+    range: span,
+    scale,
+  });
   const metrics = traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
   const extent = { range, last: store.lastStep };
   const places = view.alerts ? groupAlerts(alerts, metrics, extent) : [];
@@ -79,6 +94,17 @@ export function fillFigure(
   };
 }
 
+function unsmoothed(view) {
+  return Object.assign(Object.create(view), { smoothing: 0 });
+}
+
+// A sum that stands in for another metric may leave the possible values.
+function within({ steps, values }, limits) {
+  if (!limits) return { steps, values };
+  const [low, high] = limits;
+  return { steps, values: values.map((v) => Math.min(high, Math.max(low, v))) };
+}
+
 export function hasPoints(data) {
   return data.some((trace) => trace.x.length > 0);
 }
@@ -89,9 +115,33 @@ export function metricsOf(figure, store) {
   return traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
 }
 
+export function hasValues(metrics, store) {
+  return metrics.some((metric) => store.rangeOf(metric));
+}
+
+// Whether charts of these metrics would show a line at 0.
+export function isFlat(metrics, store) {
+  const ranges = metrics.map((metric) => store.rangeOf(metric)).filter(Boolean);
+  return (
+    ranges.length > 0 &&
+    !metrics.some((metric) => TINY.test(metric)) &&
+    ranges.every(({ low, high }) => Math.max(-low, high) < FLAT_BELOW)
+  );
+}
+
+// `meta.otherwise` stands in for metrics that a run lacks.
+function fallBack(trace, store) {
+  const { terms, otherwise, limits: _, ...meta } = trace.meta;
+  if (!otherwise) return trace;
+  const names = new Set(store.names());
+  return terms.every(([metric]) => names.has(metric))
+    ? { ...trace, meta: { ...meta, terms } }
+    : { ...trace, meta: { ...trace.meta, terms: otherwise } };
+}
+
 // `meta.each` is a family of metrics with unknown names.
 function expand(trace, store) {
-  if (!trace.meta.each) return [trace];
+  if (!trace.meta.each) return [fallBack(trace, store)];
   const pattern = new RegExp(trace.meta.each);
   const still = trace.meta.still && new RegExp(trace.meta.still);
   const names = store
@@ -194,6 +244,13 @@ function color(trace, read) {
   const alpha = trace.meta.alpha;
   if (alpha === undefined) return colored;
   return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
+}
+
+// Of a run that goes on, all its steps: points move as little as time does.
+function wholeSpan({ isLive, numSteps }, { kind }) {
+  return isLive && numSteps > 0 && kind === "step"
+    ? { first: 0, last: numSteps }
+    : null;
 }
 
 function layOut(layout, { axis, view, read, revision, range, scale }) {

@@ -21,6 +21,8 @@ export class RunStore {
     this.events = [];
     this.attempt = null;
     this.lastStep = 0;
+    this.numSteps = 0;
+    this.isLive = false; // more steps may follow
     this.fork = null; // the fork point, and the parents
     this.width = 1; // of the buckets of the downsampled steps
     this.numLive = 0; // live steps since the snapshot
@@ -38,6 +40,13 @@ export class RunStore {
     return this.curves.get(metric) ?? this.evaluations.get(metric);
   }
 
+  // The lowest, highest and last value, over all steps; the page has all evaluations.
+  rangeOf(metric) {
+    const values = this.evaluations.get(metric)?.values;
+    if (!values?.length) return this.ranges.get(metric);
+    return { low: Math.min(...values), high: Math.max(...values), last: values.at(-1) };
+  }
+
   // Returns whether the run resumed from an earlier checkpoint; a snapshot then follows.
   apply(frame) {
     const isRewound = frame.type === "batch" && frame.run.last_step < this.lastStep;
@@ -49,6 +58,8 @@ export class RunStore {
     this.#boundEvents();
     this.attempt = frame.attempt;
     this.lastStep = frame.run.last_step;
+    this.numSteps = frame.run.num_steps ?? 0;
+    this.isLive = frame.run.has_ended === false;
     this.fork = frame.run.fork ?? null;
     this.#truncateAfter(this.lastStep);
     if (this.clock.steps.length > MAX_STEPS) this.#thin();
