@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, read_number
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -28,6 +28,7 @@ from dashboard.samples.groups import (
     list_groups,
     make_cards,
     neighbours_in_step,
+    pick_sample,
     read_signal_map,
     visits_around,
 )
@@ -48,6 +49,7 @@ from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
 
 # Of all texts together: longer pages are too slow for browsers.
 MAX_CHARS = 4 * 2**20
+MAX_SAMPLE_CHARS = 4_000  # of each text on the overview
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,7 +205,35 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
     return render(request, "samples/reward_log.html", context)
 
 
-# Data of the signal charts on a run's overview.
+@require_safe
+def samples(request: Request, team: str, run_id: int) -> HttpResponse:
+    """A part of the overview: ?step=&group= choose, and are in the page's address."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    step = read_number(request.GET.get("step", ""))
+    place = read_number(request.GET.get("group", "")) or 1
+    sample = pick_sample(run, step, place=place)
+    shown = [("Best", sample.best), ("Worst", sample.worst)] if sample else []
+    context = {
+        "team": team_,
+        "run": run,
+        "sample": sample,
+        "is_chosen": step is not None,
+        "completions": [
+            (
+                title,
+                completion,
+                completion.text[:MAX_SAMPLE_CHARS],
+                zip(sample.group.rule_names, completion.rule_scores, strict=False),
+            )
+            for title, completion in shown
+            if sample and completion
+        ],
+    }
+    return render(request, "samples/step_sample.html", context)
+
+
+# Data of the signal charts on the page of all metrics.
 
 
 @require_safe

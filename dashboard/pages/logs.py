@@ -15,7 +15,7 @@ from dashboard.accounts.access import get_team
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.downloads import Streamed, attach
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
+from dashboard.runs.queries import get_run, where_it_runs
 from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
 from dashboard.training.log_search import (
     SOURCES,
@@ -163,11 +163,14 @@ def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
     attempts = list(run.attempts.order_by("number"))
     machines = _machines([each.worker for each in attempts])
     last = machines.get(attempts[-1].worker) if attempts else None
+    device, engine = where_it_runs(run)
     context = {
         "team": team_,
         "run": run,
         "tab": "system",
         "attempts": [(each, machines.get(each.worker)) for each in attempts],
+        "device": device,
+        "engine": engine,
         "has_samples": SystemSample.objects.filter(run=run).exists(),
         "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
         "charts": CHARTS,

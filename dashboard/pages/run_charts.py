@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,12 +19,19 @@ from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import (
     Section,
+    combined_charts,
+    features_of_run,
+    group_of_chart,
+    is_filled,
     keep_settings,
     metric_figure,
+    notes_of,
     read_settings,
 )
 from dashboard.runs.charts.series import (
+    ENDS,
     MAX_POINTS,
+    Interval,
     is_bound,
     read_evaluated,
     read_history,
@@ -33,7 +41,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
 from dashboard.runs.queries import get_run, list_ancestors
 from dashboard.runs.stream import describe_tail
-from trainer.metric_names import group_names, list_titles, rank_of, title_of
+from trainer.metric_names import METRICS, group_names, list_titles, rank_of, title_of
 
 MAX_METRICS = 200
 BOUNDS = ("first", "last")
@@ -59,20 +67,53 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     """?q= finds among them in the browser, as one types."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
+    combined = [c for c in combined_charts(features_of_run(run)) if is_filled(c, run)]
     context = {
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "sections": [
-            Section(title=group, charts=[_card(name) for name in names])
-            for group, names in group_names(metric_names(run))
-        ],
+        "sections": _sections(run, combined),
+        "figures": {chart.id: chart.figure for chart in combined},
         "figure": metric_figure(),
         "blank": _card("…"),
         "titles": list_titles(),
+        "last_values": list(_last_values(run)),
         **chart_context(request, team_, run),
     }
     return render(request, "runs/metrics.html", context)
+
+
+def _sections(run: Run, combined: Sequence[Chart]) -> list[Section]:
+    """By group: the charts of several metrics, then one of each other metric."""
+    together = {chart.name for chart in combined}
+    notes = {} if run.is_imported else notes_of(features_of_run(run))
+    found: dict[str, Section] = {}
+    for group in METRICS:
+        charts = [chart for chart in combined if group_of_chart(chart) == group]
+        if charts or notes.get(group):
+            notes_here = notes.get(group, [])
+            found[group] = Section(title=group, charts=charts, notes=notes_here)
+    for group, names in group_names(metric_names(run)):
+        section = found.setdefault(group, Section(title=group, charts=[]))
+        section.charts.extend(_card(name) for name in names if name not in together)
+    return sorted(found.values(), key=lambda section: _rank(section.title))
+
+
+def _rank(group: str) -> tuple[int, str]:
+    """The registry's groups first."""
+    known = list(METRICS)
+    return (known.index(group), "") if group in known else (len(known), group)
+
+
+def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
+    last: dict[str, float | None] = run.summary.get("last", {})
+    for name in metric_names(run):
+        yield name, last.get(name), _interval(last, name)
+
+
+def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
+    low, high = (last.get(f"{name}/{end}") for end in ENDS)
+    return None if low is None or high is None else (low, high)
 
 
 def metric_names(run: Run) -> list[str]:

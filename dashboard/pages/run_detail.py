@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import Http404, HttpResponse, JsonResponse
@@ -15,9 +15,14 @@ from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
-from dashboard.pages.run_charts import chart_context, metric_names
-from dashboard.runs.charts.figures import sections_of, settings_of
-from dashboard.runs.charts.series import ENDS, Interval
+from dashboard.pages.run_charts import chart_context
+from dashboard.runs.charts.chart import Chart
+from dashboard.runs.charts.figures import (
+    features_of_run,
+    is_filled,
+    overview_charts,
+    settings_of,
+)
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.snapshot import (
@@ -26,6 +31,7 @@ from dashboard.runs.config.snapshot import (
     reported_settings,
     write_setting,
 )
+from dashboard.runs.headline import read_headline
 from dashboard.runs.models import Run
 from dashboard.runs.queries import (
     confinements_of,
@@ -34,12 +40,10 @@ from dashboard.runs.queries import (
     get_run,
     list_changes,
     list_evaluation_sets,
-    where_it_runs,
 )
 from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT
 from trainer.config import RunConfig
-from trainer.metric_names import list_titles
 
 
 @require_GET
@@ -49,19 +53,15 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
     if run_.trashed_at is not None:
         return _show_trashed(request, team_, run_)
     config = settings_of(run_)
-    sections = sections_of(run_)
-    device, engine = where_it_runs(run_)
+    shown = _charts_of(run_)
     context = {
         "team": team_,
         "run": run_,
         "tab": "overview",
-        "sections": sections,
-        "figures": {c.id: c.figure for s in sections for c in s.charts},
-        "last_values": list(_last_values(run_)),
-        "titles": list_titles(),
+        "charts": shown,
+        "figures": {chart.id: chart.figure for chart in shown},
+        **_headline(run_, shown),
         **chart_context(request, team_, run_),
-        "device": device,
-        "engine": engine,
         "phases": config.phase_configs if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
         "starting": _starting(run_, config),
@@ -76,6 +76,27 @@ def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
     first = config.phase_configs[0].config
     num_sets = bool(first.data.num_eval_rows) + len(first.evaluation.sets)
     return {"num_sets": num_sets if first.evaluation.every_steps else 0}
+
+
+@require_GET
+def headline(request: Request, team: str, run_id: int) -> HttpResponse:
+    """The part of the overview that changes with each step."""
+    team_ = get_team(request, team)
+    run_ = get_run(team_, run_id)
+    context = {"team": team_, "run": run_, **_headline(run_, _charts_of(run_))}
+    return render(request, "runs/headline.html", context)
+
+
+def _charts_of(run: Run) -> list[Chart]:
+    charts = overview_charts(features_of_run(run))
+    return [chart for chart in charts if is_filled(chart, run)]
+
+
+def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
+    return {
+        "headline": read_headline(run),
+        "charts_here": {chart.id for chart in charts},
+    }
 
 
 def _show_trashed(request: Request, team: Team, run: Run) -> HttpResponse:
@@ -96,17 +117,6 @@ def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
     found = find_lineage(run_)
     context = {"team": team_, "run": run_, "tab": "", "lineage": found}
     return render(request, "runs/lineage.html", context)
-
-
-def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
-    last: dict[str, float | None] = run.summary.get("last", {})
-    for name in metric_names(run):
-        yield name, last.get(name), _interval(last, name)
-
-
-def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
-    low, high = (last.get(f"{name}/{end}") for end in ENDS)
-    return None if low is None or high is None else (low, high)
 
 
 @require_GET

@@ -440,6 +440,7 @@ RUNS: list[URLPattern] = [
     path("presets/<int:pk>", launch_parts.preset_change, name="preset_change"),
     # One run: its page, tabs, what is asked of it, stream and curves.
     path("<int:run_id>/", run_detail.run, name="run"),
+    path("<int:run_id>/headline/", run_detail.headline, name="run_headline"),
     path("<int:run_id>/metrics/", run_charts.metrics, name="run_metrics"),
     path("<int:run_id>/act", run_actions.run_act, name="run_act"),
     path("<int:run_id>/describe", run_actions.run_describe, name="run_describe"),
@@ -489,6 +490,7 @@ MENTIONS = [path("mentions/", completions.mentions, name="mentions")]
 
 SAMPLES = [
     path("<int:run_id>/groups/", groups.groups, name="groups"),
+    path("<int:run_id>/samples/", groups.samples, name="run_samples"),
     path("<int:run_id>/groups/<int:step>/<int:prompt>/", groups.group, name="group"),
     path(
         "<int:run_id>/groups/<int:step>/<int:prompt>/marks/",

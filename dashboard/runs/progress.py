@@ -23,6 +23,7 @@ class Progress:
     """The part of a run's page that changes while it is open."""
 
     state: str
+    title: str  # of the browser's tab
     last_step: int
     num_steps: int
     attempt: int
@@ -52,12 +53,13 @@ def describe_progress(run: Run) -> Progress:
     """Four queries when the run is queued, one when it lost an attempt; else none."""
     return Progress(
         state=run.state,
+        title=tab_title(run),
         last_step=run.last_step,
         num_steps=run.num_steps,
         attempt=run.attempt,
         num_losses=run.num_losses,
         worker=run.worker,
-        seconds_left=_seconds_left(run),
+        seconds_left=seconds_left(run),
         notice=_notice(run),
         fail_reason=run.fail_reason,
         pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
@@ -74,6 +76,18 @@ def describe_progress(run: Run) -> Progress:
     )
 
 
+ENDS = {RunState.FINISHED: "✓", RunState.STOPPED: "■", RunState.FAILED: "✕"}
+
+
+def tab_title(run: Run) -> str:
+    """The name after its progress: "7/10 · name", "✓ name"."""
+    if run.state in ENDS:
+        return f"{ENDS[RunState(run.state)]} {run.name}"
+    if run.last_step and run.num_steps:
+        return f"{run.last_step:,}/{run.num_steps:,} · {run.name}"
+    return run.name
+
+
 def describe_fork(run: Run) -> dict[str, int | float | None] | None:
     """The fork point."""
     if run.fork_step is None:
@@ -86,7 +100,7 @@ def _isoformat(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-def _seconds_left(run: Run) -> float | None:
+def seconds_left(run: Run) -> float | None:
     """For the remaining steps at the latest pace, without evaluations."""
     num_left = run.num_steps - run.last_step
     if run.state in RESTING or num_left <= 0:

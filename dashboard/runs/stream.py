@@ -18,7 +18,7 @@ from channels.db import database_sync_to_async
 from dashboard.live.consumer import FRAME_SECONDS
 from dashboard.live.messages import Frame, Position
 from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
-from dashboard.runs.charts.figures import metrics_shown
+from dashboard.runs.charts.figures import features_of_run, shown_metrics
 from dashboard.runs.charts.series import Clock, Curve, Tail, read_history, read_tails
 from dashboard.runs.models import Evaluation, Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
@@ -212,7 +212,7 @@ def read_snapshot(run: Run) -> Frame:
 
     Of other metrics it contains the range; curves.json has the rest.
     """
-    shown = metrics_shown(run)
+    shown = shown_metrics(features_of_run(run))
     names = [name for name in run.metric_names if name in shown]
     history = read_history(run, names)
     return Frame(

@@ -311,3 +311,51 @@ def read_completions_of(
         is_cut=False,
     )
     return page, completions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSample:
+    """The best and the worst completion of one group of a step."""
+
+    group: Group
+    place: int  # 1 …, of the step's groups by falling spread
+    num_groups: int
+    best: Completion | None
+    worst: Completion | None  # None: there is only one text
+
+
+def pick_sample(run: Run, step: int | None, *, place: int) -> StepSample | None:
+    """Of the group with the widest spread, or of the next ones; the newest step's.
+
+    At most four queries.
+    """
+    at = find_newest_step(run, step)
+    if at is None:
+        return None
+    groups = step_groups(run, at).order_by(*ORDERS["-spread"])
+    num_groups = groups.count()
+    place = (place - 1) % num_groups + 1
+    group = groups.select_related("packed_completions")[place - 1 : place].get()
+    scored = [c for c in group.completions if c.reward is not None]
+    ordered = sorted(scored or group.completions, key=lambda c: -(c.reward or 0))
+    best = ordered[0] if ordered else None
+    others = [c for c in ordered if best and c.text != best.text]
+    return StepSample(
+        group=group,
+        place=place,
+        num_groups=num_groups,
+        best=best,
+        worst=others[-1] if others else None,
+    )
+
+
+def find_newest_step(run: Run, until: int | None) -> int | None:
+    """The last step with groups, up to the given one; else the first."""
+    groups = Group.objects.current().filter(run=run)
+    if until is None:
+        return groups.order_by("-step").values_list("step", flat=True).first()
+    found = groups.filter(step__lte=until).order_by("-step")
+    step: int | None = found.values_list("step", flat=True).first()
+    if step is None:
+        return groups.order_by("step").values_list("step", flat=True).first()
+    return step

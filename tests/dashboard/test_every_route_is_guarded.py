@@ -173,6 +173,8 @@ VIEWERS_POST = {
     "run_pause": 403,
     "run_resume": 403,
     "run_metrics": 405,
+    "run_headline": 405,
+    "run_samples": 405,
     "chart_settings": 200,  # the viewer's own
     "run_stream": 405,
     "run_curves": 405,

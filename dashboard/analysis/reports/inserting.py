@@ -27,7 +27,11 @@ from dashboard.analysis.reports.block_options import (
     read_lines,
 )
 from dashboard.runs.charts.chart import Chart, chart_id
-from dashboard.runs.charts.figures import sections_of
+from dashboard.runs.charts.figures import (
+    combined_charts,
+    features_of_run,
+    overview_charts,
+)
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
 from dashboard.samples.models import Group
@@ -129,10 +133,10 @@ def _metrics_of(run: Run, named: str) -> list[str]:
 
 def _charts_of(run: Run) -> list[Chart]:
     try:
-        sections = sections_of(run)
+        features = features_of_run(run)
     except ValueError:
         return []  # an older run with an unknown setting
-    return [chart for section in sections for chart in section.charts]
+    return [*overview_charts(features), *combined_charts(features)]
 
 
 def _draws(meta: dict[str, Any], name: str) -> bool:

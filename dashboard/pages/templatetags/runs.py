@@ -12,7 +12,7 @@ from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.alerts.queries import describe_for_page
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
-from dashboard.runs.progress import Progress, describe_progress
+from dashboard.runs.progress import Progress, describe_progress, seconds_left, tab_title
 from dashboard.runs.queries import list_children
 from dashboard.samples.models import StepRollup
 from dashboard.samples.prompt_forms import CLASS_WORDS
@@ -104,6 +104,8 @@ def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any
 
 
 register.filter(signal_words)
+register.filter(tab_title)
+register.filter(seconds_left)
 
 
 @register.filter

@@ -2,7 +2,8 @@
 
 It is a Plotly figure whose traces say what they show.
 
-A trace's `meta.terms` is a sum of metrics, [[metric, factor], …] plus `meta.constant`;
+A trace's `meta.terms` is a sum of metrics, [[metric, factor], …] plus `meta.constant`,
+or the sum `meta.otherwise` within `meta.limits` where a run lacks one of them;
 `meta.each` instead names a family of metrics (a regular expression), one trace each,
 with `meta.band` inside its interval where one is known (<metric>/low and /high).
 Colours are CSS variables, so a chart follows the theme.
@@ -14,7 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainer.config import RunConfig
 from trainer.metric_names import MAIN_SET, title_of
+from trainer.rewards.spec import recipe_bounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +33,6 @@ class Chart:
     title: str
     about: str  # one line under the title
     figure: dict[str, Any]
-    # Stays away until it has values: not every run measures it.
-    is_optional: bool = False
 
 
 def chart(
@@ -43,7 +43,6 @@ def chart(
     title: str = "",
     y: str,
     y_axis: dict[str, Any] | None = None,
-    only: bool = False,  # when it has values
 ) -> Chart:
     data = list(traces) or [line(name, color=1)]
     title = title or title_of(name)
@@ -62,7 +61,6 @@ def chart(
         title=title,
         about=about,
         figure=tree,
-        is_optional=only,
     )
 
 
@@ -96,17 +94,28 @@ def line(
     )
 
 
-def edge(metric: str, spread: str, side: int) -> go.Scatter:
-    """One edge of a band; the upper one fills down to the lower."""
+def reward_edge(side: Literal[-1, 1], limits: tuple[float, float] | None) -> go.Scatter:
+    """One edge of the band of the reward; the upper one fills down to the lower.
+
+    The 10th or 90th percentile of the step's completions; the mean ± the deviation of
+    runs that lack it, within the rewards that are possible.
+    """
+    metric = "reward/p90" if side > 0 else "reward/p10"
     return go.Scatter(
-        name=f"{metric} {'+' if side > 0 else '-'} {spread}",
+        name=metric,
         mode="lines",
         line={"width": 0},
         fill="tonexty" if side > 0 else None,
         fillcolor="var(--cohort-series-1)",
         hoverinfo="skip",
         showlegend=False,
-        meta={"terms": [[metric, 1], [spread, side]], "smooth": True, "alpha": 0.16},
+        meta={
+            "terms": [[metric, 1]],
+            "otherwise": [["reward/mean", 1], ["reward/std", side]],
+            "limits": limits,
+            "smooth": True,
+            "alpha": 0.16,
+        },
     )
 
 
@@ -176,8 +185,7 @@ class ChartFeatures:
     samples_kl: bool  # where there is none
     has_dual_clip: bool
     has_penalty: bool  # for length
-    samples_again: bool  # or drops groups
-    is_stale: bool  # trains on what an older policy sampled
+    limits: tuple[float, float] | None  # of rewards; None: unknown
 
 
 def features_of(config: RunConfig) -> ChartFeatures:
@@ -193,14 +201,23 @@ def features_of(config: RunConfig) -> ChartFeatures:
         samples_kl=any(one.samples_kl for one in configs),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
         has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
-        samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),
-        is_stale=any(
-            one.rollout.source == "start"
-            or one.rollout.one_step_off
-            or one.optim.minibatches * one.optim.updates_per_batch > 1
-            for one in configs
-        ),
+        limits=_limits(configs),
     )
+
+
+def _limits(configs: Sequence[RunConfig]) -> tuple[float, float] | None:
+    if any(one.loss.kl_in == "reward" for one in configs):
+        return None  # what is subtracted has no bound
+    lows, highs = zip(*map(_limits_of, configs), strict=True)
+    low, high = min(lows), max(highs)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _limits_of(config: RunConfig) -> tuple[float, float]:
+    reward = config.reward
+    low, high = recipe_bounds(reward.recipe)
+    penalty = reward.overlong_penalty if reward.overlong_buffer_tokens > 0 else 0
+    return low - penalty, high
 
 
 def _eval_sets(configs: Sequence[RunConfig]) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
 """The charts of a run. Defined here, filled and coloured in the browser.
 
-The overview has about twelve; every metric has one on the page All metrics.
+The overview has four. The page All metrics has one of each metric, and those that show
+several metrics together.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
@@ -20,16 +21,17 @@ from dashboard.runs.charts.chart import (
     Chart,
     ChartFeatures,
     chart,
-    edge,
     features_of,
     hover,
     line,
+    reward_edge,
     share,
 )
 from dashboard.runs.models import ChartSettings, Run
 from trainer.config import RunConfig
-from trainer.metric_names import MAIN_SET
+from trainer.metric_names import MAIN_SET, group_of, rank_of
 
+LENGTH = "completion/mean_length"
 NO_KL = "KL is not measured: the run has no reference."
 NO_EVALUATION = "The run has no held-out evaluation."
 # Lengths and shares of cut completions are no scores, and stand in the table below;
@@ -53,40 +55,60 @@ class Section:
     notes: list[str] = field(default_factory=list)  # why a chart is not there
 
 
-def overview_sections(config: RunConfig) -> list[Section]:
-    return sections_by_features(features_of(config))
-
-
 # A figure takes milliseconds to validate, and most runs share these few.
 @lru_cache(maxsize=256)
-def sections_by_features(features: ChartFeatures) -> list[Section]:
+def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
+    """Reward, held-out reward, outcome of groups, and KL or entropy."""
+    second = (
+        _held_out_rewards(features)
+        if features.eval_sets
+        else chart(LENGTH, "Mean over the step's completions", y="tokens")
+    )
+    # A KL that costs nothing is in a tile; what it tells of collapse, entropy does.
+    last = (
+        chart("kl/mean", "Mean over the tokens", y="nats per token")
+        if features.has_reference
+        else chart("entropy", "Of the policy's next token", y="nats per token")
+    )
+    return _reward(features), second, _outcomes(), last
+
+
+@lru_cache(maxsize=256)
+def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
+    """Those of several metrics, on the page All metrics."""
     sets = features.eval_sets
-    held_out = [_evaluation(name, re.escape(name)) for name in sets]
-    several = [Section(title="Held-out prompts", charts=held_out)]
-    return [
-        Section(
-            title="Reward",
-            charts=_reward(features),
-            notes=[] if features.eval_sets else [NO_EVALUATION],
-        ),
-        *(several if len(sets) > 1 else []),
-        Section(title="Signal", charts=_signal()),
-        Section(
-            title="Policy",
-            charts=_policy(features),
-            notes=[] if features.has_reference or features.samples_kl else [NO_KL],
-        ),
-        Section(title="Completions", charts=_completions(features)),
-        Section(title="Speed", charts=_speed()),
-    ]
+    pattern = "[^/]+" if len(sets) == 1 else None
+    return (
+        _reward(features),
+        _scores_by_rule(features),
+        *([_weights(features)] if features.scheduled else []),
+        _outcomes(),
+        _clipped(features),
+        _mismatch(),
+        *(_evaluation(name, pattern or re.escape(name)) for name in sets),
+    )
 
 
-def _reward(features: ChartFeatures) -> list[Chart]:
-    mean = [
-        edge("reward/mean", "reward/std", -1),
-        edge("reward/mean", "reward/std", 1),
+def notes_of(features: ChartFeatures) -> dict[str, list[str]]:
+    """By group of metrics: why a chart is not there."""
+    is_measured = features.has_reference or features.samples_kl
+    return {
+        group_of("eval/heldout/mean"): [] if features.eval_sets else [NO_EVALUATION],
+        group_of("kl/mean"): [] if is_measured else [NO_KL],
+    }
+
+
+def _reward(features: ChartFeatures) -> Chart:
+    traces = [
+        reward_edge(-1, features.limits),
+        reward_edge(1, features.limits),
         line("reward/mean", color=1),
     ]
+    about = "Mean; shaded: 10th to 90th percentile of completions"
+    return chart("reward/mean", about, traces, title="Reward", y="reward")
+
+
+def _scores_by_rule(features: ChartFeatures) -> Chart:
     by_rule = [
         line(f"reward/{rule}/mean", name=rule, color=i)
         for i, rule in enumerate(features.rules, start=1)
@@ -94,26 +116,13 @@ def _reward(features: ChartFeatures) -> list[Chart]:
     if features.has_penalty:
         color = len(by_rule) + 1
         by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
-    charts = [
-        chart(
-            "reward/mean",
-            "± 1 standard deviation over all completions",
-            mean,
-            y="reward",
-        ),
-        chart(
-            "reward/<rule>/mean",
-            "Mean score, before weights",
-            by_rule,
-            title="Scores by rule",
-            y="score",
-        ),
-    ]
-    if features.scheduled:
-        charts.append(_weights(features))
-    if len(features.eval_sets) == 1:
-        charts.append(_evaluation(features.eval_sets[0], "[^/]+"))
-    return charts
+    return chart(
+        "reward/<rule>/mean",
+        "Mean score, before weights",
+        by_rule,
+        title="Scores by rule",
+        y="score",
+    )
 
 
 def _weights(features: ChartFeatures) -> Chart:
@@ -135,6 +144,31 @@ def _weights(features: ChartFeatures) -> Chart:
         lines,
         title=f"Weight of {only}" if only else "Weights by rule",
         y="weight",
+    )
+
+
+def _held_out_rewards(features: ChartFeatures) -> Chart:
+    """The mean alone; several sets have a line each."""
+    sets = features.eval_sets
+    only = sets[0] if len(sets) == 1 else ""
+    each = go.Scatter(
+        name="" if only else None,  # a single line needs no legend
+        mode="lines+markers",
+        marker={"size": 5},
+        hovertemplate=hover(""),
+        meta={
+            "each": rf"^eval/{re.escape(only) or '[^/]+'}/mean$",
+            "cut": "eval/",
+            "smooth": False,
+            "band": True,
+        },
+    )
+    return chart(
+        f"eval/{only or '…'}/mean",
+        "Shaded: 95 % confidence interval",
+        [each],
+        title="Held-out reward",
+        y="reward",
     )
 
 
@@ -160,7 +194,7 @@ def _evaluation(name: str, pattern: str) -> Chart:
     )
 
 
-def _signal() -> list[Chart]:
+def _outcomes() -> Chart:
     constant, right, wrong = (
         f"group/frac_{name}" for name in ("zero_std", "all_max", "all_min")
     )
@@ -170,92 +204,55 @@ def _signal() -> list[Chart]:
         share("= tied or unscored", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
         share("▼ all wrong", "wrong", [[wrong, 1]]),
     ]
-    return [
-        chart(
-            "group/frac_…",
-            "Only mixed groups have a gradient",
-            shares,
-            title="Groups by outcome",
-            y="share of groups",
-            y_axis={"range": [0, 1], "tickformat": ".0%"},
-        ),
-        chart("group/std_mean", "Mean standard deviation of a group", y="reward"),
-    ]
+    return chart(
+        "group/frac_…",
+        "Only mixed groups have a gradient",
+        shares,
+        title="Groups by outcome",
+        y="share of groups",
+        y_axis={"range": [0, 1], "tickformat": ".0%"},
+    )
 
 
-def _policy(features: ChartFeatures) -> list[Chart]:
+def _clipped(features: ChartFeatures) -> Chart:
     clip = [line("clip/frac_low", color=2), line("clip/frac_high", color=1)]
     if features.has_dual_clip:
         clip.append(line("clip/frac_dual", color=4))
-    weight = [line("kl/coef", color=1, smooth=False)]
-    about = (
-        "Mean over the tokens"
-        if features.has_reference
-        else "To the initial model, mean of sampled tokens"
+    return chart(
+        "clip/frac_…",
+        "Tokens with a clipped policy ratio",
+        clip,
+        title="Clipped tokens",
+        y="share",
     )
-    distance = chart("kl/mean", about, y="nats per token")
-    coef = chart("kl/coef", "Set by the KL controller", weight, y="weight", only=True)
-    return [
-        *([distance] if features.has_reference or features.samples_kl else []),
-        *([coef] if features.has_reference else []),
-        chart("entropy", "Of the policy's next token", y="nats per token"),
-        chart(
-            "clip/frac_…",
-            "Tokens with a clipped policy ratio",
-            clip,
-            title="Clipped tokens",
-            y="share",
-        ),
-        chart("grad_norm", "Before clipping", y="norm"),
-    ]
 
 
-def _completions(features: ChartFeatures) -> list[Chart]:
-    gap = [line("mismatch/mean", color=1), line("mismatch/max", color=2)]
-    age = [line("staleness/mean", color=1, smooth=False)]
-    about_gap = "Difference of engine and trainer log-probs"
-    dropped = chart("sampling/frac_dropped", "Left out of the batch", y="share")
-    stale = chart("staleness/mean", "Updates since sampling", age, y="updates")
-    return [
-        chart("completion/mean_length", "Mean over the step's completions", y="tokens"),
-        chart("completion/frac_truncated", "Cut at the length limit", y="share"),
-        *([dropped] if features.samples_again else []),
-        *([stale] if features.is_stale else []),
-        chart(
-            "mismatch/…",
-            about_gap,
-            gap,
-            title="Sampler mismatch",
-            y="nats per token",
-            only=True,
-        ),
-    ]
-
-
-def _speed() -> list[Chart]:
-    """What a step's time goes into, the signal charts show."""
-    return [
-        chart("tokens_per_second", "Completion tokens per step time", y="tokens/s"),
-        chart("time/step", "From sampling to the update", y="seconds"),
-    ]
-
-
-def shown_metrics(config: RunConfig) -> frozenset[str]:
-    """What a page needs before anyone asks for more; evaluations come besides."""
-    return metrics_by_features(features_of(config))
+def _mismatch() -> Chart:
+    return chart(
+        "mismatch/…",
+        "Difference of engine and trainer log-probs",
+        [line("mismatch/mean", color=1), line("mismatch/max", color=2)],
+        title="Sampler mismatch",
+        y="nats per token",
+    )
 
 
 @lru_cache(maxsize=256)
-def metrics_by_features(features: ChartFeatures) -> frozenset[str]:
-    charts = [
-        one for section in sections_by_features(features) for one in section.charts
-    ]
-    return AXES.union(*map(metrics_of, charts))
+def shown_metrics(features: ChartFeatures) -> frozenset[str]:
+    """What the overview needs before anyone asks for more; evaluations come besides."""
+    return AXES.union(*map(metrics_of, overview_charts(features)))
 
 
 def metrics_of(one: Chart) -> set[str]:
     metas = [trace["meta"] for trace in one.figure["data"]]
-    return {term[0] for meta in metas for term in meta.get("terms", [])}
+    terms = [meta.get(part, []) for meta in metas for part in ("terms", "otherwise")]
+    return {metric for each in terms for metric, _ in each}
+
+
+def group_of_chart(one: Chart) -> str:
+    """The group of its metrics, in the order of the registry."""
+    names = metrics_of(one) or {one.name.replace("…", "mean")}
+    return group_of(min(names, key=rank_of))
 
 
 @lru_cache(maxsize=1)
@@ -271,31 +268,14 @@ def settings_of(run: Run) -> RunConfig | None:
     return None if run.is_imported else RunConfig.model_validate(run.config)
 
 
-def sections_of(run: Run) -> list[Section]:
-    """Of an imported run only charts that have values, and no notes on settings."""
+def features_of_run(run: Run) -> ChartFeatures:
     config = settings_of(run)
-    if config is not None:
-        return overview_sections(config)
-    known = set(run.metric_names)
-    sections = [
-        replace(
-            section,
-            charts=[chart for chart in section.charts if known & metrics_of(chart)],
-            notes=[],
-        )
-        for section in sections_by_features(_features_of_import(run))
-    ]
-    return [section for section in sections if section.charts]
+    return features_of(config) if config else _features_of_import(run)
 
 
-def metrics_shown(run: Run) -> frozenset[str]:
-    """What its page needs before anyone asks for more."""
-    config = settings_of(run)
-    return (
-        shown_metrics(config)
-        if config
-        else metrics_by_features(_features_of_import(run))
-    )
+def is_filled(one: Chart, run: Run) -> bool:
+    """Of an imported run, only charts that have values are shown."""
+    return not run.is_imported or bool(set(run.metric_names) & metrics_of(one))
 
 
 def _features_of_import(run: Run) -> ChartFeatures:
@@ -304,12 +284,11 @@ def _features_of_import(run: Run) -> ChartFeatures:
         rules=tuple(rule["name"] for rule in rules),
         scheduled=(),
         eval_sets=(),
-        has_reference=True,
-        samples_kl=False,
+        has_reference="kl/mean" in run.metric_names,
+        samples_kl=True,
         has_dual_clip=False,
         has_penalty=False,
-        samples_again=False,
-        is_stale=False,
+        limits=None,
     )
 
 

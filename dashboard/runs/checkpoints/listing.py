@@ -150,7 +150,7 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
     evaluated = run.evaluations.filter(superseded_by=None, step__in=steps)
     for step, metrics in evaluated.values_list("step", "metrics"):
         for name, value in metrics.items():
-            if _is_score(name) and value is not None:
+            if is_score_name(name) and value is not None:
                 found.setdefault(name, {})[step] = value
     if REWARD in run.metric_names:
         column = f"values__{run.metric_names.index(REWARD)}"
@@ -161,7 +161,7 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
     return found
 
 
-def _is_score(name: str) -> bool:
+def is_score_name(name: str) -> bool:
     """Whether higher is better; bounds of intervals do not count."""
     return is_score(name.rpartition("/")[2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from django.conf import settings
@@ -272,6 +273,13 @@ class Run(models.Model):
         """The tools that reported it: "TRL and TensorBoard"."""
         *others, last = self.source["tools"]
         return f"{', '.join(others)} and {last}" if others else str(last)
+
+    @property
+    def took(self) -> timedelta | None:
+        """Of an ended run: from the first attempt to the end."""
+        if not self.has_ended or not self.started_at or not self.finished_at:
+            return None
+        return self.finished_at - self.started_at
 
     @cached_property
     def newest_checkpoint(self) -> Any:

@@ -117,7 +117,6 @@ export class Board {
     if (this.#frame !== null || document.hidden) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = null;
-      this.#unhide();
       const visible = [...this.#charts].filter(([, chart]) => chart.isVisible);
       this.#ask(visible);
       // The stalest first, since values may arrive faster than charts are drawn.
@@ -136,15 +135,6 @@ export class Board {
       }
       this.#clear();
     });
-  }
-
-  // An optional chart appears with its first value.
-  #unhide() {
-    for (const [element, { figure }] of this.#charts) {
-      const card = element.closest(".chart");
-      if (!card.hidden || card.dataset.optional === undefined) continue;
-      card.hidden = !metricsOf(figure, this.store).some((name) => this.store.get(name));
-    }
   }
 
   #ask(visible) {

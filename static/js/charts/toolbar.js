@@ -55,7 +55,8 @@ export class Toolbar {
     parts.alerts.checked = view.alerts;
     parts.from.value = view.range?.first ?? "";
     parts.to.value = view.range?.last ?? "";
-    form.querySelector("[data-zoom-reset]").disabled = !view.range;
+    form.querySelector("[data-zoom-reset]").hidden = !view.range;
+    form.querySelector("[data-view-active]").textContent = view.describe();
     form.querySelector("[data-view-reset]").disabled = view.isDefault;
     const isNoted = [view.log, view.clip].some((one) => one.all || one.others.size);
     this.root.classList.toggle("is-noted", isNoted);

@@ -76,6 +76,20 @@ export class View {
     return Object.keys(DEFAULTS).every((name) => settings[name] === DEFAULTS[name]);
   }
 
+  // What differs from the defaults, in a few words.
+  describe() {
+    const { range, x, smoothing } = this;
+    return [
+      range && `steps ${range.first} to ${range.last}`,
+      x !== DEFAULTS.x && `by ${x}`,
+      String(smoothing) !== DEFAULTS.smooth && `smoothing ${smoothing}`,
+      this.log.all && "log axis",
+      this.clip.all && "no outliers",
+    ]
+      .filter(Boolean)
+      .join(", ");
+  }
+
   // The URL of this view; other parameters stay.
   write(address, { isWhole = false } = {}) {
     const query = new URLSearchParams(address);

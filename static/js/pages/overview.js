@@ -1,68 +1,119 @@
-// A run's charts and the table of its values.
+// The four charts of a run, its verdict and numbers, and completions of a step.
 
 import { alertCodes } from "../live/alerts.js";
 import { showWarnings } from "../live/announce.js";
-import { compareMetrics, insertInOrder, titleOf } from "../live/metric_titles.js";
-import { isBound, sig4 } from "../live/numbers.js";
 import { describeWarning, listWarnings } from "../live/warnings.js";
 import { store } from "./run.js";
 import { alerts } from "./run_alerts.js";
 import { drawRunCharts } from "./run_charts.js";
-import { linkSignals } from "./signals.js";
 
-const rows = document.querySelector("[data-values]");
+// Minimum interval between requests of a part; longer for slow responses.
+const LOAD_EVERY = 2_000;
+const REST_FACTOR = 20;
+const RULES_EVERY = 60_000;
+
 const warnings = document.querySelector("[data-warnings]");
+const ruleWarnings = document.querySelector("[data-rule-warnings]");
+const headline = document.querySelector("[data-headline]");
+const samples = document.querySelector("[data-samples]");
 
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const { toolbar, view } = drawRunCharts({ figures });
-linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
+// What the server made of the run, requested again after steps.
+class Part {
+  #timer = null;
+  #notBefore = 0;
+  #isLoading = false;
+  #isStale = false;
 
-function addRow(name) {
-  const row = document.createElement("tr");
-  row.dataset.metric = name;
-  const head = document.createElement("th");
-  head.scope = "row";
-  head.title = name;
-  head.textContent = titleOf(name);
-  row.append(head);
-  for (const part of ["last", "lowest", "highest"]) {
-    const cell = document.createElement("td");
-    cell.className = "number";
-    cell.dataset[part] = "";
-    row.append(cell);
+  constructor(addressOf, show, { every = LOAD_EVERY } = {}) {
+    Object.assign(this, { addressOf, show, every });
   }
-  insertInOrder(rows, row, ({ dataset }) => dataset.metric, compareMetrics);
-  return row;
-}
 
-// Over all steps; the page has all evaluations.
-function rangeOf(metric) {
-  const values = store.evaluations.get(metric)?.values;
-  if (!values) return store.ranges.get(metric);
-  return { low: Math.min(...values), high: Math.max(...values), last: values.at(-1) };
-}
-
-function describeLast(name) {
-  const last = (metric) => rangeOf(metric)?.last;
-  const [low, high] = [last(`${name}/low`), last(`${name}/high`)];
-  const interval = document.createElement("span");
-  interval.className = "text-quiet";
-  if (low !== undefined && high !== undefined)
-    interval.textContent = ` (${sig4(low)} to ${sig4(high)})`;
-  return [sig4(last(name)), interval];
-}
-
-function showValues() {
-  const known = new Map([...rows.children].map((row) => [row.dataset.metric, row]));
-  for (const name of store.names().filter((name) => !isBound(name))) {
-    const { low, high } = rangeOf(name);
-    const row = known.get(name) ?? addRow(name);
-    row.querySelector("[data-last]").replaceChildren(...describeLast(name));
-    row.querySelector("[data-lowest]").textContent = sig4(low);
-    row.querySelector("[data-highest]").textContent = sig4(high);
+  // `isUrgent`: a user action needs it.
+  refresh({ isUrgent = false } = {}) {
+    this.#isStale = true;
+    if (isUrgent) this.#notBefore = 0;
+    this.schedule();
   }
-  document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
+
+  schedule() {
+    if (!this.#isStale || this.#isLoading || document.hidden) return;
+    clearTimeout(this.#timer);
+    const wait = Math.max(0, this.#notBefore - performance.now());
+    this.#timer = setTimeout(() => this.#load(), wait);
+  }
+
+  async #load() {
+    this.#isLoading = true;
+    this.#isStale = false;
+    const begin = performance.now();
+    const address = this.addressOf();
+    const answer = await fetch(address).catch(() => null);
+    const body = answer?.ok ? await answer.text().catch(() => null) : null;
+    const now = performance.now();
+    this.#isLoading = false;
+    this.#notBefore = now + Math.max(this.every, REST_FACTOR * (now - begin));
+    if (address !== this.addressOf()) this.refresh({ isUrgent: true });
+    else if (body === null) this.refresh();
+    else {
+      this.show(body);
+      this.schedule();
+    }
+  }
 }
+
+// Focus stays on the same link or button, which the new part has too.
+function replace(region, html) {
+  const focusable = "a, button, [tabindex]";
+  const at = [...region.querySelectorAll(focusable)].indexOf(document.activeElement);
+  region.innerHTML = html;
+  if (at >= 0) region.querySelectorAll(focusable)[at]?.focus();
+}
+
+// The step and the group are in the page's address.
+function sampleAddress() {
+  const chosen = new URLSearchParams(location.search);
+  const query = new URLSearchParams();
+  for (const name of ["step", "group"])
+    if (chosen.has(name)) query.set(name, chosen.get(name));
+  return `${samples.dataset.samples}?${query}`;
+}
+
+function chooseSample({ step, group }) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries({ step, group })) {
+    if (value === null) url.searchParams.delete(name);
+    else if (value !== undefined) url.searchParams.set(name, value);
+  }
+  history.replaceState(history.state, "", url);
+  sampled.refresh({ isUrgent: true });
+}
+
+const numbers = new Part(
+  () => headline.dataset.headline,
+  (html) => replace(headline, html),
+);
+const sampled = new Part(sampleAddress, (html) => replace(samples, html));
+const rules = new Part(
+  () => ruleWarnings.dataset.url,
+  (text) => showWarnings(ruleWarnings, JSON.parse(text).warnings),
+  { every: RULES_EVERY },
+);
+
+samples.addEventListener("click", ({ target }) => {
+  const next = target.closest("[data-sample-next]");
+  // From now on this step, or its next group would be one of another step.
+  if (next) {
+    const shown = samples.querySelector("[data-sample-step]").textContent;
+    const step = Number(shown.replaceAll(",", ""));
+    chooseSample({ step, group: next.dataset.sampleNext });
+  }
+  if (target.closest("[data-sample-newest]")) chooseSample({ step: null, group: null });
+});
+
+drawRunCharts({
+  figures: JSON.parse(document.getElementById("figures").textContent),
+  onPoint: (step) => chooseSample({ step, group: null }),
+});
 
 function updateWarnings() {
   const found = listWarnings(store.events, store.lastStep, alertCodes(alerts));
@@ -100,31 +151,27 @@ function showStart(run) {
   if (count) count.textContent = sets.length;
 }
 
-if (store.names().length) showValues();
 updateWarnings();
-// Until the first frame, by the state on the page.
-const { state } = document.querySelector("[data-run-state] .state").dataset;
-showStart({ state, last_step: 0, has_ended: false });
+sampled.refresh();
+rules.refresh();
 
 document.addEventListener("runalerts", updateWarnings);
-
-// Updating the table once a second is enough.
-let isTableDue = false;
-function showValuesSoon() {
-  if (isTableDue || document.hidden) return;
-  isTableDue = true;
-  setTimeout(
-    () => {
-      isTableDue = false;
-      showValues();
-    },
-    store.numLive ? 1_000 : 0,
-  );
-}
+const shown = Number(document.querySelector("[data-run]").dataset.seq);
+let { state } = document.querySelector("[data-run-state] .state").dataset;
+// Until the first frame, by the state on the page.
+showStart({ state, last_step: 0, has_ended: false });
 
 document.addEventListener("runframe", ({ detail }) => {
   showStart(detail.run);
   updateWarnings();
-  showValuesSoon();
+  const isMoved = detail.run.state !== state;
+  ({ state } = detail.run);
+  const isNew = detail.steps.length > 0 || detail.evaluations.length > 0;
+  // The page may be newer than a snapshot, but not the other way round for long.
+  if (!isMoved && detail.type !== "snapshot" && !isNew) return;
+  if (detail.type === "snapshot" && detail.seq <= shown) return;
+  for (const part of [numbers, sampled, rules]) part.refresh();
 });
-document.addEventListener("visibilitychange", showValuesSoon);
+document.addEventListener("visibilitychange", () => {
+  for (const part of [numbers, sampled, rules]) part.schedule();
+});

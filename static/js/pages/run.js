@@ -13,6 +13,7 @@ const QUEUE_INTERVAL_MS = 10_000;
 const RESTING = new Set(["finished", "stopped", "failed", "paused"]);
 
 export const store = new RunStore();
+let { title } = root.dataset;
 let isAtRest = RESTING.has(find("state").querySelector(".state").dataset.state);
 let isQueued = false;
 let countdown = null;
@@ -23,8 +24,14 @@ function showRun(run) {
   const badge = find("state").querySelector(".state");
   badge.dataset.state = run.state;
   setText(badge, run.state);
+  // Tabs may have a title of their own.
+  if (document.title.startsWith(title)) {
+    document.title = run.title + document.title.slice(title.length);
+    ({ title } = run);
+  }
   setText(find("step"), run.last_step.toLocaleString("en-US"));
   setText(find("steps"), run.num_steps.toLocaleString("en-US"));
+  find("bar").hidden = run.has_ended;
   find("bar").max = run.num_steps;
   find("bar").value = run.last_step;
   const left = run.seconds_left;

@@ -16,7 +16,8 @@ const env = {
   now: () => performance.now(),
 };
 
-export function drawRunCharts({ figures }) {
+// `onPoint` receives the step of a point that is clicked; it opens the step's groups.
+export function drawRunCharts({ figures, onPoint }) {
   const root = document.querySelector("[data-charts]");
   const form = document.querySelector("[data-chart-controls]");
   const trouble = form.querySelector("[data-points-status]");
@@ -44,7 +45,8 @@ export function drawRunCharts({ figures }) {
     closeups,
     parents,
     alerts: () => alerts,
-    onPoint: (step) => location.assign(`${root.dataset.groups}?step=${step}`),
+    onPoint:
+      onPoint ?? ((step) => location.assign(`${root.dataset.groups}?step=${step}`)),
     onZoom: (range) => toolbar.zoom(range),
   });
   const onChange = () => {

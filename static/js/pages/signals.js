@@ -1,4 +1,4 @@
-// The signal charts of a run's overview, with live updates.
+// The signal charts of a run, with live updates.
 
 import { fillAnatomy } from "../charts/signals/anatomy.js";
 import { fillDistribution } from "../charts/signals/distribution.js";
@@ -7,7 +7,7 @@ import { fillPasses } from "../charts/signals/passes.js";
 import { fillRules } from "../charts/signals/rules.js";
 import { CONFIG, readColors } from "../charts/theme.js";
 import { makeRange } from "../charts/view.js";
-import { setText, showWarnings } from "../live/announce.js";
+import { setText } from "../live/announce.js";
 
 const FILL = {
   map: fillMap,
@@ -21,9 +21,6 @@ const FILL = {
 // Minimum interval between requests; longer for slow responses.
 const LOAD_EVERY = 2_000;
 const REST_FACTOR = 20;
-// Reward warnings are above all charts and do not depend on scrolling.
-const WARNED_OF = "rules";
-const WARN_EVERY = 60_000;
 const TRY_AGAIN_AFTER = 5_000;
 
 const root = document.querySelector("[data-signals]");
@@ -31,7 +28,6 @@ const figures = JSON.parse(document.getElementById("signal-figures").textContent
 const rows = root.querySelector("[data-map-rows]");
 const passK = root.querySelector("[data-pass-k]");
 const FINGERS = window.matchMedia("(pointer: coarse)");
-const ruleWarnings = document.querySelector("[data-rule-warnings]");
 let revision = 0;
 let range = null; // of steps, common to all charts of the page
 let zoom = () => {};
@@ -42,7 +38,6 @@ class Source {
   answer = null;
   isStale = true;
   #notBefore = 0;
-  #loadedAt = 0;
   #timer = null;
   #isLoading = false;
 
@@ -62,11 +57,9 @@ class Source {
   }
 
   schedule() {
-    const isWanted = this.isVisible || this.name === WARNED_OF;
-    if (!this.isStale || !isWanted || document.hidden || this.#isLoading) return;
+    if (!this.isStale || !this.isVisible || document.hidden || this.#isLoading) return;
     clearTimeout(this.#timer);
-    const unseen = this.isVisible || !this.answer ? 0 : this.#loadedAt + WARN_EVERY;
-    const wait = Math.max(0, Math.max(this.#notBefore, unseen) - performance.now());
+    const wait = Math.max(0, this.#notBefore - performance.now());
     this.#timer = setTimeout(() => this.#load(), wait);
   }
 
@@ -79,8 +72,7 @@ class Source {
       root.dataset.signals.replace("map.json", `${this.name}.json`),
       query,
     );
-    this.#loadedAt = performance.now();
-    const taken = this.#loadedAt - begin;
+    const taken = performance.now() - begin;
     this.#isLoading = false;
     this.#notBefore = performance.now() + Math.max(LOAD_EVERY, REST_FACTOR * taken);
     // The view may have changed meanwhile.
@@ -135,10 +127,9 @@ class Chart {
     const k = chosenK();
     const options = { read, revision, query, chart: this.id, order: rows.value, k };
     this.#filled = FILL[this.id](figures[this.id], answer, options);
-    const { data, layout, isEmpty, note, warnings } = this.#filled;
+    const { data, layout, isEmpty, note } = this.#filled;
     setText(this.card.querySelector("[data-signal-note]"), note);
     if (this.id === "passes") offerK(this.#filled.largest);
-    if (warnings) showWarnings(ruleWarnings, warnings);
     this.table.hidden = isEmpty;
     this.#tabulate();
     if (!this.isVisible) return;

@@ -12,12 +12,14 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.live.messages import Position
 from dashboard.runs import stream
-from dashboard.runs.charts.chart import Chart
+from dashboard.runs.charts.chart import Chart, ChartFeatures, features_of
 from dashboard.runs.charts.figures import (
     NO_EVALUATION,
     NO_KL,
+    combined_charts,
     metrics_of,
-    overview_sections,
+    notes_of,
+    overview_charts,
     shown_metrics,
 )
 from dashboard.runs.models import Run
@@ -27,33 +29,74 @@ from trainer.config import RunConfig
 from trainer.events import PhaseStarted
 
 PENALISED = {"recipe": NUMERIC, "overlong_buffer_tokens": 16}
-ONE_STEP_OFF = {
-    "rollout": {"one_step_off": True},
-    "loss": {"importance_correction": "token_truncate"},
-}
 PHASES = [
     {"name": "sft", "num_steps": 40},
     {"name": "rl", "num_steps": 60, "changes": {"loss": {"kl_coef": 0.01}}},
 ]
 
 
+def _features(**parts: Any) -> ChartFeatures:
+    return features_of(RunConfig.model_validate(make_config(**parts)))
+
+
 def _charts(**parts: Any) -> dict[str, Chart]:
-    config = RunConfig.model_validate(make_config(**parts))
-    return {c.name: c for s in overview_sections(config) for c in s.charts}
+    """Of several metrics, on the page of all metrics."""
+    return {chart.name: chart for chart in combined_charts(_features(**parts))}
+
+
+def _overview(**parts: Any) -> dict[str, Chart]:
+    return {chart.name: chart for chart in overview_charts(_features(**parts))}
 
 
 def _names(chart: Chart) -> list[str]:
     return [trace["name"] for trace in chart.figure["data"]]
 
 
-def test_speed_shows_throughput_beside_the_seconds_of_a_step() -> None:
-    speed = next(
-        section
-        for section in overview_sections(RunConfig.model_validate(make_config()))
-        if section.title == "Speed"
-    )
+def test_the_overview_has_four_charts() -> None:
+    assert list(_overview()) == [
+        "reward/mean",
+        "eval/heldout/mean",
+        "group/frac_…",
+        "entropy",
+    ]
+    weighed = _overview(loss={"kl_coef": 0.1})
+    assert list(weighed)[3] == "kl/mean"
+    unevaluated = _overview(data={"rows": "r", "num_eval_rows": 0})
+    assert list(unevaluated)[1] == "completion/mean_length"
 
-    assert [c.name for c in speed.charts] == ["tokens_per_second", "time/step"]
+
+def test_several_held_out_sets_are_lines_of_one_chart() -> None:
+    one = _overview()["eval/heldout/mean"].figure
+    chart = _overview(evaluation={"sets": {"hard": "a.jsonl"}})["eval/…/mean"]
+
+    assert one["layout"]["showlegend"] is False
+    assert chart.figure["layout"]["showlegend"] is True
+    family = chart.figure["data"][0]["meta"]["each"]
+    names = (
+        "eval/heldout/mean",
+        "eval/hard/mean",
+        "eval/hard/mean/low",
+        "eval/hard/pass@1",
+    )
+    assert [name for name in names if re.search(family, name)] == list(names[:2])
+    alone = one["data"][0]["meta"]["each"]
+    assert [name for name in names if re.search(alone, name)] == [names[0]]
+
+
+def test_the_band_of_the_reward_is_percentiles_or_within_possible_rewards() -> None:
+    low, high, mean = _overview()["reward/mean"].figure["data"]
+
+    assert low["meta"]["terms"] == [["reward/p10", 1]]
+    assert high["meta"]["terms"] == [["reward/p90", 1]]
+    assert high["meta"]["otherwise"] == [["reward/mean", 1], ["reward/std", 1]]
+    assert low["meta"]["limits"] == high["meta"]["limits"] == (0, 1)
+    assert mean["meta"]["terms"] == [["reward/mean", 1]]
+    for parts, limits in (
+        ({"reward": PENALISED}, (-1, 1)),
+        ({"loss": {"kl_coef": 0.1, "kl_in": "reward"}}, None),
+    ):
+        edge = _overview(**parts)["reward/mean"].figure["data"][0]
+        assert edge["meta"]["limits"] == limits, parts
 
 
 def test_dual_clip_is_drawn_where_it_is_set() -> None:
@@ -122,22 +165,12 @@ def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
     assert "eval/hard/…" in only
 
 
-def test_what_a_later_phase_measures_has_its_charts() -> None:
+def test_what_a_later_phase_measures_has_its_chart() -> None:
     changes = {"loss": {"kl_coef": 0.01}, "reference": {"kind": "auto"}}
     phases = [PHASES[0], PHASES[1] | {"changes": changes}]
 
-    charts = _charts(phases=phases, reference={"kind": "none"})
-
-    assert "kl/mean" in charts
-    assert "kl/mean" not in _charts(reference={"kind": "none"})
-
-
-def test_a_kl_without_weight_is_drawn_and_called_a_sample() -> None:
-    sampled, weighed = _charts(), _charts(loss={"kl_coef": 0.1})
-
-    assert "sample" in sampled["kl/mean"].about
-    assert "kl/coef" not in sampled
-    assert "sample" not in weighed["kl/mean"].about
+    assert "kl/mean" in _overview(phases=phases, reference={"kind": "none"})
+    assert "kl/mean" not in _overview(reference={"kind": "none"})
 
 
 def test_a_reference_is_measured_without_a_weight() -> None:
@@ -150,50 +183,26 @@ def test_a_reference_is_measured_without_a_weight() -> None:
     }
 
     for parts in (base, server, preferences):
-        assert "kl/mean" in _charts(**parts), parts
+        assert "kl/mean" in _overview(**parts), parts
 
 
 def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
-    config = make_config(
+    without = _features(
         data={"rows": "r", "num_eval_rows": 0}, reference={"kind": "none"}
     )
 
-    sections = overview_sections(RunConfig.model_validate(config))
-
-    notes = {s.title: s.notes for s in sections if s.notes}
-    assert notes == {"Reward": [NO_EVALUATION], "Policy": [NO_KL]}
-
-
-def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
-    optional = {title for title, chart in _charts().items() if chart.is_optional}
-
-    assert optional == {"mismatch/…"}
-    assert "reward/mean" not in optional
-
-
-def test_what_cannot_move_has_no_chart() -> None:
-    for title, parts in (
-        ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "refill"}}),
-        ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "drop"}}),
-        ("staleness/mean", {"optim": {"minibatches": 4}}),
-        ("staleness/mean", {"rollout": {"source": "start"}}),
-        ("staleness/mean", ONE_STEP_OFF),
-    ):
-        assert title not in _charts()
-        assert title in _charts(**parts), parts
-
-
-def test_the_overview_has_about_twelve_charts() -> None:
-    charts = [c for c in _charts().values() if not c.is_optional]
-
-    assert 11 <= len(charts) <= 13
+    assert notes_of(without) == {
+        "Held-out prompts": [NO_EVALUATION],
+        "Policy": [NO_KL],
+    }
+    assert not any(notes_of(_features()).values())
 
 
 def test_what_the_overview_draws_travels_with_the_snapshot() -> None:
-    shown = shown_metrics(RunConfig.model_validate(make_config()))
+    shown = shown_metrics(_features())
 
-    assert {"reward/mean", "reward/std", "grad_norm", "total/tokens"} <= shown
-    assert "ratio/max" not in shown
+    assert {"reward/mean", "reward/std", "reward/p90", "total/tokens"} <= shown
+    assert "grad_norm" not in shown
 
 
 def test_a_penalty_for_length_is_drawn_beside_the_rules() -> None:
@@ -256,13 +265,13 @@ def test_an_interval_stands_beside_its_value(
         }
     )
 
-    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
+    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/metrics/").text
 
-    row = re.search(r'<tr data-metric="eval/heldout/mean">(.*?)</tr>', page, re.DOTALL)
+    row = re.search(r'<tr data-value="eval/heldout/mean">(.*?)</tr>', page, re.DOTALL)
     assert row
     text = " ".join(re.sub(r"<[^>]+>", " ", row[1]).split())
     assert text == "Held-out reward 0.5 (0.41 to 0.62)"
-    assert 'data-metric="eval/heldout/mean/low"' not in page
+    assert 'data-value="eval/heldout/mean/low"' not in page
 
 
 def test_comparing_offers_no_end_of_an_interval(story: Story, run: Run) -> None:
@@ -282,7 +291,7 @@ def test_a_metric_that_comes_later_is_listed_with_its_group(
     story.take_steps(1)
     story.take_steps(1, **{"kl/coef": 0.01})
 
-    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
+    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/metrics/").text
 
-    names = re.findall(r'<tr data-metric="([^"]+)">', page)
+    names = re.findall(r'<tr data-value="([^"]+)">', page)
     assert names[names.index("kl/coef") + 1] == "entropy"

@@ -245,11 +245,11 @@ def test_the_runs_pages_have_its_charts_and_name_the_version(
 ) -> None:
     run = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
 
-    overview = alice_client.get(f"/alpha/runs/{run.pk}/").text
+    metrics = alice_client.get(f"/alpha/runs/{run.pk}/metrics/").text
     config = words(alice_client.get(f"/alpha/runs/{run.pk}/config/"))
 
-    assert "eval/x/…" in overview
-    assert "eval/heldout/…" in overview
+    assert "eval/x/…" in metrics
+    assert "eval/heldout/…" in metrics
     assert "Hard sums v1 as eval/x" in config
     assert "7 of 40 rows" in config
 

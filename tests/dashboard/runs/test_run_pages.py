@@ -73,7 +73,7 @@ def figures(html: str) -> dict[str, Any]:
 def test_each_rule_has_a_line_and_shares_of_groups_add_up_to_all(
     alice_client: Client, run: Run
 ) -> None:
-    drawn = figures(page(alice_client, run))
+    drawn = figures(page(alice_client, run, "metrics/"))
     rules = drawn["reward-rule-mean"]["data"]
 
     assert [trace["name"] for trace in rules] == ["answer", "format"]
@@ -94,32 +94,29 @@ def terms(trace: dict[str, Any]) -> list[tuple[str, float]]:
     return [tuple(term) for term in trace["meta"]["terms"]]
 
 
-def test_kl_is_drawn_where_it_is_measured_on_a_sample_too(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_run_without_kl_says_so(alice_client: Client, team: Team) -> None:
     without = queue_run(team, config=make_config(reference={"kind": "none"}))
-    sampled = queue_run(team)
     with_kl = queue_run(team, config=make_config(loss={"kl_coef": 0.01}))
 
-    bare = page(alice_client, without)
-    assert NO_KL in bare
-    assert "kl-mean" not in figures(bare)
-    assert "kl-mean" in figures(page(alice_client, sampled))
+    assert NO_KL in page(alice_client, without, "metrics/")
+    assert NO_KL not in page(alice_client, with_kl, "metrics/")
+    assert "kl-mean" not in figures(page(alice_client, without))
     assert "kl-mean" in figures(page(alice_client, with_kl))
 
 
-def test_last_values_are_shown_without_javascript(
-    alice_client: Client, run: Run
-) -> None:
+def test_numbers_are_shown_without_javascript(alice_client: Client, run: Run) -> None:
     story = Story(run)
     story.start()
     story.take_steps(2, **{"reward/mean": 0.8125})
 
-    assert "0.8125" in page(alice_client, run)
+    assert "0.8125" in page(alice_client, run, "metrics/")
+    overview = page(alice_client, run)
+    assert re.search(r"data-tile-value>0\.812<", overview)
+    assert f"<title>2/{run.num_steps} · {run.name} · Cohort</title>" in overview
 
 
-def test_the_overview_shows_device_and_engine(alice_client: Client, run: Run) -> None:
-    assert "data-engine" not in page(alice_client, run)
+def test_the_system_tab_shows_device_and_engine(alice_client: Client, run: Run) -> None:
+    assert "data-engine" not in page(alice_client, run, "system/")
     bodies = (
         {"device": "cpu", "engine": "built-in decoder"},
         {"device": "NVIDIA H100", "engine": "vLLM 0.32.0"},
@@ -131,7 +128,7 @@ def test_the_overview_shows_device_and_engine(alice_client: Client, run: Run) ->
             **common, seq=number, attempt=number, type=kind, body=body
         )
 
-    html = page(alice_client, run)
+    html = page(alice_client, run, "system/")
 
     match = re.search(r"data-engine>([^<]+)<", html)
     assert match

@@ -54,7 +54,6 @@ export function fillRules(figure, answer, { read, revision, query, chart }) {
     note: [KINDS[answer.kind][chart], ...(chart === "variance" ? answer.facts : [])]
       .join(" ")
       .trim(),
-    warnings: answer.warnings,
     table: {
       head: ["Steps", "Mean reward", ...layers.map(({ name }) => name)],
       rows: columns.map((column, i) => ({

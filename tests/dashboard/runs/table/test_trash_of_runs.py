@@ -57,7 +57,7 @@ def test_a_trashed_run_can_be_restored(alice_client: Client, trashed: Run) -> No
 
     trashed.refresh_from_db()
     assert trashed.trashed_at is None
-    assert "All values" in alice_client.get(f"/alpha/runs/{trashed.pk}/").text
+    assert "data-headline" in alice_client.get(f"/alpha/runs/{trashed.pk}/").text
 
 
 def test_other_pages_of_a_trashed_run_are_404(

@@ -1,0 +1,411 @@
+"""The head of a run's Overview: a sentence on its rewards, and five numbers."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from dashboard.accounts.templatetags.numbers import NOTHING, sig4
+from dashboard.runs.charts.chart import chart_id
+from dashboard.runs.charts.series import Curve, read_history
+from dashboard.runs.checkpoints.listing import best_metric, is_score_name
+from dashboard.runs.models import REWARD, Checkpoint, Run
+from trainer.metric_names import MAIN_SET, better_of, title_of
+
+STALL_STEPS = 50
+MAX_WHOLE = 1_000  # of steps; of a longer run some are read
+MAX_RECENT = 200
+NUM_SPARK = 60
+LEAST_POINTS = 10
+CONSTANT, EFFECTIVE = "group/frac_zero_std", "group/num_effective"
+LENGTH, TRUNCATED = "completion/mean_length", "completion/frac_truncated"
+READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
+Trend = Literal["better", "worse", ""]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """A held-out score with its 95 % interval, by evaluation."""
+
+    metric: str
+    scores: Curve
+    margins: list[float | None]  # half of each interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    text: str
+    is_stalled: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    metric: str
+    title: str
+    value: str
+    note: str = ""  # beside the value: "of 32"
+    change: str = ""  # "+0.45 since step 1"
+    trend: Trend = ""
+    spark: str = ""  # points of a polyline, 100 wide and 24 high
+
+    @property
+    def chart(self) -> str:
+        """The id of its chart; shares of groups have one in common."""
+        is_share = self.metric in (CONSTANT, EFFECTIVE)
+        return chart_id("group/frac_…" if is_share else self.metric)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    checkpoint: Checkpoint
+    metric: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    verdict: Verdict
+    tiles: list[Tile]
+    best: Best | None  # of an ended run
+
+
+def read_headline(run: Run) -> Headline:
+    """Two queries; of an ended run one more, which also finds its newest checkpoint."""
+    kept = list(_kept_checkpoints(run)) if run.has_ended else []
+    curves = _read_steps(run, {one.step for one in kept})
+    evaluations = _read_evaluations(run)
+    held_out = held_out_of(evaluations)
+    return Headline(
+        verdict=write_verdict(
+            curves[REWARD], held_out, last_step=run.last_step, is_live=not run.has_ended
+        ),
+        tiles=make_tiles(curves, held_out),
+        best=_find_best(run, kept, curves[REWARD], evaluations),
+    )
+
+
+def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
+    kept = run.checkpoints.filter(superseded_by=None, deleted_at=None)
+    found = list(kept.order_by("-step"))
+    run.newest_checkpoint = found[0] if found else None  # as the property finds it
+    return found
+
+
+def _read_steps(run: Run, also: set[int]) -> dict[str, Curve]:
+    """The whole history; of a long one its recent steps and some of the others."""
+    places = {name: place for place, name in enumerate(run.metric_names)}
+    names = [name for name in READ if name in places]
+    curves = {name: Curve() for name in READ}
+    if not names:
+        return curves
+    steps = run.steps.filter(superseded_by=None)
+    if run.last_step > MAX_WHOLE:
+        steps = steps.filter(step__in=_sampled_steps(run) | also)
+    columns = [f"values__{places[name]}" for name in names]
+    for step, *values in steps.order_by("step").values_list("step", *columns):
+        for name, value in zip(names, values, strict=True):
+            if value is not None and math.isfinite(value):
+                curves[name].steps.append(step)
+                curves[name].values.append(value)
+    if run.last_step > MAX_WHOLE and len(curves[REWARD].steps) < LEAST_POINTS:
+        # A trainer outside Cohort may report every hundredth step only.
+        curves |= read_history(run, names).curves
+    return curves
+
+
+def _sampled_steps(run: Run) -> set[int]:
+    first, last = (run.fork_step or 0) + 1, run.last_step
+    stride = max(1, (last - first) / (NUM_SPARK - 1))
+    spread = {round(first + place * stride) for place in range(NUM_SPARK)}
+    begin = last - last // 10
+    recent = range(begin + 1, last + 1, max(1, (last - begin) // MAX_RECENT))
+    return spread | set(recent) | set(range(last - 2 * STALL_STEPS + 1, last + 1))
+
+
+Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
+
+
+def _read_evaluations(run: Run) -> Evaluations:
+    current = run.evaluations.filter(superseded_by=None).order_by("step")
+    return list(current.values_list("step", "metrics"))
+
+
+def held_out_of(evaluations: Evaluations) -> HeldOut | None:
+    """The run's own held-out prompts, else its first evaluation set."""
+    names = {
+        name
+        for _, metrics in evaluations
+        for name in metrics
+        if name.startswith("eval/") and name.endswith("/mean")
+    }
+    metric = f"eval/{MAIN_SET}/mean"
+    if metric not in names:
+        if not names:
+            return None
+        metric = min(names)
+    scores = Curve()
+    margins: list[float | None] = []
+    for step, metrics in evaluations:
+        score, low, high = (
+            metrics.get(f"{metric}{end}") for end in ("", "/low", "/high")
+        )
+        if score is None or not math.isfinite(score):
+            continue
+        scores.steps.append(step)
+        scores.values.append(score)
+        margins.append(None if low is None or high is None else (high - low) / 2)
+    return HeldOut(metric=metric, scores=scores, margins=margins) if margins else None
+
+
+def _find_best(
+    run: Run,
+    kept: Sequence[Checkpoint],
+    reward: Curve,
+    evaluations: Evaluations,
+) -> Best | None:
+    """By the metric that the run keeps its best checkpoint by."""
+    scores: dict[str, dict[int, float]] = {}
+    for step, metrics in evaluations:
+        for name, value in metrics.items():
+            if is_score_name(name) and value is not None and math.isfinite(value):
+                scores.setdefault(name, {})[step] = value
+    scores[REWARD] = dict(zip(reward.steps, reward.values, strict=True))
+    steps = {one.step for one in kept}
+    there = {name: by for name, by in scores.items() if steps & by.keys()}
+    metric = best_metric(run, there)
+    known = there.get(metric, {})
+    scored = [one for one in kept if one.step in known]
+    if not scored:
+        return None
+    best = max(scored, key=lambda one: (known[one.step], -one.step))
+    return Best(checkpoint=best, metric=metric, score=known[best.step])
+
+
+def write_verdict(
+    reward: Curve, held_out: HeldOut | None, *, last_step: int, is_live: bool
+) -> Verdict:
+    """From the first step to the mean of the last tenth; from the first evaluation on.
+
+    >>> write_verdict(
+    ...     Curve(steps=[1, 2, 3], values=[0.25, 0.5, 0.75]),
+    ...     None,
+    ...     last_step=3,
+    ...     is_live=True,
+    ... ).text
+    'Reward rose from 0.25 to 0.75.'
+    """
+    if not reward.values and held_out is None:
+        text = "No reward yet." if is_live else "The run measured no reward."
+        return Verdict(text=text)
+    is_stalled = is_live and _is_stalled(reward)
+    sentences = [
+        _describe_reward(reward, last_step),
+        _describe_held_out(held_out),
+        f"No improvement in the last {STALL_STEPS} steps." if is_stalled else "",
+    ]
+    return Verdict(text=" ".join(filter(None, sentences)), is_stalled=is_stalled)
+
+
+def _describe_reward(reward: Curve, last_step: int) -> str:
+    if not reward.values:
+        return ""
+    first, now = reward.values[0], _recent_mean(reward, last_step)
+    if len(reward.values) == 1:
+        return f"Reward is {_score(first)} at step {reward.steps[0]:,}."
+    # The first step is one draw, and so is, nearly, the mean of few others.
+    return _compare("Reward", first, now, noise=2 * _noise(reward.values))
+
+
+def _recent_mean(reward: Curve, last_step: int) -> float:
+    """Over the last tenth of the steps, at least one."""
+    begin = last_step - max(1, last_step // 10)
+    recent = [v for s, v in zip(reward.steps, reward.values, strict=True) if s > begin]
+    return statistics.fmean(recent or reward.values[-1:])
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The deviation of one value, from how neighbours differ: a trend is no noise."""
+    if len(values) < 4:
+        return 0
+    steps = (later - before for before, later in pairwise(values))
+    return statistics.stdev(steps) / math.sqrt(2)
+
+
+def _describe_held_out(held_out: HeldOut | None) -> str:
+    if held_out is None:
+        return ""
+    title = title_of(held_out.metric)
+    steps, values = held_out.scores.steps, held_out.scores.values
+    first, now, margin = values[0], values[-1], held_out.margins[-1]
+    interval = "" if margin is None else f" ± {_score(margin)}"
+    if len(values) == 1:
+        return f"{title} is {_score(now)}{interval} at step {steps[0]:,}."
+    noise = math.hypot(margin or 0, held_out.margins[0] or 0)
+    since = _flat_since(held_out)
+    text = _compare(title, first, now, noise=noise, interval=interval)
+    return f"{text[:-1]}, flat since step {since:,}." if since else text
+
+
+def _flat_since(held_out: HeldOut) -> int | None:
+    """The first of at least three evaluations within the interval of the last."""
+    margin = held_out.margins[-1]
+    if margin is None:
+        return None
+    pairs = zip(held_out.scores.steps, held_out.scores.values, strict=True)
+    near: list[int] = []
+    for step, value in reversed(list(pairs)):
+        if abs(value - held_out.scores.values[-1]) > margin:
+            break
+        near.append(step)
+    is_part = 3 <= len(near) < len(held_out.margins)
+    return near[-1] if is_part else None
+
+
+def _compare(
+    title: str, first: float, now: float, *, noise: float, interval: str = ""
+) -> str:
+    if abs(now - first) <= noise or _score(first) == _score(now):
+        then = f"{_score(first)} at the start"
+        return f"{title} is flat: {then}, {_score(now)}{interval} now."
+    verb = "rose" if now > first else "fell"
+    return f"{title} {verb} from {_score(first)} to {_score(now)}{interval}."
+
+
+def _is_stalled(reward: Curve) -> bool:
+    """Whether the last steps' mean is within its error of that of those before."""
+    if not reward.steps or reward.steps[-1] - reward.steps[0] < 2 * STALL_STEPS - 1:
+        return False
+    begin = reward.steps[-1] - STALL_STEPS
+    pairs = list(zip(reward.steps, reward.values, strict=True))
+    after = [value for step, value in pairs if step > begin]
+    before = [value for step, value in pairs if begin - STALL_STEPS < step <= begin]
+    if min(len(after), len(before)) < LEAST_POINTS:
+        return False
+    error = math.hypot(
+        *(statistics.stdev(each) / math.sqrt(len(each)) for each in (before, after))
+    )
+    return statistics.fmean(after) <= statistics.fmean(before) + error
+
+
+def make_tiles(curves: Mapping[str, Curve], held_out: HeldOut | None) -> list[Tile]:
+    distance = "kl/mean" if curves["kl/mean"].values else "entropy"
+    return [
+        _tile(REWARD, "Reward", curves[REWARD]),
+        _held_out_tile(held_out),
+        _groups_tile(curves),
+        _tile(distance, title_of(distance).split(" to ")[0], curves[distance]),
+        _length_tile(curves),
+    ]
+
+
+def _held_out_tile(held_out: HeldOut | None) -> Tile:
+    title = title_of(f"eval/{MAIN_SET}/mean")
+    if held_out is None:
+        return Tile(metric=f"eval/{MAIN_SET}/mean", title=title, value=NOTHING)
+    margin = held_out.margins[-1]
+    note = "" if margin is None else f"± {_score(margin)}"
+    return _tile(held_out.metric, title, held_out.scores, note=note)
+
+
+def _groups_tile(curves: Mapping[str, Curve]) -> Tile:
+    """As a number of groups where that is known, else as a share.
+
+    Fewer are neither better nor worse: the others may all be right.
+    """
+    title = "Groups with different rewards"
+    constant, effective = curves[CONSTANT], curves[EFFECTIVE]
+    if not constant.values:
+        return Tile(metric=CONSTANT, title=title, value=NOTHING)
+    shares = [1 - value for value in constant.values]
+    mixed = Curve(steps=constant.steps, values=shares)
+    if constant.steps[-1:] != effective.steps[-1:] or shares[-1] <= 0:
+        return _tile(CONSTANT, title, mixed, write=_share)
+    total = round(effective.values[-1] / shares[-1])
+    note = f"of {total:,}"
+    return _tile(EFFECTIVE, title, effective, note=note, write=_count)
+
+
+def _length_tile(curves: Mapping[str, Curve]) -> Tile:
+    cut = curves[TRUNCATED].values[-1:]
+    note = f"{_share(cut[0])} truncated" if cut else "tokens"
+    return _tile(LENGTH, "Completion length", curves[LENGTH], note=note, write=_whole)
+
+
+def _tile(
+    metric: str,
+    title: str,
+    curve: Curve,
+    *,
+    note: str = "",
+    write: Callable[[float], str] | None = None,
+) -> Tile:
+    write = write or _score
+    if not curve.values:
+        return Tile(metric=metric, title=title, value=NOTHING)
+    first, now = curve.values[0], curve.values[-1]
+    return Tile(
+        metric=metric,
+        title=title,
+        value=write(now),
+        note=note,
+        change=_change(now - first, write, curve.steps) if len(curve.steps) > 1 else "",
+        trend=_trend(metric, now - first),
+        spark=draw_spark(curve.values),
+    )
+
+
+def _change(by: float, write: Callable[[float], str], steps: Sequence[int]) -> str:
+    text = write(abs(by))
+    sign = "" if float(by) == 0 or text in {"0", "0 %"} else "+" if by > 0 else "−"
+    return f"{sign}{text} since step {steps[0]:,}"
+
+
+def _trend(metric: str, by: float) -> Trend:
+    better = None if metric in (CONSTANT, EFFECTIVE) else better_of(metric)
+    if better is None or by == 0:
+        return ""
+    return "better" if (by > 0) == (better == "higher") else "worse"
+
+
+def draw_spark(values: Sequence[float]) -> str:
+    """At most 60 points, the last one included; none of a single value.
+
+    >>> draw_spark([0.0, 1.0, 0.5])
+    '0,23 50,1 100,12'
+    """
+    stride = -(-len(values) // NUM_SPARK)
+    shown = values[::-1][::stride][::-1]
+    if len(shown) < 2:
+        return ""
+    low, high = min(shown), max(shown)
+    size = high - low
+    if not size or not math.isfinite(size):
+        heights = [12.0] * len(shown)
+    else:
+        heights = [23 - 22 * (value - low) / size for value in shown]
+    return " ".join(
+        f"{100 * place / (len(shown) - 1):.4g},{height:.3g}"
+        for place, height in enumerate(heights)
+    )
+
+
+def _score(value: float) -> str:
+    return sig4(float(f"{value:.3g}"))
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 else _score(value)
+
+
+def _share(value: float) -> str:
+    """Whole percent, below 10 % with a decimal."""
+    percent = 100 * value
+    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"

@@ -1,0 +1,241 @@
+"""The verdict, the numbers and the result at the head of a run's Overview."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.runs.charts.series import Curve
+from dashboard.runs.headline import (
+    HeldOut,
+    draw_spark,
+    held_out_of,
+    read_headline,
+    write_verdict,
+)
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.runs.stories import Story, make_history, queue_run
+from tests.dashboard.samples.factories import make_run
+
+JITTER = [0.02 * (-1) ** i for i in range(200)]
+
+
+def curve(*values: float, first: int = 1) -> Curve:
+    return Curve(steps=list(range(first, first + len(values))), values=list(values))
+
+
+def held_out(*scores: float, margin: float | None = 0.05) -> HeldOut:
+    steps = [20 * i for i in range(len(scores))]
+    return HeldOut(
+        metric="eval/heldout/mean",
+        scores=Curve(steps=steps, values=list(scores)),
+        margins=[margin] * len(scores),
+    )
+
+
+RISING = curve(*(0.3 + 0.005 * i + JITTER[i] for i in range(100)))
+FALLING = curve(*(0.8 - 0.005 * i + JITTER[i] for i in range(100)))
+FLAT = curve(*(0.5 + JITTER[i] for i in range(100)))
+LATE = curve(*(0.3 + 0.005 * min(i, 90) + JITTER[i] for i in range(200)))
+
+
+@pytest.mark.parametrize(
+    ("reward", "score", "words", "is_stalled"),
+    [
+        (RISING, None, ["rose from 0.32 to 0.772"], False),
+        (FALLING, None, ["fell from 0.82 to 0.328", "last 50 steps"], True),
+        (FLAT, None, ["flat: 0.52 at the start, 0.5 now", "last 50 steps"], True),
+        (LATE, None, ["rose from 0.32 to 0.75", "last 50 steps"], True),
+        (curve(0.25), None, ["is 0.25 at step 1"], False),
+        (curve(0.25, 0.25), None, ["flat: 0.25"], False),
+        (curve(0.25, 0.5), None, ["rose from 0.25 to 0.5"], False),
+        (Curve(), None, ["No reward"], False),
+        (Curve(), held_out(0.3), ["is 0.3 ± 0.05 at step 0"], False),
+        (RISING, held_out(0.3, 0.71), ["rose from 0.3 to 0.71 ± 0.05"], False),
+        (RISING, held_out(0.3, 0.34), ["Held-out reward is flat: 0.3"], False),
+        (RISING, held_out(0.71, 0.3, margin=None), ["fell from 0.71 to 0.3."], False),
+        (
+            RISING,
+            held_out(0.3, 0.5, 0.7, 0.72, 0.71),
+            ["to 0.71 ± 0.05, flat since step 40"],
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_a_verdict_compares_the_start_with_now(
+    reward: Curve, score: HeldOut | None, words: list[str], is_stalled: bool
+) -> None:
+    last = reward.steps[-1] if reward.steps else 0
+
+    found = write_verdict(reward, score, last_step=last, is_live=True)
+
+    for part in words:
+        assert part in found.text
+    assert found.is_stalled is is_stalled
+    assert ("last 50 steps" in found.text) is is_stalled
+
+
+def test_an_ended_run_is_not_stalled() -> None:
+    found = write_verdict(FLAT, None, last_step=100, is_live=False)
+
+    assert not found.is_stalled
+    assert "last 50 steps" not in found.text
+
+
+def test_scores_that_are_no_numbers_are_left_out() -> None:
+    nan = math.nan
+    found = held_out_of(
+        [
+            (0, {"eval/heldout/mean": nan}),
+            (5, {"eval/heldout/mean": None}),
+            (9, {"eval/heldout/mean": 0.5, "eval/heldout/mean/low": 0.4}),
+        ]
+    )
+
+    assert found is not None
+    assert (found.scores.steps, found.margins) == ([9], [None])
+    assert held_out_of([(0, {"eval/heldout/mean": nan})]) is None
+    assert held_out_of([]) is None
+
+
+def test_a_sparkline_has_at_most_sixty_points() -> None:
+    points = draw_spark([float(i) for i in range(1_000)]).split()
+
+    assert 50 <= len(points) <= 60
+    assert points[-1] == "100,1"
+    assert draw_spark([1.0]) == ""
+    assert draw_spark([2.0, 2.0]) == "0,12 100,12"
+
+
+def tiles_of(run: Run) -> dict[str, tuple[str, str, str]]:
+    tiles = read_headline(Run.objects.get(pk=run.pk)).tiles
+    return {tile.metric: (tile.value, tile.note, tile.change) for tile in tiles}
+
+
+def test_the_numbers_are_those_of_the_last_step(team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.evaluate(**{"eval/heldout/mean": 0.25})
+    before = {
+        "reward/mean": 0.25,
+        "group/frac_zero_std": 0.5,
+        "group/num_effective": 16,
+    }
+    after = {
+        "reward/mean": 0.75,
+        "group/frac_zero_std": 0.25,
+        "group/num_effective": 24,
+    }
+    cut = {"completion/mean_length": 42.4, "completion/frac_truncated": 0.04}
+    story.take_steps(1, **before)
+    story.take_steps(1, **after, **cut, **{"kl/mean": 0.5})
+    ends = {"eval/heldout/mean/low": 0.4, "eval/heldout/mean/high": 0.6}
+    story.evaluate(**{"eval/heldout/mean": 0.5}, **ends)
+
+    tiles = tiles_of(story.run)
+
+    assert tiles["reward/mean"] == ("0.75", "", "+0.5 since step 1")
+    assert tiles["eval/heldout/mean"] == ("0.5", "± 0.1", "+0.25 since step 0")
+    assert tiles["group/num_effective"] == ("24", "of 32", "+8 since step 1")
+    assert tiles["kl/mean"][0] == "0.5"
+    assert tiles["completion/mean_length"][:2] == ("42", "4.0 % truncated")
+    assert len(tiles) == 5
+
+
+def test_entropy_stands_for_a_kl_that_is_not_measured(team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(2, **{"kl/mean": math.nan, "reward/mean": math.nan})
+
+    tiles = tiles_of(story.run)
+
+    assert "kl/mean" not in tiles
+    assert tiles["entropy"][0] != "–"
+    assert tiles["reward/mean"] == ("–", "", "")
+    assert tiles["eval/heldout/mean"] == ("–", "", "")
+
+
+def test_a_long_run_is_read_in_part(team: Team) -> None:
+    run = make_run(team, num_steps=20_000)
+    make_history(run, num_steps=20_000, num_metrics=3, names=["reward/mean"])
+    numbers: list[int] = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        found = execute(sql, params, many, context)
+        numbers.append(context["cursor"].rowcount)
+        return found
+
+    with connection.execute_wrapper(count):
+        tiles = read_headline(run).tiles
+
+    assert tiles[0].change.endswith("since step 1")
+    assert len(numbers) == 3
+    assert max(numbers) < 500
+
+
+def test_the_overview_takes_no_more_queries_than_its_parts(
+    alice_client: Client, team: Team
+) -> None:
+    # Session, user, membership, run, steps, evaluations, chart settings, memberships,
+    # star, newest checkpoint, what was made of it.
+    for state in (RunState.RUNNING, RunState.FINISHED):
+        story = Story(queue_run(team))
+        story.start()
+        story.take_steps(3)
+        story.save_checkpoint()
+        if state == RunState.FINISHED:
+            story.end(state)
+        queries: list[str] = []
+
+        def note(execute: Any, sql: str, *rest: Any, seen: list[str] = queries) -> Any:
+            seen.append(sql)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(note):
+            alice_client.get(f"/alpha/runs/{story.run.pk}/")
+
+        assert len(queries) == 11, state
+
+
+def test_an_ended_run_has_its_result_and_what_to_do_next(
+    alice_client: Client, bob_client: Client, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    for score in (0.7, 0.4):
+        story.take_steps(2)
+        story.evaluate(**{"eval/heldout/mean": score})
+        story.save_checkpoint()
+    begin = timezone.now() - timedelta(minutes=4)
+    Run.objects.filter(pk=story.run.pk).update(created_at=begin, started_at=begin)
+    story.end(RunState.FINISHED, finished_at=begin + timedelta(minutes=3, seconds=5))
+    address = f"/alpha/runs/{story.run.pk}/"
+
+    html = alice_client.get(address).text
+
+    assert "data-result-took>3 min 05 s<" in html
+    assert "data-result-score>0.7<" in html
+    assert f"{address}try/?checkpoint=step-000002-attempt-1" in html
+    assert f"clone={story.run.pk}" in html
+    assert f"<title>✓ {story.run.name} · Cohort</title>" in html
+    assert re.search(r"<progress [^>]*hidden", html)
+    assert "clone=" not in bob_client.get(f"{address}headline/").text
+
+
+def test_a_running_run_has_no_result(alice_client: Client, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(1)
+
+    html = alice_client.get(f"/alpha/runs/{story.run.pk}/headline/").text
+
+    assert "data-result" not in html
+    assert "data-verdict" in html
