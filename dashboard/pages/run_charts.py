@@ -23,6 +23,7 @@ from dashboard.runs.charts.figures import (
     features_of_run,
     group_of_chart,
     is_filled,
+    is_measured,
     keep_settings,
     metric_figure,
     notes_of,
@@ -74,6 +75,9 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         "tab": "metrics",
         "sections": _sections(run, combined),
         "figures": {chart.id: chart.figure for chart in combined},
+        "unmeasured": {
+            chart.id for chart in combined if not is_measured(chart, metric_names(run))
+        },
         "figure": metric_figure(),
         "blank": _card("…"),
         "titles": list_titles(),

@@ -93,6 +93,7 @@ def test_the_first_chart_and_a_zoom(
         frames.append(wire.num_frame_bytes)
         before, wire.num_bytes = page.evaluate(STEPS), 0
         begin = page.evaluate("performance.now()")
+        page.locator(".chart-gear").click()
         page.get_by_label("First step shown").fill("50000")
         page.get_by_label("Last step shown").fill("50400")
         page.keyboard.press("Enter")

@@ -11,14 +11,13 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
-from dashboard.runs.charts.figures import shown_metrics
+from dashboard.runs.charts.figures import features_of_run, shown_metrics
 from dashboard.runs.charts.series import read_history
 from dashboard.runs.models import Run
 from dashboard.runs.stream import read_frame
 from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run
-from trainer.config import RunConfig
 
 pytestmark = pytest.mark.load
 NUM_STEPS = 100_000
@@ -55,7 +54,7 @@ def test_twelve_metrics_are_at_most_1_000_points_each(team: Team) -> None:
 def make_long_run(team: Team) -> Run:
     """60 metrics, those of the overview's charts among them."""
     run = make_run(team)
-    shown = sorted(shown_metrics(RunConfig.model_validate(run.config)))
+    shown = sorted(shown_metrics(features_of_run(run)))
     make_history(run, num_steps=NUM_STEPS, num_metrics=60, names=shown)
     return run
 

@@ -15,6 +15,9 @@ TEXTS = [
     "[data-run-state]",
     "[data-run-alerts]",
     "[data-warnings]",
+    "[data-headline]",
+    "[data-samples]",
+    "[data-values]",
 ]
 PARTS = ["name", "x", "y", "z", "customdata", "visible"]
 # By chart, line and part, which names the differences.
@@ -29,8 +32,7 @@ SHOWN = f"""Object.fromEntries([
       [`${{id}} range`, xaxis.autorange ? null : xaxis.range],
     ];
   }}),
-  ...{TEXTS}.map((part) => [part, document.querySelector(part).innerText]),
-  ["values", document.querySelector("[data-values]").innerText.split("\\n")],
+  ...{TEXTS}.map((part) => [part, document.querySelector(part)?.innerText ?? null]),
 ])"""
 
 

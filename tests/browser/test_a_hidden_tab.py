@@ -82,14 +82,14 @@ def test_a_hidden_tab_draws_nothing_and_catches_up(
     story = Story(queue_run(team))
     story.start()
     take_steps(story, 5)
-    tab.goto(f"{live_app}/alpha/runs/{story.run.id}/?smooth=0")
+    tab.goto(f"{live_app}/alpha/runs/{story.run.id}/metrics/?smooth=0")
     expect(tab.locator("[data-run-link]")).to_have_attribute(
         "data-link", "live", timeout=20_000
     )
     wait_until(tab, f"{REWARD}.data?.at(-1).x.length === 5")
     tab.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(tab, f"{MAP}.data?.[0].x.length === 5")
-    row = tab.locator('[data-metric="lr"] [data-last]')
+    row = tab.locator('[data-value="lr"] [data-last]')
     before = row.inner_text()
 
     other = tab.context.new_page()

@@ -31,7 +31,7 @@ def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
     story.start()
     story.take_steps(5)
     run = f"/alpha/runs/{story.run.pk}/"
-    page.goto(f"{run}?smooth=0")
+    page.goto(f"{run}metrics/?smooth=0")
     expect(page.locator("[data-run-link]")).to_have_attribute(
         "data-link", "live", timeout=15_000
     )
@@ -47,22 +47,25 @@ def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
     assert card.bounding_box() == place
     assert page.evaluate(MARKS.format("grad_norm")) == ""
     ends = page.evaluate(f"{SHOW.format('entropy')}._fullLayout.xaxis.range")
-    assert ends == [1, 8]
+    assert ends == [0, story.run.num_steps]
     mark = card.locator(".annotation-text-g")
     mark.hover()
     expect(card.locator(".hoverlayer")).to_contain_text("entropy above 5, step 6")
     alert = Alert.objects.get()
-    card.get_by_label("More of entropy").click()
+    card.locator("[data-menu] summary").click()
     link = card.get_by_role("link", name="entropy above 5, step 6")
     expect(link).to_have_attribute("href", f"/alpha/alerts/{alert.pk}/")
     assert findings(page) == []
     page.keyboard.press("Escape")
 
+    page.locator(".chart-gear").click()
     with page.expect_response("**/runs/charts"):
         page.get_by_label("Alerts", exact=True).uncheck()
+    page.keyboard.press("Escape")
     card.scroll_into_view_if_needed()
     wait_until(page, f"{MARKS.format('entropy')} === ''")
     assert "alerts=off" in page.url
+    page.locator(".chart-gear").click()
     with page.expect_response("**/runs/charts"):
         page.get_by_label("Alerts", exact=True).check()
 

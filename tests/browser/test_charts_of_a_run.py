@@ -15,14 +15,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.charts.figures import read_settings, shown_metrics
+from dashboard.runs.charts.figures import (
+    features_of_run,
+    read_settings,
+    shown_metrics,
+)
 from dashboard.runs.models import Run, Step
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history
 from tests.browser.tabs import hide, show
 from tests.dashboard.runs.stories import Story, make_history, queue_run
 from tests.dashboard.samples.factories import make_run
-from trainer.config import RunConfig
 
 pytestmark = pytest.mark.browser
 NUM_STEPS = 2_000
@@ -49,7 +52,7 @@ DRAWN = f"({REWARD}.data?.at(-1).customdata ?? [])"
 @pytest.fixture
 def long_run(team: Team) -> Run:
     run = make_run(team)
-    shown = sorted(shown_metrics(RunConfig.model_validate(run.config)))
+    shown = sorted(shown_metrics(features_of_run(run)) | {"group/std_mean"})
     make_history(run, num_steps=NUM_STEPS, num_metrics=40, names=shown)
     return run
 
@@ -82,7 +85,7 @@ def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_url(
     expect(page.get_by_label("First step shown")).to_have_value(str(first))
     every = list(range(first - 1, last + 2))
     wait_until(page, DRAWN, lambda steps: steps == every)
-    other = "document.querySelector('[data-chart=\"group-std_mean\"]').layout.xaxis"
+    other = "document.querySelector('[data-chart=\"group-frac\"]').layout.xaxis"
     assert page.evaluate(f"{other}.range") == [first, last]
     page.reload()
     wait_until(page, DRAWN, lambda steps: steps == every)
@@ -104,17 +107,17 @@ def test_hover_is_synchronized_between_charts(page: Page, long_run: Run) -> None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
 
     own = page.locator('[data-chart="reward-mean"] .hoverlayer .legendtitletext')
-    other = page.locator('[data-chart="reward-rule-mean"] .hoverlayer .legendtitletext')
+    other = page.locator('[data-chart="entropy"] .hoverlayer .legendtitletext')
     expect(own).to_have_text(re.compile(r"step [\d,]+"))
     expect(other).to_have_text(re.compile(r"step [\d,]+"))
 
 
 @pytest.mark.slow
 def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.wait_for_timeout(500)
-    speed = page.locator("#chart-tokens_per_second")
+    speed = page.locator("#chart-metric-9")
     drawn = speed.locator(".js-plotly-plot")
     expect(drawn).to_have_count(0)
 
@@ -132,6 +135,7 @@ def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> 
 @pytest.mark.slow
 def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
+    page.locator(".chart-gear").click()
     with page.expect_response("**/runs/charts"):
         page.locator("[name=log]").check()
     assert "log=all" in page.url
@@ -139,6 +143,7 @@ def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) ->
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     expect(page.locator("[name=log]")).to_be_checked()
 
+    page.locator(".chart-gear").click()
     with page.expect_response("**/runs/charts"):
         page.get_by_role("button", name="Defaults").click()
     expect(page.locator("[name=log]")).not_to_be_checked()
@@ -149,9 +154,9 @@ def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) ->
 def test_a_chart_has_full_screen_a_link_and_downloads(
     page: Page, long_run: Run
 ) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     card = page.locator("#chart-group-std_mean")
-    card.get_by_label("group/std_mean in full screen, or back").click()
+    card.locator("[data-chart-action=full]").click()
     dialog = page.locator("[data-chart-full]")
     expect(dialog.locator("#chart-group-std_mean")).to_be_visible()
     page.keyboard.press("Escape")
@@ -161,7 +166,7 @@ def test_a_chart_has_full_screen_a_link_and_downloads(
 
 def save(page: Page, kind: str) -> Path:
     card = page.locator("#chart-group-std_mean")
-    card.get_by_label("More of group/std_mean").click()
+    card.locator("summary").click()
     with page.expect_download() as download:
         card.get_by_role("button", name=f"Save as {kind}").click()
     assert download.value.suggested_filename.endswith(f".{kind.lower()}")
@@ -170,7 +175,7 @@ def save(page: Page, kind: str) -> Path:
 
 @pytest.mark.slow
 def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
 
     text = save(page, "SVG").read_text()
@@ -178,14 +183,14 @@ def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> 
 
     assert (picture.get("width"), picture.get("height")) == ("960", "480")
     texts = [text.text for text in picture.iter(f"{SVG}text")]
-    assert any("group/std_mean" in (text or "") for text in texts)
+    assert any("Reward spread" in (text or "") for text in texts)
     lines = [p for p in picture.iter(f"{SVG}path") if p.get("class") == "js-line"]
     assert max(line.get("d", "").count("L") for line in lines) > 100
 
 
 @pytest.mark.slow
 def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     line = page.locator("#chart-group-std_mean .js-line").last
     line.scroll_into_view_if_needed()
@@ -201,12 +206,12 @@ def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None
 
 @pytest.mark.slow
 def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/?smooth=0.5")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/?smooth=0.5")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     assert page.evaluate(f"{DRAWN}.length") <= 1_000
     card = page.locator("#chart-group-std_mean")
 
-    card.get_by_label("More of group/std_mean").click()
+    card.locator("summary").click()
     with page.expect_download() as download:
         card.get_by_role("button", name="Save as CSV").click()
 
@@ -222,12 +227,12 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_failed_download_is_reported_on_its_button(page: Page, long_run: Run) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.route("**/curves.json*", lambda route: route.fulfill(status=503))
     card = page.locator("#chart-group-std_mean")
 
-    card.get_by_label("More of group/std_mean").click()
+    card.locator("summary").click()
     card.get_by_role("button", name="Save as CSV").click()
 
     expect(card.get_by_text("HTTP 503")).to_be_visible()
@@ -240,10 +245,10 @@ def test_the_link_of_a_chart_shows_the_same_to_another_user(
     page: Page, long_run: Run
 ) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.goto(f"/alpha/runs/{long_run.id}/?smooth=0.3&from=100&to=300")
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/?smooth=0.3&from=100&to=300")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     card = page.locator("#chart-group-std_mean")
-    card.get_by_label("More of group/std_mean").click()
+    card.locator("summary").click()
 
     card.get_by_role("button", name="Copy link").click()
 
@@ -315,6 +320,7 @@ def test_superseded_steps_turn_grey_on_an_open_page(page: Page, team: Team) -> N
     wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5], [5, 6]])
     dashes = f"{REWARD}.data.at(-1).line.dash"
     assert page.evaluate(dashes) == "dash"
+    page.locator(".chart-gear").click()
     page.get_by_label("Superseded").uncheck()
     wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5]])
 

@@ -116,7 +116,7 @@ def all_are_settled(runs: list[Run]) -> bool:
 
 def choose_k(page: Page, run: Run) -> None:
     """pass@k over training, by a slider, next to the mean."""
-    page.goto(f"/alpha/runs/{run.pk}/")
+    page.goto(f"/alpha/runs/{run.pk}/metrics/")
     chart = "document.querySelector('[data-signal-chart=\"passes\"]')"
     page.locator('[data-signal-chart="passes"]').scroll_into_view_if_needed()
     wait_until(page, f"{chart}.data?.some(({{ name }}) => name === 'pass@4')")

@@ -36,7 +36,7 @@ def test_the_map_grows_and_leads_to_groups(page: Page, team: Team) -> None:
     for _ in range(3):
         take_step(story, 4, 6)
     run = f"/alpha/runs/{story.run.id}/"
-    page.goto(run)
+    page.goto(f"{run}metrics/")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 3")
 
@@ -49,8 +49,10 @@ def test_the_map_grows_and_leads_to_groups(page: Page, team: Team) -> None:
     ]
 
     page.get_by_label("Rows by").select_option("difficulty")
+    page.locator(".chart-gear").click()
     page.get_by_label("First step shown").fill("2")
     page.get_by_label("First step shown").press("Enter")
+    page.keyboard.press("Escape")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}.length === 3")
     assert page.url.endswith("?rows=difficulty&from=2&to=4")
@@ -97,7 +99,7 @@ def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(
     story = Story(queue_run(team))
     story.start()
     take_step(story, 4, 6)
-    page.goto(f"/alpha/runs/{story.run.id}/")
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 1")
     held = DelayedResponses(page, "**/signals/map.json*")
@@ -119,7 +121,7 @@ def test_a_zoom_applies_to_all_charts(page: Page, team: Team) -> None:
     story.start()
     for _ in range(9):
         take_step(story, 4, 6)
-    page.goto(f"/alpha/runs/{story.run.id}/?smooth=0")
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/?smooth=0")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 9")
     box = page.locator(f"{MAP} .xy .nsewdrag").bounding_box()
@@ -165,7 +167,7 @@ def test_k_of_pass_at_k_is_chosen_and_in_the_link(page: Page, team: Team) -> Non
         "document.querySelector('[data-signal-chart=\"passes\"]')"
         ".data?.map(({ name }) => name).join()"
     )
-    page.goto(f"/alpha/runs/{story.run.id}/")
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/")
     chart.scroll_into_view_if_needed()
     wait_until(page, f"{names} === 'pass@1,pass@4,maj@4'")
     slider = page.get_by_role("slider", name="k of pass@k")

@@ -145,8 +145,9 @@ def watch(page: Page) -> None:
 
 
 def inspect(page: Page) -> None:
-    """From a point to its step's groups, to one group, and back."""
+    """From a point to its step's samples and groups, to one group, and back."""
     click_step(page, 4)
+    page.get_by_role("link", name="Open step 4").click()
     page.wait_for_url("**/groups/?step=4")
     expect(page.locator("#map-title")).to_be_visible()
     groups = page.url

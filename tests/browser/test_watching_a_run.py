@@ -104,8 +104,9 @@ def test_steps_reach_the_charts_without_a_reload(
 
     expect(page.locator("[data-run-step]")).to_have_text("8")
     wait_for_points(page, 8)
-    row = page.locator('[data-metric="reward/mean"] [data-last]')
-    expect(row).to_have_text("0.625")
+    tile = page.locator('[data-tile="reward/mean"] [data-tile-value]')
+    expect(tile).to_have_text("0.625", timeout=20_000)
+    assert page.title() == f"8/{story.run.num_steps} · {story.run.name} · Cohort"
     assert problems == []
 
 
@@ -190,6 +191,7 @@ def test_an_offline_page_shows_when_it_retries(page: Page, story: Story) -> None
 def test_smoothing_and_axis_are_in_the_url(page: Page, story: Story) -> None:
     open_run(page, story)
 
+    page.locator(".chart-gear").click()
     page.get_by_label("Smoothing").fill("0.3")
     page.get_by_label("X axis").select_option("time")
 
@@ -199,19 +201,34 @@ def test_smoothing_and_axis_are_in_the_url(page: Page, story: Story) -> None:
 
 
 @pytest.mark.slow
-def test_a_click_on_a_point_leads_to_the_groups_of_its_step(
-    page: Page, story: Story
+def test_a_click_on_a_point_shows_completions_of_its_step(
+    page: Page, team: Team
 ) -> None:
+    story = Story(queue_run(team, num_steps=5))
+    story.start()
+    for _ in range(5):
+        story.step += 1
+        story.score_group()
+        story.step -= 1
+        story.take_steps(1)
     open_run(page, story)
-    plot = page.locator(f"{REWARD} .nsewdrag").first
-    box = plot.bounding_box()
+    shown = page.locator("[data-sample-step]")
+    expect(shown).to_have_text("5")
+    box = page.locator(f"{REWARD} .nsewdrag").first.bounding_box()
     assert box is not None
 
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    # The axis goes from 0 to 5.
+    page.mouse.move(box["x"] + box["width"] * 3 / 5, box["y"] + box["height"] / 2)
     page.mouse.down()
     page.mouse.up()
 
-    page.wait_for_url("**/groups/?step=3")
+    expect(shown).to_have_text("3")
+    assert page.url.endswith("?step=3")
+    page.reload()
+    expect(shown).to_have_text("3")
+    page.locator("[data-sample-newest]").click()
+    expect(shown).to_have_text("5")
+    assert "step=" not in page.url
 
 
 @pytest.mark.slow
@@ -225,7 +242,8 @@ def test_the_page_has_no_accessibility_findings(page: Page, story: Story) -> Non
 def test_every_chart_changes_its_theme_without_a_reload(
     page: Page, story: Story
 ) -> None:
-    open_run(page, story)
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/")
+    wait_for_points(page, story.step)
     # A chart stays drawn after it was in view.
     page.locator('[data-chart="tokens_per_second"]').scroll_into_view_if_needed()
     page.wait_for_timeout(500)

@@ -88,7 +88,7 @@ def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @register.inclusion_tag("samples/signal_charts.html", takes_context=True)
 def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any:
-    """What a run learns from, on its overview."""
+    """What a run learns from."""
     charts = figures.signal_charts()
     form = SignalForm.read(context.request.GET)
     known = StepRollup.objects.filter(run=run, superseded_by=None)

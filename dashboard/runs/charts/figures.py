@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -247,6 +248,16 @@ def metrics_of(one: Chart) -> set[str]:
     metas = [trace["meta"] for trace in one.figure["data"]]
     terms = [meta.get(part, []) for meta in metas for part in ("terms", "otherwise")]
     return {metric for each in terms for metric, _ in each}
+
+
+def is_measured(one: Chart, names: Iterable[str]) -> bool:
+    """Whether one of these metrics is drawn in it."""
+    each = [trace["meta"].get("each") for trace in one.figure["data"]]
+    terms = metrics_of(one)
+    return any(
+        name in terms or any(family and re.search(family, name) for family in each)
+        for name in names
+    )
 
 
 def group_of_chart(one: Chart) -> str:

@@ -25,6 +25,7 @@ const rows = document.querySelector("[data-values]");
 const cardOf = new Map(); // metric -> card
 const combined = new Map(); // card -> figure
 const { root, board, toolbar, view } = drawRunCharts({ figures });
+const wasHidden = new Set(root.querySelectorAll(".chart[hidden]"));
 linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
 
 function figureOf(metric) {
@@ -107,22 +108,28 @@ function find() {
   const isSearched = search.value.trim() !== "";
   const folded = [];
   let count = 0;
-  const show = (card, { words, metrics }) => {
+  // "^kl" is of the name or of the title, "kl mean" of both together.
+  const isFound = (name, title) => [name, title, `${name} ${title}`].some(matches);
+  const show = (card, { found, metrics }) => {
     const isFolded =
       isFlat(metrics, store) && !isSearched && location.hash !== `#${card.id}`;
     if (isFolded) folded.push(card.querySelector(".chart-title").textContent);
-    card.hidden = !matches(words) || (isFolded && flat.ariaPressed !== "true");
+    card.hidden = !found || (isFolded && flat.ariaPressed !== "true");
   };
   for (const [metric, card] of cardOf) {
-    const words = `${metric} ${titleOf(metric)}`;
-    show(card, { words, metrics: [metric] });
-    if (matches(words)) count += 1;
+    const found = isFound(metric, titleOf(metric));
+    show(card, { found, metrics: [metric] });
+    if (found) count += 1;
   }
   for (const [card, figure] of combined) {
     const metrics = metricsOf(figure, store);
     const title = card.querySelector(".chart-title").textContent;
-    show(card, { words: `${title} ${metrics.join(" ")}`, metrics });
-    if (!hasValues(metrics, store)) card.hidden = true;
+    const found = metrics.some((metric) => isFound(metric, title));
+    show(card, { found, metrics });
+    // Until the run's data has come, as the server says.
+    if (store.attempt === null) card.hidden ||= wasHidden.has(card);
+    else if (!hasValues(metrics, store)) card.hidden = true;
+    if (card.dataset.only && isFound(card.dataset.only, title)) count += 1;
   }
   for (const section of root.querySelectorAll("[data-group]"))
     section.hidden = !section.querySelector(
@@ -132,7 +139,8 @@ function find() {
   flat.textContent =
     folded.length === 1 ? "1 flat chart" : `${folded.length} flat charts`;
   flat.title = `All values below 0.0001: ${folded.join(", ")}`;
-  const all = cardOf.size.toLocaleString("en-US");
+  const alone = [...combined.keys()].filter(({ dataset }) => dataset.only);
+  const all = (cardOf.size + alone.length).toLocaleString("en-US");
   const text = isSearched ? `${count} of ${all} metrics` : `${all} metrics`;
   if (status.textContent !== (error || text)) status.textContent = error || text;
 }
