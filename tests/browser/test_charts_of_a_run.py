@@ -292,7 +292,7 @@ def test_a_search_finds_metrics_and_loads_their_history_when_visible(
     wait_until(page, f"{plot}?.at(-1).x.length ?? 0", lambda count: count > 500)
     page.get_by_label("Find metrics").fill("^metric/.7$")
 
-    expect(page.locator("[data-metric]:visible")).to_have_count(1)
+    expect(page.locator("[data-metric]:visible")).to_have_count(2)
     assert page.url.endswith("?q=%5Emetric%2F.7%24")
     drawn = "document.querySelectorAll('.js-plotly-plot').length"
     assert page.evaluate(drawn) < 40
