@@ -184,7 +184,7 @@ def click_step(page: Page, step: int) -> None:
 
 def clone(page: Page, first: str) -> str:
     page.goto(first)
-    page.get_by_role("link", name="Clone").click()
+    page.locator(".page-actions").get_by_role("link", name="Clone").click()
     expect(page.locator('[name="optim.num_steps"]')).to_have_value(str(NUM_STEPS))
     page.get_by_label("Name", exact=True).fill("second-run")
     fill(page, "optim.learning_rate", "0.002")
