@@ -321,21 +321,22 @@ def _choice_answer(columns: _Columns, prompt: str, options: Options) -> str | No
     """The first column whose values name an option."""
     for name in columns.named(CHOICE_ANSWERS_TOO):
         texts = [_option_text(value) for value in columns.values(name)]
-        kinds = {_names_option(text, options) for text in texts[:1]}
-        if name not in (prompt, *options.names) and kinds and kinds != {""}:
+        names_one = bool(texts and _ways_to_name(texts[0], options))
+        if name not in (prompt, *options.names) and names_one:
             return name
     return None
 
 
-def _names_option(text: str | None, options: Options) -> str:
-    """How the text names one of the options; empty: not at all."""
+def _ways_to_name(text: str | None, options: Options) -> set[str]:
+    """How the text may name one of the options: "2" may be a text or an index."""
     text = (text or "").strip()
     letters = ascii_uppercase[: len(options.texts)]
-    if len(text) == 1 and text.upper() in letters:
-        return "letter"
-    if text in options.texts:
-        return "text"
-    return "number" if text.isdecimal() and int(text) <= len(letters) else ""
+    ways = set()
+    if (len(text) == 1 and text.upper() in letters) or text in options.texts:
+        ways.add("letter_or_text")
+    if text.isdecimal() and int(text) <= len(letters):
+        ways.add("number")
+    return ways
 
 
 def _context_before(columns: _Columns, prompt: str) -> list[str]:
@@ -454,13 +455,13 @@ def _are_tests(value: Any) -> bool:
 
 def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None:
     found = list(_named_options(rows))
-    kinds = {kind for kind, _, _ in found}
-    if not found or "" in kinds:
+    ways = set.intersection(*(ways for ways, _, _ in found)) if found else set()
+    if not ways:
         return None
     params: dict[str, Any] = {"options_column": ", ".join(options.names)}
     params["num_options"] = max(count for _, _, count in found)
     how = "letters or texts"
-    if kinds == {"number"}:
+    if ways == {"number"}:
         numbers = [int(text) for _, text, _ in found]
         is_from_1 = 0 not in numbers and any(
             int(text) == count for _, text, count in found
@@ -476,13 +477,14 @@ def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None
     )
 
 
-def _named_options(rows: Sequence[Row]) -> Iterator[tuple[str, str, int]]:
-    """Of each row with options: how its answer names one, the answer, their number."""
+def _named_options(rows: Sequence[Row]) -> Iterator[tuple[set[str], str, int]]:
+    """Of each row with options: how its answer may name one, the answer, their
+    number."""
     for row in rows:
         options = find_options(row.columns)
         if options is not None and row.answer is not None:
             text = _texts_of(row.answer)[0].strip()
-            yield _names_option(text, options), text, len(options.texts)
+            yield _ways_to_name(text, options), text, len(options.texts)
 
 
 # About 4,000 tokens: more than many small models' context leaves for the prompt.

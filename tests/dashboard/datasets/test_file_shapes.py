@@ -292,6 +292,31 @@ SHAPES = {
         right="<answer>15</answer>",
         wrong="<answer>C</answer>",
     ),
+    "MMLU with numbers as options": Shape(
+        records=[
+            {
+                "question": f"Which is {right}?",
+                "choices": ["3", "1", "2", "0"],
+                "answer": answer,
+            }
+            for right, answer in (("1", 1), ("2", 2), ("0", 3))
+        ]
+        + [{"question": "Which is 8?", "choices": ["6", "7", "8"], "answer": 2}],
+        prompt="Which is 1?\n\nA) 3\nB) 1\nC) 2\nD) 0",
+        answer="1",
+        columns=("question", "choices"),
+        rule=(
+            "multiple_choice",
+            {
+                "options_column": "choices",
+                "num_options": 4,
+                "answer_as": "number_from_0",
+            },
+        ),
+        right="<answer>B</answer>",
+        wrong="<answer>D</answer>",
+        format="parquet",
+    ),
     "MMLU as CSV": Shape(
         records=[
             {
