@@ -17,9 +17,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import DatasetRow
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.queries import first_rows, list_versions
-from dashboard.datasets.suggestions import RuleSuggestion, suggest_rule
+from dashboard.datasets.suggestions import suggest_rule
 from dashboard.pages.requests import Request, choose_version, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm, TryForm
@@ -116,11 +116,19 @@ def reward_try(request: Request, team: str) -> HttpResponse:
 
 
 def workbench_context(
-    request: Request, team: Team, draft: RecipeDraft, *, may_call_models: bool
+    request: Request,
+    team: Team,
+    draft: RecipeDraft,
+    *,
+    may_call_models: bool,
+    shown: DatasetVersion | None = None,
 ) -> dict[str, Any]:
-    """`may_call_models`: whether rules may call models, which may cost money."""
+    """`may_call_models`: whether rules may call models, which may cost money.
+
+    `shown`: the version whose rows a form without a choice shows.
+    """
     posted = request.POST if "try-offset" in request.POST else None
-    form = TryForm(team, posted)
+    form = TryForm(team, posted, shown=shown)
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
@@ -154,11 +162,11 @@ def _warnings(
 
 
 def _rows(form: TryForm) -> list[DatasetRow]:
-    if form.newest is None or (form.is_bound and not form.is_valid()):
+    if form.shown is None or (form.is_bound and not form.is_valid()):
         return []
     chosen = form.cleaned_data if form.is_bound else {}
     return pick_rows(
-        chosen.get("version") or form.newest,
+        chosen.get("version") or form.shown,
         offset=chosen.get("offset") or 0,
         seed=chosen.get("seed"),
     )
@@ -174,7 +182,8 @@ def reward_new(request: Request, team: str) -> HttpResponse:
         return _edit(request, get_writable_team(request, team), None)
     team_ = get_team(request, team)
     draft = RecipeDraft([])
-    suggested = _suggested(team_, request.GET.get("dataset"))
+    version = _asked_version(team_, request.GET.get("dataset"))
+    suggested = suggest_rule(first_rows(version)) if version else None
     if suggested is None:
         draft.add("numeric_answer")
     else:
@@ -182,14 +191,13 @@ def reward_new(request: Request, team: str) -> HttpResponse:
     draft.add("format_tags")
     draft.rules[-1].weight = "0.2"
     draft.validate()
-    return _render(request, team_, None, draft, NewRecipeForm(team_))
+    return _render(request, team_, None, draft, NewRecipeForm(team_), shown=version)
 
 
-def _suggested(team: Team, version_id: str | None) -> RuleSuggestion | None:
-    """The rule for a dataset version's rows."""
+def _asked_version(team: Team, version_id: str | None) -> DatasetVersion | None:
+    """The dataset version that the address names."""
     number = read_number(version_id)
-    version = list_versions(team).filter(pk=number).first() if number else None
-    return suggest_rule(first_rows(version)) if version else None
+    return list_versions(team).filter(pk=number).first() if number else None
 
 
 @require_http_methods(["GET", "POST"])
@@ -348,6 +356,7 @@ def _render(
     draft: RecipeDraft,
     form: NewRecipeForm | None,
     status: int = 200,
+    shown: DatasetVersion | None = None,
     **more: Any,
 ) -> HttpResponse:
     context = {
@@ -364,7 +373,9 @@ def _render(
         context |= _refusal_context(request, team, draft)
         return render(request, "rewards/editor_swapped.html", context)
     # Viewers only get here by GET, without completions for a model to judge.
-    context |= workbench_context(request, team, draft, may_call_models=True)
+    context |= workbench_context(
+        request, team, draft, may_call_models=True, shown=shown
+    )
     return render(request, "rewards/editor.html", context, status=status)
 
 

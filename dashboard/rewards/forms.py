@@ -73,8 +73,12 @@ class TryForm(forms.Form):
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
 
-    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, team: Team, *args: Any, shown: DatasetVersion | None = None, **kwargs: Any
+    ) -> None:
+        """Until a version is chosen, the rows are of `shown`, else of the newest."""
         super().__init__(*args, **kwargs)
         versions = list_versions(team)
         set_choices(self, "version", versions)
-        self.newest = versions.first()
+        self.shown = shown or versions.first()
+        self.initial["version"] = self.shown

@@ -51,6 +51,26 @@ def data(version: DatasetVersion, **others: str) -> dict[str, str]:
     return fields(*RULES, **{**shown, **others})
 
 
+def test_a_recipe_for_a_dataset_shows_its_rows(
+    alice_client: Client, team: Team, version: DatasetVersion
+):
+    newer = create_dataset_version(
+        team=team,
+        name="Newer",
+        rows=[Row(prompt="Why?", answer="so")],
+        mapping={},
+        source={},
+        user=None,
+    )
+
+    for query, shown in ((f"?dataset={version.pk}", version), ("", newer)):
+        page = alice_client.get(f"/alpha/rewards/new{query}")
+
+        rows = [bench.row for bench in page.context["benches"]]
+        assert {row.version_id for row in rows} == {shown.pk}
+        assert page.context["try_form"]["version"].value() == shown.pk
+
+
 def test_scores_equal_those_of_the_engine(
     alice_client: Client, version: DatasetVersion
 ):
