@@ -148,6 +148,8 @@ def score_all(
 
 def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     """What rules say of the completions of one prompt; their totals are None."""
+    if not samples:
+        return []  # rules that judge a group read its first completion
     samples = [prepared(sample) for sample in samples]
     outcomes: list[dict[str, Outcome]] = [{} for _ in samples]
     logs: list[dict[str, str]] = [{} for _ in samples]

@@ -71,6 +71,20 @@ def test_a_recipe_for_a_dataset_shows_its_rows(
         assert page.context["try_form"]["version"].value() == shown.pk
 
 
+def test_rows_without_completions_have_no_scores_of_a_group_function(
+    alice_client: Client, version: DatasetVersion
+):
+    source = "def f(completions, **kwargs):\n    return [1.0 for _ in completions]"
+    posted = fields(("python_function", {"params-source": source}))
+    posted |= {"try-version": str(version.pk), "try-offset": "0", "try-seed": ""}
+
+    answer = alice_client.post(TRY, {**posted, "completion-2": "4\n---\n5"})
+
+    tried = {bench.row.position: bench.tried for bench in answer.context["benches"]}
+    assert [one.score.total for one in tried.pop(2)] == [1.0, 1.0]
+    assert list(tried.values()) == [[]] * 4
+
+
 def test_scores_equal_those_of_the_engine(
     alice_client: Client, version: DatasetVersion
 ):
