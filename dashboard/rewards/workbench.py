@@ -43,6 +43,16 @@ class TriedCompletion:
         """What rules printed, by name."""
         return self.score.logs if self.score else {}
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers beside the scores, named as a run's metrics end."""
+        by_rule = self.score.metrics if self.score else {}
+        return {
+            f"{rule}/{key}": value
+            for rule, found in by_rule.items()
+            for key, value in found.items()
+        }
+
 
 @dataclass(slots=True)
 class WorkbenchRow:

@@ -85,6 +85,26 @@ def test_rows_without_completions_have_no_scores_of_a_group_function(
     assert list(tried.values()) == [[]] * 4
 
 
+def test_metrics_of_a_verl_function_stand_with_its_completion(
+    alice_client: Client, version: DatasetVersion
+):
+    source = (
+        "def compute_score(data_source, solution_str, ground_truth):\n"
+        "    return {'score': 0.5, 'acc': solution_str == ground_truth, 'size': 7.25}"
+    )
+    posted = data(version, **{"completion-2": "4\n---\n5"})
+    rule = fields(("python_function", {"params-source": source}))
+    kept = {key: text for key, text in posted.items() if not key.startswith("rules-")}
+
+    answer = alice_client.post(TRY, kept | rule)
+
+    tried = answer.context["benches"][2].tried
+    assert [one.metrics for one in tried] == [
+        {"python_function/acc": acc, "python_function/size": 7.25} for acc in (1.0, 0.0)
+    ]
+    assert answer.content.decode().count("7.25") == 2
+
+
 def test_scores_equal_those_of_the_engine(
     alice_client: Client, version: DatasetVersion
 ):
