@@ -260,10 +260,13 @@ def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]
     mapped = map_records(upload, seen.sample, form.mapping)
     rows = [row for row in mapped if isinstance(row, Row)]
     records = seen.records[:PREVIEWED]
+    # Rows of a JSON list may all stand in one line.
+    places = [record.row or record.line for record in records]
     return {
         "form": form,
-        "mapped": list(zip((record.line for record in records), mapped, strict=False)),
+        "mapped": list(zip(places, mapped, strict=False)),
         "place": upload.place,
+        "counted": "Row" if records and records[0].row else upload.place,
         "warnings": warn(rows),
         "rule": suggest_rule(rows[:PREVIEW_ROWS]),
         "is_whole": seen.is_small,
