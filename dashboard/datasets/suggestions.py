@@ -407,13 +407,12 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
     answers = [row.answer for row in rows if row.answer is not None]
     if options is not None and answers:
         return _choice_rule(rows, options)
-    for name in columns:
-        if name.lower() in TEST_NAMES and _are_tests(columns[name]):
-            return RuleSuggestion(
-                kind="code_tests",
-                params={"tests_column": name},
-                reason=f"The column {name} has tests.",
-            )
+    if name := _tests_column(columns):
+        return RuleSuggestion(
+            kind="code_tests",
+            params={"tests_column": name},
+            reason=f"The column {name} has tests.",
+        )
     texts = [text for answer in answers for text in _texts_of(answer)]
     if not texts:
         return None
@@ -440,6 +439,13 @@ def _texts_of(answer: Any) -> list[str]:
 def _is_number(text: str) -> bool:
     number = text.rpartition("####")[2]  # GSM8K has the solution before it
     return len(number) <= _FORMULA_CHARS and read_number(number) is not None
+
+
+def _tests_column(columns: dict[str, Any]) -> str | None:
+    for name in columns:
+        if name.lower() in TEST_NAMES and _are_tests(columns[name]):
+            return name
+    return None
 
 
 def _are_tests(value: Any) -> bool:
@@ -515,7 +521,7 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
         ),
         (
             "no_answer",
-            sum(row.answer is None for row in rows),
+            sum(_lacks_answer(row) for row in rows),
             "have no answer",
             "Rules that compare with the answer give these rows no score.",
         ),
@@ -540,6 +546,11 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
         for code, count, problem, remedy in counts
         if count
     ]
+
+
+def _lacks_answer(row: Row) -> bool:
+    """Code tests need none."""
+    return row.answer is None and _tests_column(row.columns) is None
 
 
 def _num_chars(row: Row) -> int:

@@ -18,7 +18,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.suggestions import suggest_rule
+from dashboard.datasets.row import Row
+from dashboard.datasets.suggestions import suggest_rule, warn
 from tests.dashboard.datasets.test_upload import upload
 from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_completion
@@ -387,7 +388,6 @@ SHAPES = {
         rule=("code_tests", {"tests_column": "test_list"}),
         right=SUM,
         wrong=NOT_SUM,
-        warnings=("no_answer",),
     ),
     "HumanEval": Shape(
         records=[
@@ -489,3 +489,16 @@ def test_a_published_shape_comes_in_as_suggested(
             prompt = rows[0].prompt if isinstance(rows[0].prompt, str) else ""
             sample = Sample(prompt, completion, rows[0].answer, rows[0].columns)
             assert score_completion(recipe, sample).total == reward
+
+
+@pytest.mark.parametrize(
+    ("columns", "count"), [({}, 2), ({"test_list": ["assert f(1) == 2"]}, 0)]
+)
+def test_rows_without_an_answer_are_counted_unless_they_have_tests(
+    columns: dict[str, Any], count: int
+):
+    rows = [Row(prompt=prompt, answer=None, columns=columns) for prompt in "ab"]
+
+    found = {warning.code: warning.count for warning in warn(rows)}
+
+    assert found.get("no_answer", 0) == count
