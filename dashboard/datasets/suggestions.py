@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from itertools import takewhile
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from dashboard.datasets.limits import MAX_DIGITS
 from dashboard.datasets.mapping import (
     MISSING,
     ROLES,
@@ -203,12 +205,15 @@ def _can_be_answer(value: Any) -> bool:
     return not isinstance(value, dict)
 
 
-def _variable(path: str) -> str:
+def _variable(column: str) -> str:
     """The column as a template names it."""
-    root, *inner = path.split(".")
-    is_plain = root.isidentifier() and not keyword.iskeyword(root) and root != "loop"
-    text = root if is_plain else f'row["{root}"]'
-    return ".".join([text, *inner])
+    is_plain = column.isidentifier() and not keyword.iskeyword(column)
+    if is_plain and column not in _JINJA_NAMES:
+        return column
+    return f"row[{json.dumps(column, ensure_ascii=False)}]"
+
+
+_JINJA_NAMES = ("loop", "row", "self", "true", "false", "none")
 
 
 def first_template(names: Sequence[str]) -> str:
@@ -293,6 +298,8 @@ def _option_text(value: Any) -> str | None:
 
 def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
     lines = [*_context_before(columns, prompt), f"{{{{ {_variable(prompt)} }}}}", ""]
+    column = options.names[0]
+    listed = _variable(column) + options.path.removeprefix(column)
     if not options.path:
         lines += [
             f"{letter}) {{{{ {_variable(name)} }}}}"
@@ -300,7 +307,7 @@ def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
         ]
     elif options.letters:
         lines += [
-            f"{{% for letter, option in {_variable(options.path)} | items %}}",
+            f"{{% for letter, option in {listed} | items %}}",
             "{% if option is not none %}",
             "{{ letter }}) {{ option }}",
             "{% endif %}",
@@ -310,7 +317,7 @@ def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
         is_lettered = all(_LETTERED.match(text) for text in options.texts)
         letter = "" if is_lettered else "{{ loop.index0 | letter }}) "
         lines += [
-            f"{{% for option in {_variable(options.path)} %}}",
+            f"{{% for option in {listed} %}}",
             letter + "{{ option }}",
             "{% endfor %}",
         ]
@@ -334,7 +341,7 @@ def _ways_to_name(text: str | None, options: Options) -> set[str]:
     ways = set()
     if (len(text) == 1 and text.upper() in letters) or text in options.texts:
         ways.add("letter_or_text")
-    if text.isdecimal() and int(text) <= len(letters):
+    if text.isdecimal() and len(text) < 10 and int(text) <= len(letters):
         ways.add("number")
     return ways
 

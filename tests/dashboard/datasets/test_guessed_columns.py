@@ -6,8 +6,9 @@ from typing import Any
 
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.prompt_template import PromptTemplate
 from dashboard.datasets.row import Row
-from dashboard.datasets.suggestions import suggest_mapping
+from dashboard.datasets.suggestions import first_template, suggest_mapping, suggest_rule
 
 # Columns as published, in their order.
 KNOWN = {
@@ -140,3 +141,16 @@ def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
 
     assert isinstance(refused, Refusal)
     assert (refused.column, refused.value) == (guess.prompt, "98")
+
+
+def test_an_answer_of_many_digits_names_no_option():
+    row = Row(prompt="Which?", answer="9" * 5_000, columns={"choices": ["a", "b"]})
+
+    assert suggest_rule([row]) is None
+
+
+def test_a_first_template_reads_a_column_of_any_name():
+    for name in ('a "b"', "a.b", "a\\", "x y", "class", "none"):
+        template = PromptTemplate(first_template([name]))
+
+        assert template.render({name: "text"}) == "text"
