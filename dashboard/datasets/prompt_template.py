@@ -2,7 +2,7 @@
 
 The sandbox keeps a template from Python's insides. What it doesn't keep is memory and
 time, so expressions that can grow without bound are refused when a template is read,
-and loops are counted when it is rendered.
+and loops and the sizes of values are counted when it is rendered.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from functools import lru_cache
 from string import ascii_uppercase
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, Undefined, nodes
+from jinja2 import (
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    Undefined,
+    nodes,
+    pass_context,
+)
 from jinja2.meta import find_undeclared_variables
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from dashboard.datasets.limits import MAX_LINE_CHARS
 from dashboard.project.errors import UserError
@@ -25,6 +34,9 @@ from dashboard.project.errors import UserError
 MAX_TEMPLATE_CHARS = 4_000
 MAX_TURNS = 10_000  # of all loops of a row
 MAX_SECONDS = 2.0  # for a row
+MAX_VALUE_CHARS = 2**19  # of a value that is computed with: to sort them takes 1 s
+MAX_MADE_CHARS = 32 * MAX_VALUE_CHARS  # of all values that a row's expressions make
+_ITEM_CHARS = 8  # what an item of a list counts for, beside its own characters
 ALL_COLUMNS = "row"  # the variable for column names that are no identifiers
 FILTERS = (
     *("abs", "capitalize", "d", "default", "dictsort", "first", "float", "int"),
@@ -46,6 +58,7 @@ _ALLOWED = (
     *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Concat, nodes.Add, nodes.Sub),
 )
 _MAX_ROUNDED = 30
+_MAX_FILTERS = 50  # Jinja takes seconds to read a hundred, one after the other
 _MAX_SUMS = 20  # each may double a text
 
 
@@ -61,6 +74,7 @@ class _Budget:
 
     def __init__(self) -> None:
         self.num_turns = MAX_TURNS
+        self.num_chars = MAX_MADE_CHARS
         self.until = time.monotonic() + MAX_SECONDS
 
     def spend(self) -> None:
@@ -86,6 +100,43 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         budget.spend()
         yield value
+
+
+@pass_context  # so that it isn't applied to constants when a template is read
+def _bounded(context: Context, value: Any) -> Any:
+    """A value that is computed with."""
+    _budget.get().check_time()
+    _size(value, MAX_VALUE_CHARS)
+    return value
+
+
+@pass_context
+def _made(context: Context, value: Any) -> Any:
+    """A value that an expression made, which is computed with."""
+    budget = _budget.get()
+    budget.check_time()
+    budget.num_chars -= _size(value, min(MAX_VALUE_CHARS, budget.num_chars))
+    return value
+
+
+def _size(value: Any, most: int) -> int:
+    """Characters of all texts in a value; TemplateFault where there are more."""
+    size, waiting = 0, [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str):
+            size += len(inner)
+        elif isinstance(inner, list | tuple | Mapping):
+            size += _ITEM_CHARS * len(inner)
+            if size <= most:
+                waiting += inner
+                waiting += inner.values() if isinstance(inner, Mapping) else ()
+        if size > most:
+            raise TemplateFault(
+                f"A filter, method or operator of the template gets more than {most:,} "
+                "characters."
+            )
+    return size
 
 
 def _letter(index: int) -> str:
@@ -122,12 +173,20 @@ def _as_text(value: Any) -> Any:
     """What {{ }} writes: a text as it is, nothing for null, other values as JSON."""
     if value is None:
         return ""
-    is_plain = isinstance(value, str | Undefined)
-    return value if is_plain else _as_json(value)
+    if isinstance(value, str | Undefined):
+        return value
+    _size(value, MAX_LINE_CHARS)
+    return _as_json(value)
+
+
+# Not for templates: put around their expressions when they are read.
+_OWN_FILTERS = {"bounded": _bounded, "counted": _counted, "made": _made}
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
     made = ImmutableSandboxedEnvironment(
+        # It works constants out when a template is read, in the square of its length.
+        optimized=False,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
@@ -137,7 +196,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     made.globals.clear()
     filters = {name: made.filters[name] for name in FILTERS}
     made.filters = filters | {
-        "counted": _counted,
+        **_OWN_FILTERS,
         "join": _join,
         "letter": _letter,
         "replace": _replace,
@@ -166,16 +225,15 @@ class PromptTemplate:
         try:
             tree = _JINJA.parse(source.replace("\r\n", "\n"))
             _check(tree)
+            tree = _Bounding().visit(tree)
             self.variables = find_undeclared_variables(tree) - {ALL_COLUMNS}
-            for loop in tree.find_all(nodes.For):
-                loop.iter = nodes.Filter(
-                    loop.iter, "counted", [], [], None, None, lineno=loop.lineno
-                )
             self._template = _JINJA.from_string(tree)
         except TemplateSyntaxError as error:
             raise _fault(error.lineno, error.message or "syntax error") from None
-        except RecursionError:
+        except (RecursionError, MemoryError):
             raise TemplateFault("The template is nested too deeply.") from None
+        except SyntaxError as error:  # of the Python that Jinja makes of it
+            raise _fault(None, error.msg) from None
 
     def render(self, values: Mapping[str, Any]) -> str:
         """The prompt of a row; TemplateFault says why there is none."""
@@ -208,7 +266,7 @@ def read_template(source: str) -> PromptTemplate:
 
 def _check(tree: nodes.Template) -> None:
     """Only what reads columns: no macros, imports, assignments or multiplication."""
-    num_sums = 0
+    num_sums = num_filters = 0
     for node in _all_nodes(tree):
         if not isinstance(node, _ALLOWED):
             kind = type(node).__name__.lower()
@@ -217,13 +275,65 @@ def _check(tree: nodes.Template) -> None:
             _check_call(node)
         if isinstance(node, nodes.For) and node.recursive:
             raise _fault(node.lineno, "prompt templates have no recursive loops")
-        if isinstance(node, nodes.Filter) and node.name not in _JINJA.filters:
-            known = ", ".join(sorted({*_JINJA.filters} - {"counted"}))
+        if isinstance(node, nodes.Filter) and (
+            node.name not in _JINJA.filters or node.name in _OWN_FILTERS
+        ):
+            known = ", ".join(sorted(_JINJA.filters.keys() - _OWN_FILTERS))
             raise _fault(node.lineno, f'no filter "{node.name}". Filters: {known}')
+        num_filters += isinstance(node, nodes.Filter)
+        if num_filters > _MAX_FILTERS:
+            raise _fault(node.lineno, f"more than {_MAX_FILTERS} filters")
         num_sums += len(node.nodes) if isinstance(node, nodes.Concat) else 0
         num_sums += isinstance(node, nodes.Add)
         if num_sums > _MAX_SUMS:
             raise _fault(node.lineno, f"more than {_MAX_SUMS} uses of ~ and +")
+
+
+_READ = (nodes.Name, nodes.Getattr, nodes.Getitem)
+_COMPUTING = (
+    *(nodes.Filter, nodes.Test, nodes.Call, nodes.List, nodes.Tuple, nodes.Pair),
+    *(nodes.Compare, nodes.Operand, nodes.Concat, nodes.Add, nodes.Keyword),
+)
+
+
+class _Bounding(NodeTransformer):
+    """Counts the turns of loops, and bounds what expressions compute with."""
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
+        super().generic_visit(node, *args, **kwargs)
+        if isinstance(node, nodes.For):
+            assert isinstance(node.iter, nodes.Expr)
+            is_read = isinstance(node.iter, _READ)
+            values = node.iter if is_read else _around(node.iter)
+            node.iter = _filtered(values, "counted")
+        if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
+            node.node.node = _around(node.node.node)
+        elif isinstance(node, _COMPUTING) and getattr(node, "ctx", "load") == "load":
+            _put_around_all(node)
+        if isinstance(node, nodes.Call):
+            node.args = [_around(each) for each in node.args]
+        return node
+
+
+def _put_around_all(node: nodes.Node) -> None:
+    for name, value in node.iter_fields():
+        if isinstance(value, nodes.Expr):
+            setattr(node, name, _around(value))
+        elif isinstance(value, list):
+            is_all = all(isinstance(each, nodes.Expr) for each in value)
+            setattr(node, name, [_around(e) for e in value] if is_all else value)
+
+
+def _around(value: nodes.Expr) -> nodes.Expr:
+    if isinstance(value, nodes.Const):
+        return value
+    is_slice = isinstance(value, nodes.Getitem) and isinstance(value.arg, nodes.Slice)
+    is_read = isinstance(value, _READ) and not is_slice
+    return _filtered(value, "bounded" if is_read else "made")
+
+
+def _filtered(value: nodes.Expr, name: str) -> nodes.Filter:
+    return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno)
 
 
 def _check_call(node: nodes.Call) -> None:

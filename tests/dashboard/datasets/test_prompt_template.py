@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -83,6 +84,10 @@ REFUSED = [
     "{{ " + " ~ ".join(["question"] * 25) + " }}",
     "x" * 4_001,
     "{{ " + "(" * 1_500 + "level" + ")" * 1_500 + " }}",
+    "{% for a in choices %}" * 25 + "{% endfor %}" * 25,
+    "{{ extra.get(a=1, a=2) }}",
+    "{{ level" + " | abs" * 60 + " }}",
+    "{{ level | bounded }}",
 ]
 
 
@@ -129,6 +134,31 @@ def test_loops_and_texts_are_bounded():
             PromptTemplate(source).render(values)
 
     assert time.monotonic() - begin < 60, "each ends by itself"
+
+
+GROWING = [
+    "{{ '\"'" + " | tojson" * 30 + " }}",
+    "{{ quote" + " | tojson" * 30 + " }}",
+    "{{ quote" + " | list | string" * 20 + " | length }}",
+    "{{ [" + "text, " * 600 + "] | join | length }}",
+    "{{ [" + "text, " * 600 + "] }}",
+    "{{ [" + "text | list, " * 40 + "] | length }}",
+    "{{ text | sort | length }}",
+    "{% for a in [text + text] %}" * 2 + "{% endfor %}" * 2,
+]
+
+
+@pytest.mark.parametrize("source", GROWING, ids=range(len(GROWING)))
+def test_a_value_that_grows_is_refused_before_it_is_large(source: str):
+    values = {"text": "a" * 10**6, "quote": '"'}
+    tracemalloc.start()
+
+    with pytest.raises(TemplateFault):
+        PromptTemplate(source).render(values)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 2**20
 
 
 def _mapped(template: str, *, is_text: bool = False, **values: Any) -> Row | Refusal:
