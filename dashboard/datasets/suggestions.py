@@ -12,7 +12,6 @@ from itertools import takewhile
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from dashboard.datasets.limits import MAX_DIGITS
 from dashboard.datasets.mapping import (
     MISSING,
     ROLES,

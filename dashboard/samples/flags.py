@@ -4,11 +4,14 @@ right: its reward is the highest that the recipe can give at its step, as in pas
 right_low: every rule that compares with the row's answer gives its full score, and yet
 the reward is below the mean of its group. high_short: of its step, the reward is in the
 highest tenth and the length in the shortest tenth, and both beyond the median. near:
-nearly the same words as another completion of its group (search/near_duplicates.py).
+most of its words are those of another completion of its group.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
@@ -40,3 +43,44 @@ SURPRISES = {
     "high_short": FlagFilter("high reward, short", HIGH_SHORT, HIGH_SHORT),
     "near": FlagFilter("near-duplicate in its group", NEAR, NEAR),
 }
+
+NUM_WORDS = 5  # of a shingle
+FROM_JACCARD = 0.8
+
+
+def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
+    """Whether each text of a group is nearly equal to another.
+
+    Two are if the Jaccard similarity of their shingles (five words in a row) is at
+    least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.
+
+    >>> find_near_duplicates(["So it is 4.", "so  it is 4.", "No."])
+    [True, True, False]
+    """
+    by_words: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, text in enumerate(texts):
+        by_words[tuple(text.lower().split())].append(index)
+    found = [False] * len(texts)
+    alike = [indices for indices in by_words.values() if len(indices) > 1]
+    shingled = [(_shingles(words), indices) for words, indices in by_words.items()]
+    for (some, indices), (others, other_indices) in combinations(shingled, 2):
+        if _is_near(some, others):
+            alike += [indices, other_indices]
+    for indices in alike:
+        for index in indices:
+            found[index] = True
+    return found
+
+
+def _shingles(words: tuple[str, ...]) -> set[int]:
+    if len(words) < NUM_WORDS:
+        return {hash(words)}
+    return set(map(hash, zip(*(words[i:] for i in range(NUM_WORDS)), strict=False)))
+
+
+def _is_near(some: set[int], others: set[int]) -> bool:
+    fewer, more = sorted((len(some), len(others)))
+    if fewer < FROM_JACCARD * more:
+        return False
+    num_common = len(some & others)
+    return num_common >= FROM_JACCARD * (fewer + more - num_common)

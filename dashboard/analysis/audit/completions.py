@@ -21,8 +21,8 @@ from dashboard.analysis.audit.texts import (
 )
 from dashboard.analysis.statistics import Array, subtract
 from dashboard.runs.models import Run
+from dashboard.samples.flags import find_near_duplicates
 from dashboard.samples.rewards import rule_names, rule_weights
-from dashboard.samples.search.near_duplicates import find_near_duplicates
 
 MOST_RULES = 8
 SECONDS = 1.5

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 
 from dashboard.jobs import shutdown
 from dashboard.runs.models import Run, RunState
-from dashboard.samples.flags import NEAR
+from dashboard.samples.flags import NEAR, find_near_duplicates
 from dashboard.samples.models import (
     NUM_COMPLETIONS,
     CompletionBlock,
@@ -30,7 +30,6 @@ from dashboard.samples.search.columns import (
     read_columns,
     tally_flags,
 )
-from dashboard.samples.search.near_duplicates import find_near_duplicates
 from dashboard.samples.search.text import choose_num_bits, sign
 
 FEWEST = 4_096  # completions of a block, during the run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.search.near_duplicates import find_near_duplicates
+from dashboard.samples.flags import find_near_duplicates
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.stored import change_completions
