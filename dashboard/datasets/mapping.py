@@ -18,7 +18,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.prompt_template import TemplateFault, read_template
 from dashboard.datasets.row import Prompt, Row
-from trainer.rewards.rule import Answer, column_of
+from trainer.rewards.rule import MAX_ANSWERS, Answer, column_of
 
 # As files name them, and as chat templates know them. ShareGPT writes
 # {"from": …, "value": …}.
@@ -351,6 +351,12 @@ def _answer(value: Any, *, is_text: bool) -> Answer:
     if isinstance(value[0], dict) and len(value) == 1 and "role" in value[0]:
         return _reply_text(_message(value[0]))  # TRL's column completion
     answers = list(dict.fromkeys(_answer_text(each) for each in value))
+    if len(answers) > MAX_ANSWERS:
+        raise Unusable(
+            f"The row has {len(answers):,} answers; the limit is {MAX_ANSWERS}.",
+            "Keep fewer, or keep the list as an extra column.",
+            value,
+        )
     return answers if len(answers) > 1 else answers[0]
 
 

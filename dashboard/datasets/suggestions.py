@@ -432,10 +432,15 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
             return RuleSuggestion(
                 kind="math_verify", params={}, reason="The answers are formulas."
             )
+    if all(len(text) <= _SHORT_CHARS and "\n" not in text for text in texts):
+        return RuleSuggestion(
+            kind="exact_answer", params={}, reason="The answers are short texts."
+        )
     return None
 
 
 _FORMULA_CHARS = 200
+_SHORT_CHARS = 60
 
 
 def _texts_of(answer: Any) -> list[str]:
@@ -523,7 +528,7 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
             "equal_prompts",
             num_equal if num_equal > MANY_EQUAL * len(rows) else 0,
             "have the prompt of an earlier row",
-            "Write a prompt template that uses the column in which they differ.",
+            "They may be duplicates, or the template may lack a column.",
         ),
         (
             "no_answer",

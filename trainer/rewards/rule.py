@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 # A row's ground truth: a text, or several of which any is right.
 Answer = str | list[str]
+MAX_ANSWERS = 100  # of a row: a rule compares with each
 # Of a chat: role and content, and of one with tools also tool_calls, tool_call_id, …
 Message = dict[str, Any]
 
@@ -42,11 +45,16 @@ def read_answer(value: Any) -> Answer | None:
     ['5', 'five']
 
     Raises:
-        ValueError: it is, or has inside a list, what is no text and no number.
+        ValueError: it is, or has inside a list, what is no text and no number; or the
+            list has more than MAX_ANSWERS.
     """
     given = value if isinstance(value, list) else [value]
     if value is None:
         return None
+    if len(given) > MAX_ANSWERS:
+        raise ValueError(
+            f"the row has {len(given):,} answers; the limit is {MAX_ANSWERS}"
+        )
     if not all(isinstance(one, str | int | float) for one in given):
         raise ValueError(
             "the answer must be text, a number, a list of them or null; got "
@@ -479,11 +487,21 @@ class Rule(Generic[P]):
     def _judge_each_answer(
         self, sample: Sample, answers: Sequence[str], params: P
     ) -> Outcome:
-        """The best score by any of the answers; without one, why there is none."""
+        """The best score by any of the answers; without one, why there is none.
+
+        The rule's time limit is that of all answers together.
+        """
         highest = self.bounds(params)[1]
         best: Outcome | None = None
         one_each: Sequence[str | None] = answers or [None]
+        seconds: float = getattr(params, "timeout_seconds", math.inf)
+        until = time.monotonic() + seconds
         for answer in one_each:
+            if best is not None and time.monotonic() > until:
+                return Unscorable(
+                    f"Comparing with the row's {len(answers)} answers took longer than "
+                    f"{seconds:g} s. Raise the time limit, or keep fewer answers."
+                )
             found = self._judge_one(replace(sample, answer=answer), params)
             if best is None or _is_better(found, best):
                 best = found

@@ -26,7 +26,7 @@ from typing import Any
 from trainer.host import tick
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import GRACE_SECONDS, START_SECONDS
-from trainer.rewards.rule import Batching, Sample, answers_of
+from trainer.rewards.rule import Batching, Sample
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import Score, as_score, joined, judge, prepared, weigh
 from trainer.rewards.spec import Recipe, RuleSpec, is_slow, judges_groups
@@ -186,8 +186,8 @@ class _Worker:
                 }
             )
             for part in parts:
-                # Each answer of a row may take the whole limit.
-                times = sum(max(1, len(answers_of(each.answer))) for each in part)
+                # The last of several answers may begin as the limit of all ends.
+                times = sum(1 + isinstance(each.answer, list) for each in part)
                 patience = _PATIENCE_SECONDS + seconds * times
                 found = child.read(timeout_seconds=patience)["scores"]
                 tick()  # a group of those that take their whole limit takes long

@@ -64,6 +64,7 @@ SHAPES = {
         prompt="Name the larger.\n\n3 or 5",
         answer="5",
         columns=("instruction", "input"),
+        rule=("exact_answer", {}),
     ),
     "GSM8K": Shape(
         records=[{"question": "Tom has 3 pens, then 4 more?", "answer": "3+4\n#### 7"}],
@@ -136,11 +137,13 @@ SHAPES = {
         ],
         prompt=_user("Capital of Peru?"),
         answer="Lima",
+        rule=("exact_answer", {}),
     ),
     "TRL, prompt only": Shape(
         records=[{"prompt": "The sky is", "ground_truth": "blue"}],
         prompt="The sky is",
         answer="blue",
+        rule=("exact_answer", {}),
     ),
     "chat that ends with the assistant": Shape(
         records=[
@@ -157,6 +160,7 @@ SHAPES = {
         answer="Lima",
         columns=("id",),
         format="parquet",
+        rule=("exact_answer", {}),
     ),
     "ShareGPT": Shape(
         records=[
@@ -170,6 +174,7 @@ SHAPES = {
         prompt=_user("Capital of Peru?"),
         answer="Lima",
         format="json",
+        rule=("exact_answer", {}),
     ),
     "content as parts": Shape(
         records=[
@@ -188,6 +193,7 @@ SHAPES = {
         ],
         prompt=_user("Capital\nof Peru?"),
         answer="Lima",
+        rule=("exact_answer", {}),
     ),
     "tool calls": Shape(
         records=[
@@ -421,6 +427,7 @@ SHAPES = {
         answer=["Lima", "Lima, Peru"],
         columns=("context", "question", "answers"),
         format="parquet",
+        rule=("exact_answer", {}),
     ),
     "BoolQ": Shape(
         records=[
@@ -429,6 +436,7 @@ SHAPES = {
         prompt="Lima is a city.\n\nis lima a city",
         answer="true",
         columns=("question", "passage"),
+        rule=("exact_answer", {}),
     ),
     "several answers": Shape(
         records=[{"question": "A prime below 4?", "answer": [2, 3]}],

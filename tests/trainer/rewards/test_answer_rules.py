@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of, score, scored
 from trainer.rewards.numbers import last_number, only_number, read_number
-from trainer.rewards.rule import NotApplicable, Sample, Unscorable
+from trainer.rewards.rule import NotApplicable, Sample, Unscorable, read_answer
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import score_all
 
@@ -603,3 +603,26 @@ def test_each_rule_that_requires_an_answer_compares_with_several():
     ]
 
     assert found == []
+
+
+def test_the_time_limit_is_that_of_all_answers_together(monkeypatch):
+    asked = []
+    now = iter(range(1_000))
+    monkeypatch.setattr("trainer.rewards.rule.time.monotonic", lambda: next(now))
+
+    def compare(sample, params):
+        asked.append(sample.answer)
+        return 0.0
+
+    rule = replace(RULES["math_verify"], score=compare)
+    params = rule.params_model(timeout_seconds=3)
+    (outcome,) = rule.judge([Sample("", "", [str(n) for n in range(20)])], params)
+
+    assert type(outcome) is Unscorable
+    assert 2 <= len(asked) <= 5
+
+
+def test_a_row_has_a_hundred_answers_at_most():
+    assert read_answer([*range(100)]) == [str(number) for number in range(100)]
+    with pytest.raises(ValueError, match="101 answers"):
+        read_answer([*range(101)])

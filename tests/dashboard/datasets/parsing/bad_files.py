@@ -175,6 +175,7 @@ JSONL = [
     _jsonl("null answer", _answer_of("null"), "null", "no answer"),
     _jsonl("empty answer", _answer_of('""'), '""', "no answer"),
     _jsonl("lists as answer", _answer_of("[[4]]"), "[4]", "extra column"),
+    _jsonl("many answers", _answer_of(str([*range(101)])), "[0, 1", "Keep fewer"),
     _jsonl("object as answer", _answer_of('{"a": 4}'), '{"a": 4}', "extra column"),
 ]
 CSV = [
