@@ -130,6 +130,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(PYTEST) -m load -q -s tests/load/bench_crowd.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
+	$(BIN)/python -m tests.bench.bench_rules
 	$(BIN)/python -m tests.bench.bench_sandbox
 	@$(MAKE) bench-step
 	$(PYTEST) -m load -q -s tests/load/bench_step_time.py
