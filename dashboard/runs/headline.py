@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from dashboard.accounts.templatetags.numbers import NOTHING, sig4
-from dashboard.runs.charts.chart import chart_id
+from dashboard.runs.charts.chart import chart_id, clip
 from dashboard.runs.charts.series import Curve, read_history
 from dashboard.runs.checkpoints.listing import best_metric, is_score_name
 from dashboard.runs.models import REWARD, Checkpoint, Run
@@ -108,12 +108,14 @@ def _read_steps(run: Run, also: set[int]) -> dict[str, Curve]:
     columns = [f"values__{places[name]}" for name in names]
     for step, *values in steps.order_by("step").values_list("step", *columns):
         for name, value in zip(names, values, strict=True):
-            if value is not None and math.isfinite(value):
+            if (number := _as_float(value)) is not None:
                 curves[name].steps.append(step)
-                curves[name].values.append(value)
+                curves[name].values.append(number)
     if run.last_step > MAX_WHOLE and len(curves[REWARD].steps) < LEAST_POINTS:
         # A trainer outside Cohort may report every hundredth step only.
-        curves |= read_history(run, names).curves
+        for name, curve in read_history(run, names).curves.items():
+            values = [float(clip(value)) for value in curve.values]
+            curves[name] = Curve(steps=curve.steps, values=values)
     return curves
 
 
@@ -151,14 +153,19 @@ def held_out_of(evaluations: Evaluations) -> HeldOut | None:
     margins: list[float | None] = []
     for step, metrics in evaluations:
         score, low, high = (
-            metrics.get(f"{metric}{end}") for end in ("", "/low", "/high")
+            _as_float(metrics.get(f"{metric}{end}")) for end in ("", "/low", "/high")
         )
-        if score is None or not math.isfinite(score):
+        if score is None:
             continue
         scores.steps.append(step)
         scores.values.append(score)
         margins.append(None if low is None or high is None else (high - low) / 2)
     return HeldOut(metric=metric, scores=scores, margins=margins) if margins else None
+
+
+def _as_float(value: float | None) -> float | None:
+    """JSON's numbers may be whole ones of any size, whose difference is no float."""
+    return float(clip(value)) if value is not None and math.isfinite(value) else None
 
 
 def _find_best(
@@ -171,8 +178,9 @@ def _find_best(
     scores: dict[str, dict[int, float]] = {}
     for step, metrics in evaluations:
         for name, value in metrics.items():
-            if is_score_name(name) and value is not None and math.isfinite(value):
-                scores.setdefault(name, {})[step] = value
+            score = _as_float(value)
+            if is_score_name(name) and score is not None:
+                scores.setdefault(name, {})[step] = score
     scores[REWARD] = dict(zip(reward.steps, reward.values, strict=True))
     steps = {one.step for one in kept}
     there = {name: by for name, by in scores.items() if steps & by.keys()}
