@@ -19,6 +19,7 @@ KNOWN = {
     "key": "likewise",
     "etaoinshrdlucmfwypvbgkjqxz": "the alphabet by frequency",
     "0123456789abcdef0123": "ascending digits",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "name of a model",
     "dashboard.accounts.forms.ForgottenPasswordForm": "path of a form class",
 }
 # Passwords of tests are not used anywhere else.
