@@ -18,7 +18,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.prompt_template import TemplateFault, read_template
 from dashboard.datasets.row import Prompt, Row
-from trainer.rewards.rule import MAX_ANSWERS, Answer, column_of
+from trainer.rewards.rule import MAX_ANSWERS, Answer, as_answer, column_of
 
 # As files name them, and as chat templates know them. ShareGPT writes
 # {"from": …, "value": …}.
@@ -334,7 +334,7 @@ def _part(part: Any) -> str:
     return text
 
 
-def _answer(value: Any, *, is_text: bool) -> Answer:
+def _answer(value: Any, *, is_text: bool) -> Answer | None:
     check_value(value)
     if is_text and isinstance(value, str) and value.startswith('["'):
         texts = typed(value)
@@ -357,7 +357,7 @@ def _answer(value: Any, *, is_text: bool) -> Answer:
             "Keep fewer, or keep the list as an extra column.",
             value,
         )
-    return answers if len(answers) > 1 else answers[0]
+    return as_answer(answers)
 
 
 def _answer_text(value: Any) -> str:

@@ -23,6 +23,7 @@ from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.prompt_template import read_template
 from dashboard.datasets.row import Row
 from trainer.rewards.numbers import read_number
+from trainer.rewards.rule import answers_of
 from trainer.rewards.rules import RULES
 
 # As published datasets name them, the likeliest first.
@@ -419,7 +420,7 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
             params={"tests_column": name},
             reason=f"The column {name} has tests.",
         )
-    texts = [text for answer in answers for text in _texts_of(answer)]
+    texts = [text for answer in answers for text in answers_of(answer)]
     if not texts:
         return None
     if all(_is_number(text) for text in texts):
@@ -441,10 +442,6 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
 
 _FORMULA_CHARS = 200
 _SHORT_CHARS = 60
-
-
-def _texts_of(answer: Any) -> list[str]:
-    return [answer] if isinstance(answer, str) else list(answer)
 
 
 def _is_number(text: str) -> bool:
@@ -500,7 +497,7 @@ def _named_options(rows: Sequence[Row]) -> Iterator[tuple[set[str], str, int]]:
     for row in rows:
         options = find_options(row.columns)
         if options is not None and row.answer is not None:
-            text = _texts_of(row.answer)[0].strip()
+            text = answers_of(row.answer)[0].strip()
             yield _ways_to_name(text, options), text, len(options.texts)
 
 

@@ -79,7 +79,7 @@ def list_packages() -> tuple[str, ...]:
 
 
 def insert_example(source: str, form: Form) -> str:
-    """The source with a form's example: instead of another one, or below what is there.
+    """The source with a form's example, which replaces another example or follows it.
 
     Browsers send line ends as CR LF.
     """

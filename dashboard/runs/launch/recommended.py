@@ -24,7 +24,7 @@ from trainer.recommended import recommend, size_in_config, size_in_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommended:
-    about: str  # what they are for; "": nothing is known of the model
+    about: str  # the model they suit; "": its size is unknown
     tree: dict[str, Any]  # as in RunConfig; the rest keeps its defaults
 
 
@@ -64,7 +64,7 @@ def _shown(size: float) -> str:
 
 
 def _prompt_tokens(version: DatasetVersion | None, path: str) -> int:
-    """At most so many; the default limit where nothing is known."""
+    """The longest prompt in tokens; uncounted, an upper bound or the default limit."""
     default: int = DataConfig.model_fields[LENGTH.rpartition(".")[2]].default
     if version is None:
         return default
