@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
-from trainer.rewards.rule import Answer, Message, as_answer
+from trainer.rewards.rule import Answer, Message, answers_of, as_answer
 
 Prompt = str | list[Message]
 
@@ -90,6 +90,32 @@ def read_answer(stored: str | None, *, is_list: bool) -> Answer | None:
         return stored
     answers: list[str] = json.loads(stored)
     return answers
+
+
+class _StoredAnswer(Protocol):
+    @property
+    def answer(self) -> str | None: ...
+    @property
+    def answer_is_list(self) -> bool: ...
+
+
+class WithAnswer:
+    """Of a model that stores an answer as text, and a list of answers as JSON."""
+
+    @property
+    def answer_value(self: _StoredAnswer) -> Answer | None:
+        return read_answer(self.answer, is_list=self.answer_is_list)
+
+    @property
+    def answers(self: _StoredAnswer) -> list[str]:
+        """Each of them is right."""
+        return answers_of(read_answer(self.answer, is_list=self.answer_is_list))
+
+    @property
+    def answer_text(self: _StoredAnswer) -> str:
+        return " or ".join(
+            answers_of(read_answer(self.answer, is_list=self.answer_is_list))
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,9 +11,8 @@ from django.db import models
 from django.db.models import F, Func, IntegerField, Q
 
 from dashboard.accounts.models import User
-from dashboard.datasets.row import read_answer
+from dashboard.datasets.row import WithAnswer
 from dashboard.runs.models import Run
-from trainer.rewards.rule import Answer, answers_of
 
 MAX_TAG_CHARS = 40
 MAX_COMMENT_CHARS = 4_000
@@ -169,7 +168,7 @@ class GroupQuerySet(models.QuerySet["Group"]):
         return self.filter(superseded_by__isnull=True)
 
 
-class Group(models.Model):
+class Group(WithAnswer, models.Model):
     """The completions of one prompt at one step."""
 
     # Both foreign keys are found through the wider indexes below.
@@ -209,19 +208,6 @@ class Group(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} step {self.step} prompt {self.prompt_index}"
-
-    @property
-    def answer_value(self) -> Answer | None:
-        return read_answer(self.answer, is_list=self.answer_is_list)
-
-    @property
-    def answers(self) -> list[str]:
-        """Each of them is right."""
-        return answers_of(self.answer_value)
-
-    @property
-    def answer_text(self) -> str:
-        return " or ".join(self.answers)
 
     @property
     def completions(self) -> list[Completion]:

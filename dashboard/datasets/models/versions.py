@@ -10,8 +10,8 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.row import Prompt, Row, read_answer
-from trainer.rewards.rule import Answer, answers_of, message_text
+from dashboard.datasets.row import Prompt, Row, WithAnswer
+from trainer.rewards.rule import message_text
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
@@ -119,7 +119,7 @@ class DatasetVersion(models.Model):
         return describe_source(self.source, num_rows=self.num_rows)
 
 
-class DatasetRow(models.Model):
+class DatasetRow(WithAnswer, models.Model):
     version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="rows")
     position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
     prompt = models.TextField()  # the text, or chat messages as JSON
@@ -160,19 +160,6 @@ class DatasetRow(models.Model):
             return prompt
         asked = [turn for turn in prompt if turn["role"] == "user"]
         return message_text((asked or prompt)[-1])
-
-    @property
-    def answer_value(self) -> Answer | None:
-        return read_answer(self.answer, is_list=self.answer_is_list)
-
-    @property
-    def answers(self) -> list[str]:
-        """Each of them is right."""
-        return answers_of(self.answer_value)
-
-    @property
-    def answer_text(self) -> str:
-        return " or ".join(self.answers)
 
     def as_row(self) -> Row:
         return Row(
