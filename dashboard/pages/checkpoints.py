@@ -61,7 +61,7 @@ def _change(
         messages.error(request, str(error))
     else:
         messages.success(request, message)
-    return redirect("run_tab", team, run_id, "checkpoints")
+    return redirect("run_checkpoints", team, run_id)
 
 
 @require_POST
@@ -78,14 +78,14 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
             request,
             conflict,
             what=run.name,
-            back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
+            back=reverse("run_checkpoints", args=[team, run.pk]),
             labels={"metric": "Best by"},
             choices={"metric": {"": "held-out score, else reward"}},
             team=run.team,
         )
     except ValueError as error:
         messages.error(request, str(error))
-    return redirect("run_tab", team, run.pk, "checkpoints")
+    return redirect("run_checkpoints", team, run.pk)
 
 
 # Models: downloaded, and published for new runs.
@@ -101,7 +101,7 @@ def checkpoint_download(
         archive = archive_model(checkpoint)
     except ValueError as error:
         messages.error(request, str(error))
-        return redirect("run_tab", team, run_id, "checkpoints")
+        return redirect("run_checkpoints", team, run_id)
     return attach(
         archive,
         filename=archive.filename,
@@ -124,7 +124,7 @@ def checkpoint_publish(
         messages.success(
             request, f"Published {model}. New runs and probes can start from it."
         )
-    return redirect("run_tab", team, run_id, "checkpoints")
+    return redirect("run_checkpoints", team, run_id)
 
 
 @require_safe

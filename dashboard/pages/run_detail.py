@@ -115,19 +115,19 @@ def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
     found = find_lineage(run_)
-    context = {"team": team_, "run": run_, "tab": "", "lineage": found}
+    context = {"team": team_, "run": run_, "tab": "lineage", "lineage": found}
     return render(request, "runs/lineage.html", context)
 
 
 @require_GET
-def tab(request: Request, team: str, run_id: str, tab: str) -> HttpResponse:
+def config(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    run_ = get_run(team_, int(run_id))
-    context = {"team": team_, "run": run_, "tab": tab, **TABS[tab](run_)}
-    return render(request, f"runs/{tab}.html", context)
+    run_ = get_run(team_, run_id)
+    context = {"team": team_, "run": run_, "tab": "config", **_settings(run_)}
+    return render(request, "runs/config.html", context)
 
 
-def _config(run: Run) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, Any]:
     config = settings_of(run)
     if config is None:
         return {
@@ -145,16 +145,20 @@ def _config(run: Run) -> dict[str, Any]:
     }
 
 
-def _checkpoints(run: Run) -> dict[str, Any]:
-    listing = list_checkpoints(run)
-    return {
+@require_GET
+def checkpoints(request: Request, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, run_id)
+    listing = list_checkpoints(run_)
+    context = {
+        "team": team_,
+        "run": run_,
+        "tab": "checkpoints",
         "listing": listing,
-        "unseen": "" if listing.is_seen else unseen(run),
-        "published": run.published_models.order_by("-pk"),
+        "unseen": "" if listing.is_seen else unseen(run_),
+        "published": run_.published_models.order_by("-pk"),
     }
-
-
-TABS = {"config": _config, "checkpoints": _checkpoints}
+    return render(request, "runs/checkpoints.html", context)
 
 
 @require_GET

@@ -412,8 +412,6 @@ RECIPES = [
 ]
 
 
-TABS = "config|checkpoints"  # the others are samples' and training's
-
 RUNS: list[URLPattern] = [
     path("", run_list.runs, name="runs"),
     path("charts", run_charts.chart_settings, name="chart_settings"),
@@ -479,9 +477,8 @@ RUNS: list[URLPattern] = [
         checkpoints.checkpoint_delete,
         name="checkpoint_delete",
     ),
-    re_path(
-        rf"^(?P<run_id>\d{{1,18}})/(?P<tab>{TABS})/$", run_detail.tab, name="run_tab"
-    ),
+    path("<int:run_id>/config/", run_detail.config, name="run_config"),
+    path("<int:run_id>/checkpoints/", run_detail.checkpoints, name="run_checkpoints"),
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django import template
 from django.template import Context
+from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import sig4
@@ -22,6 +23,32 @@ from dashboard.samples.sparklines import signal_words
 from trainer.metric_names import title_of
 
 register = template.Library()
+
+# A run's tabs and the views in each: a page's `tab`, its title, its address.
+RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Overview": (("overview", "Overview", "run"),),
+    "Metrics": (
+        ("metrics", "Charts", "run_metrics"),
+        ("system", "Machine", "run_system"),
+    ),
+    "Samples": (
+        ("groups", "By step", "groups"),
+        ("completions", "Search", "completions"),
+        ("prompts", "By prompt", "run_prompts"),
+        ("reward-log", "Reward log", "run_reward_log"),
+    ),
+    "Health": (
+        ("audit", "Audit", "run_audit"),
+        ("alerts", "Alerts", "run_alerts"),
+    ),
+    "Checkpoints": (("checkpoints", "Checkpoints", "run_checkpoints"),),
+    "Details": (
+        ("config", "Settings", "run_config"),
+        ("logs", "Logs", "run_logs"),
+        ("lineage", "Lineage", "run_lineage"),
+        ("export", "Export", "run_export"),
+    ),
+}
 
 
 @register.filter
@@ -40,6 +67,30 @@ def metric_choice(name: str) -> str:
 @register.simple_tag
 def progress_of(run: Run) -> Progress:
     return describe_progress(run)
+
+
+@register.simple_tag(takes_context=True)
+def run_tabs(context: Context) -> list[dict[str, Any]]:
+    """The tabs of a run, each with `title`, `url`, `is_open` and the open one's views."""
+    at = (context["team"].slug, context["run"].id)
+    here = context["tab"]
+    tabs = []
+    for title, views in RUN_TABS.items():
+        is_open = here in (name for name, *_ in views)
+        tabs.append(
+            {
+                "title": title,
+                "url": reverse(views[0][2], args=at),
+                "is_open": is_open,
+                "views": [
+                    {"name": name, "title": words, "url": reverse(address, args=at)}
+                    for name, words, address in views
+                ]
+                if is_open and len(views) > 1
+                else [],
+            }
+        )
+    return tabs
 
 
 @register.simple_tag

@@ -415,7 +415,7 @@ def test_every_page_of_an_imported_run_opens(
 
     addresses = [reverse(name, args=["alpha", run.pk]) for name in PAGES]
     addresses += [
-        reverse("run_tab", args=["alpha", run.pk, tab])
+        reverse(f"run_{tab}", args=["alpha", run.pk])
         for tab in ("config", "checkpoints")
     ]
     addresses += [reverse("run_signals", args=["alpha", run.pk, "map"])]

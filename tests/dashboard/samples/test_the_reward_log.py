@@ -74,6 +74,7 @@ def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
 
     assert re.findall(r'aria-current="page">([\w ]+)</a>', html) == [
         "Runs",
+        "Samples",
         "Reward log",
     ]
 

@@ -53,8 +53,8 @@ def test_each_page_exists_and_names_the_trainer(
     for text in ("TRL 1.16.0 on node-3", "Close run"):
         assert text in shown["run"]
     assert "2 of 2 prompts" not in shown["run_prompts"]
-    assert "fsdp.offload" in page(alice_client, "run_tab", external.pk, "config")
-    page(alice_client, "run_tab", external.pk, "checkpoints")
+    assert "fsdp.offload" in page(alice_client, "run_config", external.pk)
+    page(alice_client, "run_checkpoints", external.pk)
 
     send(external, LogBuilder().stepped(1).stepped(2).finished(2))
 
