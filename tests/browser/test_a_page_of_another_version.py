@@ -59,7 +59,7 @@ def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
     link = page.locator("[data-run-link]")
     expect(link).to_have_attribute("data-link", "outdated")
     assert findings(page) == []
-    page.get_by_text("More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Name, notes, tags").click()
     page.get_by_role("textbox", name="Notes").fill("half a thought")
     story.take_steps(2)

@@ -19,7 +19,7 @@ MINE = "Diverges at step 40.\nA learning rate of 1e-6 holds.\nTried twice."
 
 def write(page: Page, run: Run, notes: str) -> None:
     page.goto(f"/alpha/runs/{run.pk}/")
-    page.get_by_text("More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Name, notes, tags").click()
     page.get_by_role("textbox", name="Notes").fill(notes)
 

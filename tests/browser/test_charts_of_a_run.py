@@ -107,7 +107,7 @@ def test_hover_is_synchronized_between_charts(page: Page, long_run: Run) -> None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
 
     own = page.locator('[data-chart="reward-mean"] .hoverlayer .legendtitletext')
-    other = page.locator('[data-chart="entropy"] .hoverlayer .legendtitletext')
+    other = page.locator('[data-chart="kl-mean"] .hoverlayer .legendtitletext')
     expect(own).to_have_text(re.compile(r"step [\d,]+"))
     expect(other).to_have_text(re.compile(r"step [\d,]+"))
 
@@ -124,12 +124,12 @@ def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> 
     speed.scroll_into_view_if_needed()
     expect(drawn).to_have_count(1)
 
-    entropy = page.locator("#chart-entropy .js-plotly-plot")
+    kl = page.locator("#chart-kl-mean .js-plotly-plot")
     page.evaluate("scrollTo(0, 0)")
     page.reload()
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    expect(entropy).to_have_count(1)
+    expect(kl).to_have_count(1)
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_a_forks_chart_continues_its_parents(page: Page, team: Team) -> None:
     expect(chart.locator(".legendtext").first).to_contain_text(
         "amber-otter, ", timeout=15_000
     )
-    page.locator("summary", has_text="More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Cancel now").click()
     expect(page.locator("#cancel-run")).to_be_visible()
     assert findings(page) == []

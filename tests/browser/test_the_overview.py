@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import RunState
+from dashboard.runs.queries import run_directory
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
@@ -120,7 +121,7 @@ def test_few_points_are_marked_on_the_whole_axis(page: Page, team: Team) -> None
     line = f"{REWARD}.data.at(-1)"
     assert page.evaluate(f"{line}.mode") == "lines+markers"
     assert page.evaluate(f"{line}.x") == [1]
-    for chart in ("reward-mean", "eval-heldout-mean", "group-frac", "entropy"):
+    for chart in ("reward-mean", "eval-heldout-mean", "group-frac", "kl-mean"):
         plot = f"document.querySelector('[data-chart=\"{chart}\"]')"
         wait_until(page, f"{plot}.data?.length > 0")
         assert page.evaluate(f"{plot}._fullLayout.xaxis.range") == [0, 20], chart
@@ -187,3 +188,41 @@ def test_no_view_has_accessibility_findings(page: Page, team: Team) -> None:
     page.goto(f"/alpha/runs/{empty.run.pk}/")
     page.wait_for_timeout(500)
     assert findings_in_each_view(page) == []
+
+
+def test_a_failed_run_shows_the_end_of_its_log(page: Page, team: Team) -> None:
+    story = train(team, num_steps=1)
+    log = run_directory(story.run.pk).attempt(1).trainer_log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"line {number}\n" for number in range(1, 41)))
+    open_run(page, story)
+    card = page.locator("[data-run-failure]")
+    expect(card).to_be_hidden()
+
+    story.end(RunState.FAILED)
+
+    lines = card.locator("[data-run-failure-log]")
+    expect(lines).to_contain_text("line 40", timeout=20_000)
+    assert lines.inner_text().split("\n") == [f"line {n}" for n in range(21, 41)]
+    assert findings_in_each_view(page) == []
+    card.get_by_role("link", name="Clone and change settings").click()
+    page.wait_for_url(f"**/runs/new?clone={story.run.pk}")
+
+
+def test_a_run_is_renamed_in_place(page: Page, team: Team) -> None:
+    story = train(team, num_steps=1)
+    open_run(page, story)
+    name = page.locator("[data-run-name]")
+
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_role("textbox", name="Name").fill("never")
+    page.keyboard.press("Escape")
+    expect(name).to_have_text(story.run.name)
+
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_role("textbox", name="Name").fill("warmer")
+    page.keyboard.press("Enter")
+    expect(name).to_have_text("warmer")
+    story.run.refresh_from_db()
+    assert story.run.name == "warmer"
+    assert story.run.tags == []

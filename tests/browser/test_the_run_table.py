@@ -205,10 +205,10 @@ def mark(page: Page, alice: User, first: Run, second: Run) -> None:
     page.goto(f"/alpha/runs/{second.pk}/")
     expect(page.get_by_text("Locked by Alice")).to_be_visible()
     page.goto(f"/alpha/runs/{first.pk}/")
-    page.get_by_text("More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Unarchive").click()
     expect(page.locator("#messages")).to_contain_text("unarchived")
-    page.get_by_text("More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Name, notes, tags").click()
     dialog = page.get_by_role("dialog", name="Name, notes, tags")
     assert findings(page) == []

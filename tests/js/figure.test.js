@@ -95,15 +95,16 @@ test("fewer than 50 points are not smoothed", () => {
   }
 });
 
-test("the axis of a run that goes on has all its steps", () => {
-  const change = (isLive) => (store) => Object.assign(store, { isLive, numSteps: 10 });
+test("the axis has all steps of the run, also those to come", () => {
+  const change = (isLive) => (store) =>
+    Object.assign(store, { isLive, numSteps: 10, lastStep: 7 });
 
   const live = fill([line], { change: change(true) }).layout.xaxis;
   const ended = fill([line], { change: change(false) }).layout.xaxis;
   const zoomed = fill([line], { change: change(true), address: "from=1&to=2" });
 
   assert.deepEqual(live.range, [0, 10]);
-  assert.equal(ended.autorange, true);
+  assert.deepEqual(ended.range, [0, 7]);
   assert.deepEqual(zoomed.layout.xaxis.range, [1, 2]);
 });
 

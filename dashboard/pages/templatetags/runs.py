@@ -71,7 +71,7 @@ def progress_of(run: Run) -> Progress:
 
 @register.simple_tag(takes_context=True)
 def run_tabs(context: Context) -> list[dict[str, Any]]:
-    """The tabs of a run, each with `title`, `url`, `is_open` and the open one's views."""
+    """A run's tabs, each with `title`, `url`, `is_open` and the open one's views."""
     at = (context["team"].slug, context["run"].id)
     here = context["tab"]
     tabs = []

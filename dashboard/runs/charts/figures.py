@@ -65,10 +65,9 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
         if features.eval_sets
         else chart(LENGTH, "Mean over the step's completions", y="tokens")
     )
-    # A KL that costs nothing is in a tile; what it tells of collapse, entropy does.
     last = (
-        chart("kl/mean", "Mean over the tokens", y="nats per token")
-        if features.has_reference
+        chart("kl/mean", _about_kl(features), y="nats per token")
+        if features.has_reference or features.samples_kl
         else chart("entropy", "Of the policy's next token", y="nats per token")
     )
     return _reward(features), second, _outcomes(), last
@@ -97,6 +96,11 @@ def notes_of(features: ChartFeatures) -> dict[str, list[str]]:
         group_of("eval/heldout/mean"): [] if features.eval_sets else [NO_EVALUATION],
         group_of("kl/mean"): [] if is_measured else [NO_KL],
     }
+
+
+def _about_kl(features: ChartFeatures) -> str:
+    tokens = "all tokens" if features.has_reference else "a sample of the tokens"
+    return f"Mean over {tokens}"
 
 
 def _reward(features: ChartFeatures) -> Chart:
@@ -296,7 +300,7 @@ def _features_of_import(run: Run) -> ChartFeatures:
         scheduled=(),
         eval_sets=(),
         has_reference="kl/mean" in run.metric_names,
-        samples_kl=True,
+        samples_kl=False,
         has_dual_clip=False,
         has_penalty=False,
         limits=None,

@@ -246,11 +246,11 @@ function color(trace, read) {
   return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
 }
 
-// Of a run that goes on, all its steps: points move as little as time does.
-function wholeSpan({ isLive, numSteps }, { kind }) {
-  return isLive && numSteps > 0 && kind === "step"
-    ? { first: 0, last: numSteps }
-    : null;
+// All steps of the run, those to come included: points do not move, and the charts of
+// one run have one axis.
+function wholeSpan({ isLive, numSteps, lastStep }, { kind }) {
+  const last = isLive ? numSteps : lastStep;
+  return last > 0 && kind === "step" ? { first: 0, last } : null;
 }
 
 function layOut(layout, { axis, view, read, revision, range, scale }) {

@@ -38,7 +38,7 @@ function showRun(run) {
   setText(find("left"), left === null ? "" : `${duration(left)} left`);
   find("notice").hidden = !run.notice;
   setText(find("notice"), run.notice);
-  find("failure").hidden = run.state !== "failed";
+  showFailure(run.state === "failed");
   setText(find("reason"), run.fail_reason);
   find("stopped").hidden = !run.stop_reason;
   setText(find("stopped"), run.stop_reason);
@@ -61,6 +61,45 @@ function showRun(run) {
     find("priority-was").value = priority.value;
   }
 }
+
+// With the end of its log, as the worker that failed wrote it.
+const LOG_LINES = 20;
+let hasLog = false;
+
+async function showFailure(hasFailed) {
+  const card = find("failure");
+  card.hidden = !hasFailed;
+  if (!hasFailed || hasLog || !card.dataset.log) return;
+  hasLog = true;
+  const answer = await fetch(card.dataset.log).catch(() => null);
+  hasLog = answer?.ok ?? false;
+  if (!hasLog) return;
+  const { lines } = await answer.json();
+  const log = find("failure-log");
+  log.textContent = lines
+    .slice(-LOG_LINES)
+    .map((line) => line.text)
+    .join("\n");
+  log.hidden = !log.textContent;
+  log.scrollTop = log.scrollHeight;
+}
+
+function rename(isOpen) {
+  const form = find("rename");
+  form.hidden = !isOpen;
+  find("name").hidden = isOpen;
+  find("rename-open").hidden = isOpen;
+  if (isOpen) form.elements.name.select();
+  else find("rename-open").focus();
+}
+
+find("rename-open")?.addEventListener("click", () => rename(true));
+find("name").addEventListener("dblclick", () => find("rename") && rename(true));
+find("rename")?.addEventListener("keydown", ({ key, currentTarget: form }) => {
+  if (key !== "Escape") return;
+  form.reset();
+  rename(false);
+});
 
 const PRIORITIES = { "-1": "low", 0: "normal", 1: "high" };
 
@@ -162,4 +201,5 @@ window.addEventListener("online", () => stream.retryNow());
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) stream.retryNow();
 });
+if (!find("failure").hidden) showFailure(true);
 stream.start();

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_run
 
 
 @pytest.fixture
@@ -69,6 +72,21 @@ def test_sign_out_takes_a_post(alice_client: Client) -> None:
 
 def test_home_is_the_run_list_of_ones_team(alice_client: Client, team: Team) -> None:
     assert alice_client.get("/").headers["Location"] == f"/{team.slug}/runs/"
+
+
+def test_home_is_ones_newest_run_in_training(
+    alice_client: Client, alice: User, team: Team
+) -> None:
+    now = timezone.now()
+    live = {"state": "running", "finished_at": None, "lease_until": now}
+    make_run(team, owner=alice)
+    older, newest = (make_run(team, owner=alice, **live) for _ in range(2))
+    make_run(team, **live)  # somebody else's
+
+    assert alice_client.get("/").headers["Location"] == f"/alpha/runs/{newest.pk}/"
+
+    Run.objects.filter(pk=newest.pk).update(state="finished", lease_until=None)
+    assert alice_client.get("/").headers["Location"] == f"/alpha/runs/{older.pk}/"
 
 
 def test_a_user_without_a_team_gets_instructions(client: Client, db: None) -> None:

@@ -57,10 +57,10 @@ def test_the_overview_has_four_charts() -> None:
         "reward/mean",
         "eval/heldout/mean",
         "group/frac_…",
-        "entropy",
+        "kl/mean",
     ]
-    weighed = _overview(loss={"kl_coef": 0.1})
-    assert list(weighed)[3] == "kl/mean"
+    unmeasured = _overview(reference={"kind": "none"})
+    assert list(unmeasured)[3] == "entropy"
     unevaluated = _overview(data={"rows": "r", "num_eval_rows": 0})
     assert list(unevaluated)[1] == "completion/mean_length"
 

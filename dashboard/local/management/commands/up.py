@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management import call_command
@@ -76,7 +75,7 @@ class Command(BaseCommand):
             supervisor.start()
             wait_until_served(processes[0], port=port)
         call_command("device", stdout=self.stdout)
-        self._invite(address)
+        self._invite(port)
         if with_starter:
             self._make_starter()
         self.stdout.write("  Cohort is running. Stop it with Ctrl-C.\n")
@@ -109,10 +108,9 @@ class Command(BaseCommand):
         except CommandError as error:
             self._report(str(error))
 
-    def _invite(self, address: str) -> None:
+    def _invite(self, port: int) -> None:
         link = StringIO()
-        call_command("sign_in_link", base_url=address, stdout=link)
-        port = urlsplit(address).port
+        call_command("sign_in_link", stdout=link)
         again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
         self.stdout.write(
             "\n  The web server is ready. This link signs you in once, within 15 "

@@ -43,7 +43,7 @@ def data_folder(settings: Settings) -> Path:
 def test_a_run_is_rescored_from_its_page(page: Page, team: Team) -> None:
     run = make_scored_run(team, num_steps=4)
     page.goto(f"/alpha/runs/{run.pk}/")
-    page.get_by_text("More actions").click()
+    page.get_by_label("More actions").click()
     page.get_by_role("link", name="Rescore").click()
     page.get_by_role("link", name="Rescore").first.click()
     expect(page.locator(".rescoring-what")).to_contain_text("reproducible")
