@@ -81,7 +81,7 @@ def test_home_is_ones_newest_run_in_training(
     live = {"state": "running", "finished_at": None, "lease_until": now}
     make_run(team, owner=alice)
     older, newest = (make_run(team, owner=alice, **live) for _ in range(2))
-    make_run(team, **live)  # somebody else's
+    make_run(team, **live)  # of someone else
 
     assert alice_client.get("/").headers["Location"] == f"/alpha/runs/{newest.pk}/"
 
