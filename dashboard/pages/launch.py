@@ -17,7 +17,11 @@ from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config.fields import recipe_facts, unused_table
+from dashboard.runs.config.fields import (
+    needed_columns,
+    recipe_facts,
+    unused_table,
+)
 from dashboard.runs.config.toml import EXAMPLE
 from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
 from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
@@ -192,6 +196,14 @@ def show_form(
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)
             for version in form.choices.recipes
+        },
+        "needed_columns": {
+            str(version.pk): needed_columns(version.spec)
+            for version in form.choices.recipes
+        },
+        "dataset_columns": {
+            str(version.pk): version.mapping.get("columns", [])
+            for version in form.choices.datasets
         },
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,

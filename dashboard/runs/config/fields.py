@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from trainer.config import About, RunConfig, leaves, parts_of, read_about
+from trainer.rewards.rules import RULES
 
 Kind = Literal["whole", "number", "switch", "choice", "text"]
 
@@ -24,6 +25,16 @@ ELSEWHERE = {
     "phases": "phases",
 }
 RECIPE_FACTS = ("recipe.combine", "recipe.is_one_rule")
+# Settings by what one wants to change: titles, and the parts of the tree.
+TOPICS = {
+    "Sampling": ("rollout", "data"),
+    "Reward and advantage": ("reward", "advantage"),
+    "Loss and KL": ("loss", "reference"),
+    "Model and optimizer": ("model", "optim"),
+    "Evaluation and checkpoints": ("evaluation", "checkpoint"),
+    "System": ("distributed", "logging"),
+}
+OPTIONAL_COLUMNS = frozenset({"entry_point_column"})  # of rules' parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +146,7 @@ class ConfigPart:
     title: str
     help: str
     groups: tuple[FieldGroup, ...]
+    topic: str
 
 
 @cache
@@ -154,14 +166,17 @@ def main_fields() -> tuple[ConfigField, ...]:
 
 @cache
 def advanced_parts() -> tuple[ConfigPart, ...]:
+    known = parts_of(RunConfig)
     return tuple(
         ConfigPart(
             name=name,
             title=part_title(name),
-            help=(part.__doc__ or "").strip(),
+            help=(known[name].__doc__ or "").strip(),
             groups=tuple(_groups(name)),
+            topic=topic,
         )
-        for name, part in parts_of(RunConfig).items()
+        for topic, names in TOPICS.items()
+        for name in names
     )
 
 
@@ -314,3 +329,19 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
         and not rules[0].get("schedule")
     )
     return {"recipe.combine": combine, "recipe.is_one_rule": "yes" if is_alone else ""}
+
+
+def needed_columns(recipe: Mapping[str, Any]) -> list[str]:
+    """The columns that the rows of a dataset need for its rules.
+
+    >>> needed_columns({"rules": [{"kind": "code_tests"}]})
+    ['tests']
+    """
+    found: set[str] = set()
+    for rule in recipe.get("rules", []):
+        params = RULES[rule["kind"]].params_model.model_fields
+        for name in (n for n in params if n.endswith("_column")):
+            column = rule.get("params", {}).get(name, params[name].default)
+            if column and name not in OPTIONAL_COLUMNS:
+                found.update(one.strip() for one in str(column).split(","))
+    return sorted(found)

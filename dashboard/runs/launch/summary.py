@@ -105,7 +105,7 @@ def _amounts(launch: Launch, paces: list[Pace]) -> list[Amount]:
         Amount(title="Total completions", value=si(_num_completions(config))),
         Amount(
             title="Epochs",
-            value=sig4(_epochs(launch)),
+            value=sig4(float(f"{_epochs(launch):.2g}")),
             how=f"{_num_train(launch):,} training rows",
         ),
         _evaluations(launch),

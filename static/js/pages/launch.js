@@ -21,11 +21,16 @@ function showOther() {
 model.addEventListener("change", showOther);
 showOther();
 
+// What the user chooses stays when the model or the preset brings something else.
+const CHOICES = ["model", "dataset", "recipe"];
+const chosen = new Set(form.elements.chosen.value.split(",").filter(Boolean));
+
 // Updates the notes of launch_field.html while typing.
 let start = readJson("start-values");
 const unusedTable = readJson("unused-table");
 const recipeFacts = readJson("recipe-facts");
 const settings = [...form.querySelectorAll("[data-setting]")];
+const shows = form.querySelector("[data-shows-unused]");
 
 function textOf(setting) {
   const control = form.elements[setting.dataset.setting];
@@ -95,16 +100,50 @@ function showUnused() {
     element.hidden = reason === undefined;
     if (reason !== undefined) element.textContent = `not used: ${reason}`;
   }
+  const hidden = form.querySelectorAll(".is-unused:not(.is-changed)").length;
+  form.querySelector("[data-num-unused]").textContent = hidden;
+  shows.closest("label").hidden = hidden === 0;
+}
+
+// A reward whose rules need a column that the dataset lacks cannot be chosen. One that
+// the user did not choose gives way to the only one that fits.
+const neededColumns = readJson("needed-columns");
+const datasetColumns = readJson("dataset-columns");
+
+function missingColumns(recipe) {
+  const columns = datasetColumns[form.elements.dataset.value];
+  const needed = (columns && neededColumns[recipe]) ?? [];
+  return needed.filter(
+    (name) => !columns.includes(name) && !columns.includes(name.split(".")[0]),
+  );
+}
+
+function showFitting() {
+  const select = form.elements.recipe;
+  const options = [...select.options];
+  if (!chosen.has("recipe") && missingColumns(select.value).length) {
+    const fitting = options.filter(
+      ({ value }) => value && missingColumns(value).length === 0,
+    );
+    select.value = fitting.length === 1 ? fitting[0].value : "";
+  }
+  for (const option of options) {
+    const missing = missingColumns(option.value);
+    option.dataset.title ??= option.textContent;
+    option.disabled = missing.length > 0 && !option.selected;
+    const noun = missing.length === 1 ? "column" : "columns";
+    option.textContent = missing.length
+      ? `${option.dataset.title} (needs ${noun} ${missing.join(", ")})`
+      : option.dataset.title;
+  }
 }
 
 function show() {
   showMarks();
   showUnused();
+  showFitting();
 }
 
-// What the user chooses stays when the model or the preset brings something else.
-const CHOICES = ["model", "dataset", "recipe"];
-const chosen = new Set(form.elements.chosen.value.split(",").filter(Boolean));
 const startBox = document.getElementById("launch-start");
 let isLoading = false;
 
@@ -215,6 +254,9 @@ const parts = [...search.closest("section").querySelectorAll("details")];
 
 function findSettings() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  form.classList.toggle("shows-unused", shows.checked || words.length > 0);
+  for (const topic of form.querySelectorAll(".launch-topic"))
+    topic.hidden = words.length > 0;
   let count = 0;
   for (const part of parts) {
     let hits = 0;
@@ -241,6 +283,12 @@ search.addEventListener("input", (event) => {
 search.addEventListener("keydown", (event) => {
   if (event.key === "Enter") event.preventDefault();
 });
+
+shows.addEventListener("change", (event) => {
+  event.stopPropagation();
+  findSettings();
+});
+shows.addEventListener("input", (event) => event.stopPropagation());
 
 form.addEventListener("input", show);
 

@@ -275,7 +275,7 @@ def test_the_summary_follows_from_the_settings(
         "Time per step": "unknown",
         "Updates": "100",  # 50 × 2
         "Total completions": "6.4k",
-        "Epochs": "5.882",  # 50 × 16 / (200 - 64)
+        "Epochs": "5.9",  # 50 × 16 / (200 - 64)
         "Evaluations": "4",  # at 0, 20, 40 and 50
         "Checkpoints": "3",
     }

@@ -185,3 +185,40 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
 
     expect(page).to_have_url(re.compile(f"sweep={Sweep.objects.get().pk}"))
     expect(page.get_by_role("link", name="Compare runs")).to_be_visible()
+
+
+def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(
+    page: Page, team: Team, own: DatasetVersion
+) -> None:
+    plain = make_dataset(team, "plain")
+    page.goto("/alpha/runs/new")
+    reward = page.get_by_label("Reward", exact=True)
+    names = "e => [...e.options].filter((o) => o.disabled).map((o) => o.dataset.title)"
+    assert reward.evaluate(names) == []
+
+    page.get_by_label("Dataset", exact=True).select_option(str(plain.pk))
+
+    expect(reward.locator("option:disabled")).to_have_count(1)
+    assert reward.evaluate(names) == ["Countdown v1"]
+    expect(reward.locator("option:disabled")).to_contain_text("numbers, target")
+
+
+def test_settings_without_effect_are_hidden_until_they_are_asked_for(
+    page: Page, team: Team, own: DatasetVersion
+) -> None:
+    page.goto("/alpha/runs/new")
+    part = page.locator("details", has=page.locator("[data-setting='model.device']"))
+    part.locator("summary").click()
+    alpha = page.locator("[data-setting='model.lora_alpha']")
+    expect(alpha).to_be_hidden()
+
+    page.locator("[data-shows-unused]").check()
+    expect(alpha).to_be_visible()
+    page.locator("[data-shows-unused]").uncheck()
+    expect(alpha).to_be_hidden()
+
+    page.get_by_label("Search settings").fill("alpha")
+    expect(alpha).to_be_visible()
+    page.get_by_label("Search settings").fill("")
+    page.locator("[name='model.lora_rank']").fill("8")
+    expect(alpha).to_be_visible()

@@ -83,6 +83,7 @@ def open_part(page: Page, setting: str) -> None:
 
 def test_marks_update_while_typing(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
+    page.locator("[data-shows-unused]").check()
     length = page.locator("[data-setting='rollout.max_new_tokens']")
     horizon = page.locator("[data-setting='loss.kl_target'] [data-unused]")
     expect(length).to_contain_text("from trl, default 256")
@@ -105,6 +106,7 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
     make_recipe(team, "plain", {"rules": rules})
     make_recipe(team, "joined", {"rules": rules, "combine": "normalize_then_sum"})
     page.goto("/alpha/runs/new")
+    page.locator("[data-shows-unused]").check()
     combine = page.locator("[data-setting='advantage.combine'] [data-unused]")
     open_part(page, "advantage.combine")
 
