@@ -34,8 +34,8 @@ def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
 
 def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> None:
     make_dataset(team)
-    make_recipe(team, "countdown", COUNTDOWN)
-    page.goto("/alpha/runs/new")
+    recipe = make_recipe(team, "countdown", COUNTDOWN)
+    page.goto(f"/alpha/runs/new?recipe={recipe.pk}")
     page.get_by_label("Folder or Hugging Face ID").fill("org/model")
     expect(page.locator(".launch-confirm")).to_be_visible()
 
