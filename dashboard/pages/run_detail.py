@@ -53,7 +53,7 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
     if run_.trashed_at is not None:
         return _show_trashed(request, team_, run_)
     config = settings_of(run_)
-    shown = _charts_of(run_)
+    shown = _charts_of(run_, config)
     context = {
         "team": team_,
         "run": run_,
@@ -87,8 +87,8 @@ def headline(request: Request, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/headline.html", context)
 
 
-def _charts_of(run: Run) -> list[Chart]:
-    charts = overview_charts(features_of_run(run))
+def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
+    charts = overview_charts(features_of_run(run, config))
     return [chart for chart in charts if is_filled(chart, run)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -25,6 +27,11 @@ CONSTANT, EFFECTIVE = "group/frac_zero_std", "group/num_effective"
 LENGTH, TRUNCATED = "completion/mean_length", "completion/frac_truncated"
 READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
 Trend = Literal["better", "worse", ""]
+Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
+Curves = dict[str, Curve]
+# By run, attempt, event and kept steps; in each process, the least recently used first.
+_HISTORIES: dict[tuple[int, int, int, frozenset[int]], tuple[Curves, Evaluations]] = {}
+MAX_HISTORIES = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,10 +81,9 @@ class Headline:
 
 
 def read_headline(run: Run) -> Headline:
-    """Two queries; of an ended run one more, which also finds its newest checkpoint."""
+    """Two queries; of an ended run one, which also finds its newest checkpoint."""
     kept = list(_kept_checkpoints(run)) if run.has_ended else []
-    curves = _read_steps(run, {one.step for one in kept})
-    evaluations = _read_evaluations(run)
+    curves, evaluations = _read_history(run, frozenset(one.step for one in kept))
     held_out = held_out_of(evaluations)
     return Headline(
         verdict=write_verdict(
@@ -88,6 +94,20 @@ def read_headline(run: Run) -> Headline:
     )
 
 
+def _read_history(run: Run, also: frozenset[int]) -> tuple[Curves, Evaluations]:
+    """What an ended run measured does not change until it is extended."""
+    key = (run.pk, run.attempt, run.seq, also)
+    if not run.has_ended:
+        return _read_steps(run, also), _read_evaluations(run)
+    known = _HISTORIES.pop(key, None)
+    found = known or (_read_steps(run, also), _read_evaluations(run))
+    _HISTORIES[key] = found
+    while len(_HISTORIES) > MAX_HISTORIES:
+        with suppress(KeyError, StopIteration):
+            del _HISTORIES[next(iter(_HISTORIES))]
+    return found
+
+
 def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
     kept = run.checkpoints.filter(superseded_by=None, deleted_at=None)
     found = list(kept.order_by("-step"))
@@ -95,7 +115,7 @@ def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
     return found
 
 
-def _read_steps(run: Run, also: set[int]) -> dict[str, Curve]:
+def _read_steps(run: Run, also: AbstractSet[int]) -> Curves:
     """The whole history; of a long one its recent steps and some of the others."""
     places = {name: place for place, name in enumerate(run.metric_names)}
     names = [name for name in READ if name in places]
@@ -126,9 +146,6 @@ def _sampled_steps(run: Run) -> set[int]:
     begin = last - last // 10
     recent = range(begin + 1, last + 1, max(1, (last - begin) // MAX_RECENT))
     return spread | set(recent) | set(range(last - 2 * STALL_STEPS + 1, last + 1))
-
-
-Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
 
 
 def _read_evaluations(run: Run) -> Evaluations:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404
 
 from dashboard.accounts.models import Team
@@ -22,18 +22,16 @@ MAX_DEPTH = 50
 SHOWN = ("id", "name", "state", "last_step", "num_steps", "fork_step", "created_at")
 PARENTS = ("forked_from_id", "cloned_from_id")
 
-RELATED = (
-    "team",
-    "owner",
-    "locked_by",
-    "archived_by",
-    "trashed_by",
-    "cloned_from",
-    "forked_from",
-    "sweep",
-    "dataset_version__dataset",
+# What each page of a run names. Whoever locked it, its parents and its sweep are read
+# where there are any: planning a join of all of them takes longer than the page.
+RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
+# What can be long, and few pages read.
+UNREAD = (
+    "dataset_version__left_out",
+    "dataset_version__mapping",
+    "dataset_version__source",
+    "recipe_version__spec",
 )
-RELATED_RECIPE = "recipe_version__recipe"
 
 
 @dataclass(slots=True)
@@ -72,7 +70,10 @@ def find_lineage(run: Run) -> Lineage:
 
 
 def list_children(run: Run) -> list[Run]:
-    """Its forks and clones, newest first; one query."""
+    """Its forks and clones, newest first; one query, or none where it is known to have
+    none."""
+    if getattr(run, "has_children", True) is False:
+        return []
     return list(_children_of([run.id]).order_by("-id")[:MAX_RUNS])
 
 
@@ -194,11 +195,15 @@ def get_run(team: Team, run_id: int) -> Run:
 
 def get_any_run(team: Team, run_id: int) -> Run:
     """In the trash or not; one query, or 404."""
-    runs = Run.objects.select_related(*RELATED, RELATED_RECIPE)
+    made = Q(forked_from=OuterRef("pk")) | Q(cloned_from=OuterRef("pk"))
+    runs = Run.objects.select_related(*RELATED).defer(*UNREAD)
+    runs = runs.annotate(has_children=Exists(Run.objects.filter(made)))
     try:
-        return runs.get(team=team, id=run_id)
+        run = runs.get(team=team, id=run_id)
     except Run.DoesNotExist:
         raise Http404("Run not found.") from None
+    run.team = team
+    return run
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:

@@ -283,8 +283,9 @@ def settings_of(run: Run) -> RunConfig | None:
     return None if run.is_imported else RunConfig.model_validate(run.config)
 
 
-def features_of_run(run: Run) -> ChartFeatures:
-    config = settings_of(run)
+def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:
+    """`config`: its settings, where they have been read."""
+    config = config or settings_of(run)
     return features_of(config) if config else _features_of_import(run)
 
 
