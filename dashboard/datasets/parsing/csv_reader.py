@@ -12,6 +12,7 @@ from dashboard.datasets.parsing.records import (
     Parsed,
     Record,
     Refusal,
+    excerpt,
     quote,
     refuse_names,
 )
@@ -146,7 +147,7 @@ def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
 def _refuse_quotes(line: int, text: str) -> Refusal:
     return Refusal(
         line=line,
-        value=quote(text.rstrip("\r\n")),
+        value=excerpt(text),
         problem="The row that starts here has unbalanced quotes.",
         remedy='Put the field in double quotes and write a quote inside it as "".',
         ends_file=True,
@@ -156,7 +157,7 @@ def _refuse_quotes(line: int, text: str) -> Refusal:
 def _refuse_length(line: int, text: str) -> Refusal:
     return Refusal(
         line=line,
-        value=quote(text),
+        value=excerpt(text),
         problem=f"The row of several lines has more than {MAX_LINE_CHARS:,} "
         "characters.",
         remedy="Close the open double quote, or shorten the row.",

@@ -20,6 +20,7 @@ from dashboard.datasets.parsing.records import (
     Record,
     Refusal,
     Unusable,
+    excerpt,
     quote,
     refuse_names,
     too_deep,
@@ -55,7 +56,23 @@ def read_jsonl(source: Source) -> Iterator[Parsed]:
 
 def _record(line: Line) -> Parsed:
     try:
-        tree = read_json(line.text)
+        tree = decoder.decode(line.text)
+    except json.JSONDecodeError as error:
+        return Refusal(
+            line=line.number,
+            value=excerpt(line.text, error.pos),
+            problem=f"Invalid JSON: {reason(error)}.",
+            remedy="Write one JSON object per line, with keys and strings in double "
+            "quotes.",
+        )
+    except RecursionError:
+        deep = too_deep("")
+        return Refusal(
+            line=line.number,
+            value=excerpt(line.text),
+            problem=deep.problem,
+            remedy=deep.remedy,
+        )
     except Unusable as error:
         return Refusal(
             line=line.number,
@@ -71,20 +88,6 @@ def _record(line: Line) -> Parsed:
             remedy='Write it as an object with named columns, {"prompt": …}.',
         )
     return refuse_names(line.number, list(tree)) or Record(line.number, tree)
-
-
-def read_json(text: str) -> Any:
-    """The line's value; Unusable if it is not JSON or has duplicate keys."""
-    try:
-        return decoder.decode(text)
-    except json.JSONDecodeError as error:
-        raise Unusable(
-            f"Invalid JSON: {reason(error)} at character {error.pos + 1:,}.",
-            "Write one JSON object per line, with keys and strings in double quotes.",
-            text.strip()[:SHOWN_CHARS],
-        ) from None
-    except RecursionError:
-        raise too_deep(text[:60]) from None
 
 
 def reason(error: json.JSONDecodeError) -> str:
@@ -309,10 +312,12 @@ class _Text:
         return Unreadable(self._refuse(problem, remedy))
 
     def _refuse(self, problem: str, remedy: str, seen: Any = None) -> Refusal:
-        if seen is None:
-            seen = self._text[self._at : self._at + SHOWN_CHARS].strip()
+        text = self._text[self._at : self._at + SHOWN_CHARS + 1]
         return Refusal(
-            line=self.line, value=quote(seen), problem=problem, remedy=remedy
+            line=self.line,
+            value=excerpt(text) if seen is None else quote(seen),
+            problem=problem,
+            remedy=remedy,
         )
 
     def _not_json(self, error: json.JSONDecodeError, row: int | None) -> Unreadable:

@@ -183,6 +183,16 @@ def quote(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
+def excerpt(text: str, at: int = 0) -> str:
+    """The part of a line around its character `at`, as the file has it."""
+    start = 0 if at < SHOWN_CHARS - 10 else at - SHOWN_CHARS // 2
+    part = text[start : start + SHOWN_CHARS].replace("\x00", "\\0")
+    part = part.encode("utf-8", "backslashreplace").decode()
+    before = "…" if start else ""
+    after = "…" if len(text.rstrip()) > start + SHOWN_CHARS else ""
+    return before + " ".join(part.split()) + after
+
+
 def num_chars_of(value: Any) -> int:
     """Its length as JSON; MAX_LINE_CHARS if JSON cannot represent it."""
     try:

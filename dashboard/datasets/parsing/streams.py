@@ -24,7 +24,7 @@ from dashboard.datasets.limits import (
     MAX_UNPACKED_RATIO,
     UNPACKED_FLOOR_BYTES,
 )
-from dashboard.datasets.parsing.records import Refusal, quote
+from dashboard.datasets.parsing.records import Refusal, excerpt, quote
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -207,7 +207,7 @@ def _refuse_length(number: int, text: str) -> Refusal | None:
         return None
     return Refusal(
         line=number,
-        value=quote(text),
+        value=excerpt(text),
         problem=f"The line is longer than {MAX_LINE_CHARS:,} characters.",
         remedy="Shorten the row. Text this long does not fit a prompt.",
     )
