@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from django import forms
@@ -232,6 +233,20 @@ class MappingForm(forms.Form):
         set_choices(self, "columns", choices)
         if upload.dataset:
             del self.fields["name"]
+
+    def query(self, mapping: Mapping) -> str:
+        """The query string of the page with this mapping and the name as it is."""
+        fields: dict[str, Any] = {
+            "prompt": mapping.prompt,
+            "answer": mapping.answer or "",
+            "last_reply": mapping.last_reply,
+            "columns": mapping.columns,
+        }
+        if mapping.template:
+            fields["template"] = mapping.template
+        if "name" in self.fields:
+            fields["name"] = self["name"].value() or ""
+        return urlencode(fields, doseq=True)
 
     @property
     def column_boxes(self) -> list[tuple[str, list[Any]]]:

@@ -7,7 +7,7 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
@@ -17,9 +17,11 @@ from dashboard.datasets.mapping import (
     ROLES,
     Mapping,
     find_value,
+    map_record,
+    nested_names,
     typed,
 )
-from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.prompt_template import read_template
 from dashboard.datasets.row import Row
 from trainer.rewards.numbers import read_number
@@ -499,6 +501,125 @@ def _named_options(rows: Sequence[Row]) -> Iterator[tuple[set[str], str, int]]:
         if options is not None and row.answer is not None:
             text = answers_of(row.answer)[0].strip()
             yield _ways_to_name(text, options), text, len(options.texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """A change of the mapping that lets failing rows in."""
+
+    label: str
+    mapping: Mapping
+
+
+MAX_FIXES = 3  # of one problem
+_FIXED_WITH = 50  # failing rows that a change is tried on, and as many good ones
+
+
+def suggest_fixes(
+    refused: Refusal,
+    failing: Sequence[Record],
+    good: Sequence[Record],
+    mapping: Mapping,
+    *,
+    is_text: bool,
+) -> list[Fix]:
+    """Changes that let in most of the failing records, and keep the good ones.
+
+    Without failing records, as of rows beyond the sample: changes that need none.
+    """
+    failing, good = failing[:_FIXED_WITH], good[:_FIXED_WITH]
+
+    def num_good(fix: Fix) -> int:
+        mapped = [
+            map_record(record, fix.mapping, is_text=is_text)
+            for record in (*failing, *good)
+        ]
+        return sum(isinstance(row, Row) for row in mapped)
+
+    found = list(_changes(refused, failing, good, mapping, is_text=is_text))
+    if failing:
+        counts = {fix.label: num_good(fix) for fix in found}
+        found = [fix for fix in found if counts[fix.label] > len(good)]
+        found.sort(key=lambda fix: -counts[fix.label])  # stable: the likeliest first
+    return found[:MAX_FIXES]
+
+
+def _changes(
+    refused: Refusal,
+    failing: Sequence[Record],
+    good: Sequence[Record],
+    mapping: Mapping,
+    *,
+    is_text: bool,
+) -> Iterator[Fix]:
+    column = refused.column
+    columns = _Columns(
+        list(dict.fromkeys(name for it in (*failing, *good) for name in it.values)),
+        failing,
+        is_text=is_text,
+    )
+    if column is None:
+        if mapping.template and failing:
+            yield from _other_prompts(columns, mapping)
+    elif column == mapping.prompt:
+        if mapping.last_reply == "refuse":
+            for label, reply in (
+                ("Use the last reply as the answer", "answer"),
+                ("Remove the last reply", "drop"),
+            ):
+                yield Fix(label=label, mapping=replace(mapping, last_reply=reply))
+        if failing:
+            yield from _other_prompts(columns, mapping)
+    elif column == mapping.answer:
+        yield from _other_answers(columns, mapping, column, failing, is_text=is_text)
+    elif column in mapping.columns:
+        kept = tuple(name for name in mapping.columns if name != column)
+        yield Fix(
+            label=f"Leave out column “{column}”",
+            mapping=replace(mapping, columns=kept),
+        )
+
+
+def _other_prompts(columns: _Columns, mapping: Mapping) -> Iterator[Fix]:
+    for name in dict.fromkeys([*columns.named(PROMPT_NAMES), *columns.names]):
+        if name not in (mapping.prompt, mapping.answer):
+            yield Fix(
+                label=f"Use “{name}” as the prompt",
+                mapping=replace(
+                    mapping, prompt=name, template="", columns=_without(mapping, name)
+                ),
+            )
+
+
+def _other_answers(
+    columns: _Columns,
+    mapping: Mapping,
+    column: str,
+    failing: Sequence[Record],
+    *,
+    is_text: bool,
+) -> Iterator[Fix]:
+    inside = nested_names(failing, is_text=is_text)
+    for name in (
+        *(name for name in inside if name.startswith(f"{column}.")),
+        *columns.named(ANSWER_NAMES),
+        *(name for name in NESTED_ANSWERS if name in inside),
+    ):
+        if name not in (mapping.prompt, mapping.answer):
+            yield Fix(
+                label=f"Use “{name}” as the answer",
+                mapping=replace(mapping, answer=name, columns=_without(mapping, name)),
+            )
+    if columns.values(column):
+        yield Fix(
+            label=f"Keep “{column}” as an extra column",
+            mapping=replace(mapping, answer=None, columns=(*mapping.columns, column)),
+        )
+    yield Fix(label="Import without answers", mapping=replace(mapping, answer=None))
+
+
+def _without(mapping: Mapping, name: str) -> tuple[str, ...]:
+    return tuple(it for it in mapping.columns if it != name)
 
 
 # About 4,000 tokens: more than many small models' context leaves for the prompt.

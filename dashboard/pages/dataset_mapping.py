@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -13,7 +14,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import (
     get_membership,
     get_membership_for,
-    get_team,
     get_writable_team,
 )
 from dashboard.accounts.models import Team
@@ -30,10 +30,10 @@ from dashboard.datasets.imports import (
 )
 from dashboard.datasets.limits import PREVIEW_ROWS
 from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.parsing.records import Refusal, Refusals
+from dashboard.datasets.parsing.records import Refusal, RefusalGroup, Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.row import Row
-from dashboard.datasets.suggestions import suggest_rule, warn
+from dashboard.datasets.suggestions import suggest_fixes, suggest_rule, warn
 from dashboard.datasets.token_preview import (
     NUM_ROWS,
     Preview,
@@ -48,6 +48,7 @@ from dashboard.pages.dataset_imports import follow, follow_address
 from dashboard.pages.requests import Request, read_number
 
 PREVIEWED = 5  # rows shown as they would be imported
+FIXED_PROBLEMS = 10  # trying changes for a hundred takes long
 
 
 @require_http_methods(["GET", "POST"])
@@ -137,7 +138,8 @@ def _prompt_preview(request: Request, upload: Upload, seen: Peek) -> Preview:
 def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     if request.method == "POST":
         return _post(request, get_writable_team(request, team), upload_id)
-    team_ = get_team(request, team)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
     upload = get_upload(team_, upload_id)
     job = last_job(upload)
     if job and job.is_open:
@@ -157,7 +159,11 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     form = MappingForm(upload, seen, given)
     form.is_valid()
     if request.htmx:
-        context = {**_preview(upload, seen, form), "is_part": True}
+        context = {
+            **_preview(upload, seen, form),
+            "is_part": True,
+            "can_write": membership.can_write,
+        }
         return render(request, "datasets/mapped_rows.html", context)
     return _render(request, upload, seen, form)
 
@@ -256,14 +262,49 @@ def _file_missing(request: Request, upload: Upload) -> HttpResponse:
     return redirect("dataset_upload", upload.team.slug)
 
 
-def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Rows with one error, and changes that let them in: a label and an address."""
+
+    group: RefusalGroup
+    fixes: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outlook:
+    """What an import with these columns does, as far as it is known."""
+
+    refusals: Refusals
+    is_whole: bool  # every row is counted
+
+    @property
+    def is_possible(self) -> bool:
+        return self.refusals.num_good > 0 and not self.refusals.ends_file
+
+    @property
+    def leave_out(self) -> int | None:
+        """The rows to skip; None: the import itself finds out."""
+        is_known = self.is_whole and self.is_possible
+        return self.refusals.count if is_known else None
+
+
+def _preview(
+    upload: Upload, seen: Peek, form: MappingForm, found: Refusals | None = None
+) -> dict[str, object]:
+    """`found`: the errors of the whole file, where an import has read it."""
     mapped = map_records(upload, seen.sample, form.mapping)
     rows = [row for row in mapped if isinstance(row, Row)]
     records = seen.records[:PREVIEWED]
     # Rows of a JSON list may all stand in one line.
     places = [record.row or record.line for record in records]
+    refusals = found or _refusals_of(seen, mapped)
+    is_whole = seen.is_small and len(seen.sample) == seen.refusals.num_good
     return {
         "form": form,
+        "upload": upload,
+        "refusals": refusals,
+        "outlook": Outlook(refusals=refusals, is_whole=is_whole or found is not None),
+        "problems": _problems(upload, seen, form, mapped, refusals),
         "mapped": list(zip(places, mapped, strict=False)),
         "place": upload.place,
         "counted": "Row" if records and records[0].row else upload.place,
@@ -271,6 +312,52 @@ def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]
         "rule": suggest_rule(rows[:PREVIEW_ROWS]),
         "is_whole": seen.is_small,
     }
+
+
+def _refusals_of(seen: Peek, mapped: list[Row | Refusal]) -> Refusals:
+    """Of the file's first rows: those that were not read, and those not mapped."""
+    refusals = Refusals.from_json(seen.refusals.as_json())
+    refusals.num_good -= len(seen.sample)
+    for row in mapped:
+        if isinstance(row, Refusal):
+            refusals.add(row)
+        else:
+            refusals.num_good += 1
+    return refusals
+
+
+def _problems(
+    upload: Upload,
+    seen: Peek,
+    form: MappingForm,
+    mapped: list[Row | Refusal],
+    refusals: Refusals,
+) -> list[Problem]:
+    pairs = list(zip(seen.sample, mapped, strict=True))
+    good = [record for record, row in pairs if isinstance(row, Row)]
+    return [
+        Problem(
+            group=group,
+            fixes=[
+                (fix.label, form.query(fix.mapping))
+                for fix in suggest_fixes(
+                    group.first[0],
+                    [
+                        record
+                        for record, row in pairs
+                        if isinstance(row, Refusal)
+                        and (row.problem, row.column) == (group.problem, group.column)
+                    ],
+                    good,
+                    form.mapping,
+                    is_text=not upload.has_types,
+                )
+            ]
+            if number < FIXED_PROBLEMS
+            else [],
+        )
+        for number, group in enumerate(refusals.groups)
+    ]
 
 
 def _render(
@@ -286,12 +373,11 @@ def _render(
         "team": upload.team,
         "upload": upload,
         "seen": seen,
-        "refusals": refusals or seen.refusals,
         "was_refused": refusals is not None,
         "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
         "can_write": get_membership(request.user, upload.team.slug).can_write,
         **preview_context(upload),
-        **_preview(upload, seen, form),
+        **_preview(upload, seen, form, refusals),
     }
     return render(request, "datasets/mapping.html", context, status=status)

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
-from dashboard.datasets.imports import import_upload
+from dashboard.datasets.imports import begin_work, import_upload, start_job
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
 from dashboard.datasets.parsing.records import ImportRefused, Refusal
@@ -237,3 +237,83 @@ def test_a_preview_of_huge_rows_stays_small(alice_client: Client):
 
     assert len(page.context["seen"].records) == 1
     assert page.context["seen"].refusals.num_good == 15
+
+
+def fixes_of(page: Any) -> list[list[str]]:
+    return [[label for label, _ in it.fixes] for it in page.context["problems"]]
+
+
+def test_the_button_says_how_many_rows_an_import_brings(alice_client: Client):
+    for content, leave_out, is_possible in (
+        (jsonl(RECORDS), 0, True),
+        (MESSY, 2, True),
+        (jsonl([BAD, BAD]), None, False),
+        (MANY, None, True),  # a worker reads them
+    ):
+        page = alice_client.get(upload(alice_client, content))
+
+        outlook = page.context["outlook"]
+        assert (outlook.leave_out, outlook.is_possible) == (leave_out, is_possible)
+        assert ('aria-describedby="import-note" disabled' in page.text) != is_possible
+        assert ('name="leave_out" value="2"' in page.text) == (leave_out == 2)
+
+
+def test_a_fix_of_the_columns_lets_the_rows_in(alice_client: Client):
+    chat = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    given = {"key": 7, "chat": chat, "graded": {"truth": "4"}, "note": "?", "bad": []}
+    names = ["name", "prompt", "answer", "last_reply", "columns"]
+    for changes, fix in (
+        (("key", "note", "answer", []), "Use “chat” as the prompt"),
+        (("chat", "graded", "answer", []), "Use “graded.truth” as the answer"),
+        (("chat", "graded", "answer", ["note"]), "Keep “graded” as an extra column"),
+        (("chat", "bad", "answer", []), "Import without answers"),
+        (("chat", "", "refuse", []), "Remove the last reply"),
+        (("chat", "", "refuse", []), "Use the last reply as the answer"),
+    ):
+        url = upload(alice_client, jsonl([given] * 3))
+        page = alice_client.get(url, dict(zip(names, ("Sums", *changes), strict=True)))
+        (problem,) = page.context["problems"]
+        assert problem.group.count == 3
+        query = dict(problem.fixes)[fix]
+        assert f"?{query}".replace("&", "&amp;") in page.text
+
+        fixed = alice_client.get(f"{url}?{query}")
+
+        assert fixed.context["problems"] == []
+        assert fixed.context["outlook"].leave_out == 0
+        assert fixed.context["form"]["name"].value() == "Sums"
+        assert {*changes[3]} <= {*fixed.context["form"]["columns"].value()}
+
+
+def test_a_fix_keeps_the_good_rows(alice_client: Client):
+    """A column that only the failing rows have is no prompt of all rows."""
+    rows = [*RECORDS * 3, {"question": None, "text": "5+5?", "solution": "10"}]
+
+    page = alice_client.get(upload(alice_client, jsonl(rows)))
+
+    assert fixes_of(page) == [[]]
+
+
+def test_an_extra_column_that_cannot_be_stored_is_left_out(alice_client: Client):
+    line = b'{"question": "a", "solution": "b", "level": NaN}\n'
+    url = upload(alice_client, line)
+
+    page = alice_client.get(url)
+
+    assert fixes_of(page) == [["Leave out column “level”"]]
+
+
+def test_errors_beyond_the_first_rows_have_fixes_too(alice_client: Client):
+    url = upload(alice_client, jsonl([*RECORDS * 2_000, {"question": "a"}]))
+    job, _ = start_job(
+        upload=Upload.objects.get(),
+        mapping=Mapping(prompt="question", answer="solution"),
+        name="Sums",
+        user=None,
+    )
+    begin_work(job, at_once=True)
+
+    page = alice_client.get(url)
+
+    assert page.context["outlook"].leave_out == 1
+    assert fixes_of(page) == [["Import without answers"]]

@@ -102,15 +102,42 @@ def test_a_template_is_previewed_while_one_types(team: Team, quiet_page: Page):
     expect(warning).to_contain_text("3 of 3 rows")
     template.fill("{{ question }} {{ choices[0] }} or {{ choices[1] }}?")
     expect(warning).to_have_count(0)
-    page.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_role("button", name="Import").click()
 
-    page.get_by_role("link", name="New recipe with this rule").click()
+    page.get_by_role("link", name="Try a reward on these rows").click()
     kind = page.locator("[name=rules-0-kind]")
     expect(kind).to_have_value("multiple_choice")
     column = page.locator("[name=rules-0-params-options_column]")
     expect(column).to_have_value("choices")
     row = DatasetVersion.objects.get().rows.order_by("position")[0]
     assert row.prompt == "Which is 0? 0 or 1?"
+
+
+def test_a_fix_changes_the_columns_in_one_click(team: Team, quiet_page: Page):
+    page = quiet_page
+    rows: list[dict[str, object]] = [
+        {"question": f"{i} + {i}?", "graded": {"truth": 2 * i}} for i in range(3)
+    ]
+    upload(page, rows)
+    page.get_by_label("Name", exact=True).fill("Graded")
+    page.get_by_label("Answer", exact=True).select_option("graded")
+    button = page.locator("#import-action .btn-primary")
+    expect(button).to_be_disabled()
+    expect(page.locator("[data-column=graded]")).to_be_hidden()
+
+    page.get_by_role("link", name="Use “graded.truth” as the answer").click()
+
+    expect(button).to_have_text("Import 3 rows")
+    expect(page.locator("#mapped tbody tr").nth(1).locator("td").nth(1)).to_have_text(
+        "2"
+    )
+    button.click()
+    expect(page.get_by_role("heading", name="Graded")).to_be_visible()
+    assert list(DatasetVersion.objects.get().rows.values_list("answer", flat=True)) == [
+        "0",
+        "2",
+        "4",
+    ]
 
 
 def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
@@ -151,15 +178,14 @@ def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: P
     page = quiet_page
     bad: list[dict[str, object]] = [{"question": "", "answer": 1}] * 214
     upload(page, [*ROWS, *bad])
-    page.get_by_role("button", name="Import", exact=True).click()
     expect(page.get_by_text("211 more")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 900})
-    remedy = page.locator(".refusals tbody tr td").last
-    box = remedy.bounding_box()
+    box = page.locator("[name=leave_out]").bounding_box()
     assert box
-    assert box["x"] + box["width"] <= 390, "a narrow page shows what to do"
+    assert box["x"] + box["width"] <= 390
+    assert box["y"] + box["height"] <= 900, "the button stays on a narrow screen"
 
-    page.locator("[name=leave_out]").click()
+    page.get_by_role("button", name="Import 30 of 244 rows").click()
 
     expect(page.get_by_text("skipped 214")).to_be_visible()
     expect(page.get_by_role("heading", name="214 skipped rows")).to_be_visible()
@@ -253,7 +279,6 @@ def test_every_page_is_accessible_in_both_themes_and_widths(
     team: Team, alice: User, page: Page
 ):
     upload(page, [*ROWS, {"question": "", "answer": 1}])
-    page.get_by_role("button", name="Import").click()
     expect(page.locator("#refusals-title")).to_contain_text("1 row")
     found = findings_in_each_view(page)
     upload(page, ROWS)
