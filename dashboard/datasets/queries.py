@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import (
+    Count,
+    Exists,
+    F,
+    Max,
+    OuterRef,
+    Prefetch,
+    Q,
+    QuerySet,
+    Subquery,
+)
 from django.db.models.functions import Coalesce
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.row import Row
+from dashboard.datasets.row_filters import read_rows_at
+from dashboard.datasets.suggestions import DESCRIBED_ROWS, describe
 from dashboard.jobs.models import OPEN, JobState
 
 MAX_USES = 60  # named on a dataset's page; the run list has them all
 
 
-def list_datasets(team: Team) -> list[Dataset]:
-    """Two queries; `newest` is a list of one version."""
+def list_datasets(team: Team, text: str = "") -> QuerySet[Dataset]:
+    """Last changed first; two queries. `newest` is a list of one version.
+
+    `text` is in the name, or in the first prompt of a version.
+    """
     newest = (
         DatasetVersion.objects.order_by("dataset_id", "-number")
         .distinct("dataset_id")
-        .select_related("created_by")
+        .defer("left_out", "mapping", "source")
     )
-    return list(
-        team.datasets.filter(trashed_at__isnull=True)
-        .annotate(
-            num_versions=Count("versions", distinct=True),
-            # A relation of a higher floor, named by string only.
-            num_runs=Count("versions__runs", distinct=True),
+    datasets = team.datasets.filter(trashed_at__isnull=True)
+    if text:
+        versions = DatasetVersion.objects.filter(
+            dataset=OuterRef("pk"), first_prompt__icontains=text
+        )
+        datasets = datasets.filter(Q(name__icontains=text) | Exists(versions))
+    return (
+        datasets.annotate(
+            newest_version=Max("versions"),
+            num_runs=_num_using("dataset", "runs"),
             num_evaluated=_num_evaluated("dataset"),
         )
         .prefetch_related(Prefetch("versions", newest, to_attr="newest"))
-        .order_by("-pk")
+        .order_by("-newest_version", "-pk")
     )
+
+
+def describe_version(version: DatasetVersion) -> dict[str, str]:
+    """`first_prompt` and `answer_type`, read from the first rows."""
+    at = range(min(DESCRIBED_ROWS, version.num_rows))
+    # A batch holds two megabytes at most, or one row.
+    rows = [row.as_row() for row in read_rows_at(version.rows.all(), at)]
+    return describe(rows) if rows else {}
+
+
+def describe_unknown(datasets: Iterable[Dataset]) -> None:
+    """Of versions that a release before this one stored."""
+    for dataset in datasets:
+        for version in dataset.newest:
+            if not version.first_prompt:
+                for name, value in describe_version(version).items():
+                    setattr(version, name, value)
 
 
 def list_versions(team: Team) -> QuerySet[DatasetVersion]:
@@ -83,14 +120,17 @@ def list_trashed(team: Team) -> QuerySet[Dataset]:
 
 
 def _num_evaluated(of: Literal["dataset", "pk"]) -> Coalesce:
-    """Runs that are evaluated on the version, or on one of the dataset's.
+    """Runs that are evaluated on the version, or on one of the dataset's."""
+    return _num_using(of, "evaluation_sets__run")
 
-    A subquery: a join would multiply them with the runs trained on it.
+
+def _num_using(of: Literal["dataset", "pk"], path: str) -> Coalesce:
+    """A subquery: a join would multiply the runs of two paths.
+
+    Runs are of a higher floor, and named by string only.
     """
     versions = DatasetVersion.objects.filter(**{of: OuterRef("pk")}).order_by()
-    counted = versions.values(of).annotate(
-        count=Count("evaluation_sets__run", distinct=True)
-    )
+    counted = versions.values(of).annotate(count=Count(path, distinct=True))
     return Coalesce(Subquery(counted.values("count")), 0)
 
 

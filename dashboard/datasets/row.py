@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import IO, Any, Protocol
 
-from trainer.rewards.rule import Answer, Message, answers_of, as_answer
+from trainer.rewards.rule import Answer, Message, answers_of, as_answer, message_text
 
 Prompt = str | list[Message]
 
@@ -42,6 +42,14 @@ class Row:
             prompt = prompt_as_json(self.prompt)
         answer = as_json(self.answer)
         return f'{{"answer":{answer},"columns":{columns},"prompt":{prompt}}}'
+
+
+def question_of(prompt: Prompt) -> str:
+    """The prompt's text; of a chat, its last user message."""
+    if isinstance(prompt, str):
+        return prompt
+    asked = [turn for turn in prompt if turn["role"] == "user"]
+    return message_text((asked or prompt)[-1])
 
 
 # Created once: json.dumps would create one for each call.

@@ -15,6 +15,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.parsing.records import Refusals
+from dashboard.datasets.queries import describe_version
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import stage_rows
 from dashboard.project.errors import UserError
@@ -114,6 +115,9 @@ def store_version(
     for num_stored in content.store(version.pk):
         if on_stored:
             on_stored(num_stored, content.num_rows)
+    for name, value in describe_version(version).items():
+        setattr(version, name, value)
+    version.save(update_fields=["first_prompt", "answer_type"])
     _record(version, user)
     if on_made:
         on_made(version)

@@ -23,7 +23,7 @@ from dashboard.datasets.mapping import (
 )
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.prompt_template import read_template
-from dashboard.datasets.row import Row
+from dashboard.datasets.row import Row, question_of
 from trainer.rewards.numbers import read_number
 from trainer.rewards.rule import answers_of
 from trainer.rewards.rules import RULES
@@ -442,6 +442,28 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
     return None
 
 
+DESCRIBED_ROWS = 10
+_ANSWER_TYPES = {
+    "numeric_answer": "number",
+    "math_verify": "formula",
+    "multiple_choice": "choice",
+    "code_tests": "code",
+}
+
+
+def describe(rows: Sequence[Row]) -> dict[str, str]:
+    """`first_prompt` and `answer_type` of a version, by its first rows."""
+    question = question_of(rows[0].prompt)[: 10 * MAX_DESCRIBED_CHARS]
+    rule = suggest_rule(rows)
+    has_answers = any(row.answer is not None for row in rows)
+    by_default = "text" if has_answers else "none"
+    return {
+        "first_prompt": " ".join(question.split())[:MAX_DESCRIBED_CHARS] or "–",
+        "answer_type": _ANSWER_TYPES.get(rule.kind if rule else "", by_default),
+    }
+
+
+MAX_DESCRIBED_CHARS = 200
 _FORMULA_CHARS = 200
 _SHORT_CHARS = 60
 

@@ -39,6 +39,8 @@ from dashboard.jobs.queue import notify_workers
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.errors import UserError, code_of
 
+TABS = {"link": "link", "rows": "paste"}  # by a field of their forms
+
 
 @require_http_methods(["GET", "POST"])
 def dataset_upload(request: Request, team: str) -> HttpResponse:
@@ -137,13 +139,21 @@ def _render(
     status: int = 200,
     **forms: object,
 ) -> HttpResponse:
+    # A form with errors is shown on its own tab.
+    given = next((name for name in TABS if name in request.POST), "file")
+    tab = TABS.get(given) or request.GET.get("from", "")
     context = {
         "form": UploadForm(),
         "paste": PasteForm(),
         "link": LinkForm(),
         "dataset": dataset,
         "team": team,
-        "waiting": list_waiting(team),
+        "tab": tab if tab in TABS.values() else "file",
+        "unfinished": [
+            upload
+            for upload in list_waiting(team)
+            if not (upload.is_whole or upload.is_linked)
+        ],
         **forms,
     }
     return render(request, "datasets/upload.html", context, status=status)

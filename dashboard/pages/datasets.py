@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -10,10 +11,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.import_forms import RestoreForm, form_error
+from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
 from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
+    describe_unknown,
     find_parents,
     find_trashed,
     get_any_dataset,
@@ -21,6 +23,7 @@ from dashboard.datasets.queries import (
     list_datasets,
     list_trashed,
     list_uses,
+    list_waiting,
     versions_with_use,
 )
 from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, send_rows
@@ -35,6 +38,7 @@ from dashboard.datasets.trash import (
 )
 from dashboard.pages.requests import Request, choose_version
 
+DATASETS_PER_PAGE = 50
 LOOKED_AT = 10  # rows that suggest a reward rule
 
 
@@ -160,10 +164,20 @@ def dataset_download(request: Request, team: str, dataset_id: int) -> HttpRespon
 
 @require_GET
 def datasets(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
+    text = request.GET.get("q", "").replace("\x00", "").strip()[:200]
+    page = Paginator(list_datasets(team_, text), DATASETS_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    describe_unknown(page.object_list)
     context = {
         "team": team_,
-        "datasets": list_datasets(team_),
-        "has_trash": list_trashed(team_).exists(),
+        "page": page,
+        "text": text,
+        "form": UploadForm(),
+        "waiting": [] if text or page.number > 1 else list_waiting(team_),
+        "num_trashed": list_trashed(team_).count(),
+        "can_write": membership.can_write,
     }
     return render(request, "datasets/list.html", context)

@@ -61,6 +61,10 @@ class Upload(models.Model):
         return sum(file.stat().st_size for file in self.files)
 
     @property
+    def percent_received(self) -> int:
+        return 100 * self.num_received // max(self.num_bytes, 1)
+
+    @property
     def files(self) -> list[Path]:
         """The files on disk; a download may have several parts."""
         parts = self.path.parent.glob(f"{self.stored_name}.*") if self.source else ()

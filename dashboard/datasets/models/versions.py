@@ -10,8 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.row import Prompt, Row, WithAnswer
-from trainer.rewards.rule import message_text
+from dashboard.datasets.row import Prompt, Row, WithAnswer, question_of
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
@@ -36,6 +35,8 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
 
 
 class Dataset(models.Model):
+    newest: list[DatasetVersion]  # of list_datasets
+
     team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
@@ -76,6 +77,9 @@ class DatasetVersion(models.Model):
     # Rows with errors that were skipped, and the first hundred of them.
     num_left_out = models.PositiveIntegerField(default=0)
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
+    # Of the first rows, for lists; empty where an older release stored the version.
+    first_prompt = models.CharField(max_length=200, default="", db_default="")
+    answer_type = models.CharField(max_length=10, default="", db_default="")
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
     # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
@@ -155,11 +159,7 @@ class DatasetRow(WithAnswer, models.Model):
     @property
     def question(self) -> str:
         """The prompt's text; of a chat, its last user message."""
-        prompt = self.prompt_value
-        if isinstance(prompt, str):
-            return prompt
-        asked = [turn for turn in prompt if turn["role"] == "user"]
-        return message_text((asked or prompt)[-1])
+        return question_of(self.prompt_value)
 
     def as_row(self) -> Row:
         return Row(

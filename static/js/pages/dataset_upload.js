@@ -1,5 +1,5 @@
-// Sends a small file with the form, and a large one in resumable parts. A file dropped on
-// the zone goes into the file field. Without this module, the form works as it is.
+// Sends a file as soon as it is chosen or dropped: a small one with the form, a large one
+// in resumable parts. Without this module, the form works as it is.
 
 import { send, UploadServer } from "../datasets/server.js";
 import { Refused, transfer } from "../datasets/transfer.js";
@@ -24,21 +24,22 @@ function findParts() {
   };
 }
 
-function checkFile({ field, tooLarge, button, status }) {
+function takeFile(parts) {
+  const { field, tooLarge } = parts;
   const limit = Number(field.dataset.maxBytes);
   const file = field.files[0];
-  const isTooLarge = Boolean(file && file.size > limit);
+  if (!file || parts.running) return;
+  const isTooLarge = file.size > limit;
   tooLarge.hidden = !isTooLarge;
-  button.disabled = isTooLarge;
   tooLarge.textContent = isTooLarge
     ? `${file.name} has ${size(file.size)}; the limit is ${size(limit)}. Split it into several datasets.`
     : "";
-  const unfinished = [...document.querySelectorAll("[data-unfinished]")].some(
-    (row) => file && isSame(file, row),
-  );
-  status.textContent = unfinished
-    ? "Part of this file is already uploaded. The upload resumes there."
-    : "";
+  if (!isTooLarge) start(file, parts);
+}
+
+function isResumed(file) {
+  const rows = [...document.querySelectorAll("[data-unfinished]")];
+  return rows.some((row) => isSame(file, row));
 }
 
 function handleDrop(event, parts) {
@@ -46,21 +47,22 @@ function handleDrop(event, parts) {
   delete parts.zone.dataset.over;
   if (!event.dataTransfer.files.length) return;
   parts.field.files = event.dataTransfer.files;
-  checkFile(parts);
+  takeFile(parts);
 }
 
-async function submit(event, parts) {
-  event.preventDefault();
-  const file = parts.field.files[0];
-  if (!file || parts.running) return;
+async function start(file, parts) {
   parts.running = new AbortController();
+  parts.began = performance.now();
+  parts.status.textContent = isResumed(file)
+    ? "Part of this file is already uploaded. The upload resumes there."
+    : `Uploading ${file.name}…`;
   parts.trouble.textContent = "";
   showRunning(parts, true);
   try {
     const body = await upload(file, parts);
     parts.status.textContent = "Uploaded. Reading the first rows…";
     const finish = { body, signal: parts.running.signal };
-    showAnswer(await send("POST", location.href, finish));
+    showAnswer(await send("POST", parts.form.action, finish), parts);
   } catch (error) {
     await showEnd(error, parts);
   } finally {
@@ -74,16 +76,19 @@ async function upload(file, parts) {
   const partBytes = Number(field.dataset.partBytes);
   if (file.size <= partBytes) return new FormData(form);
   const address = form.dataset.uploads;
-  const query = location.search;
+  const query = new URL(form.action).search;
   const server = new UploadServer({ address, query, token, signal: running.signal });
   const tell = {
-    progress: (bytes) => showProgress(bytes, file.size, parts),
+    progress: (bytes) => {
+      parts.first ??= bytes;
+      showProgress(bytes, file.size, parts);
+    },
     trouble: (seconds) => {
       parts.trouble.textContent = `Connection lost. Retrying in ${seconds} s.`;
     },
   };
   const wait = (seconds) => pause(seconds, running.signal);
-  parts.upload = null;
+  parts.upload = parts.first = null;
   const begin = server.begin.bind(server);
   server.begin = async (chosen) => {
     parts.upload = await begin(chosen);
@@ -112,29 +117,33 @@ function pause(seconds, signal) {
   });
 }
 
-function showRunning({ bar, button, cancel, field }, isRunning) {
+function showRunning({ bar, button, cancel }, isRunning) {
   bar.hidden = !isRunning;
   bar.value = 0;
-  button.disabled = isRunning;
-  field.disabled = false;
+  button.hidden = isRunning;
   cancel.hidden = !isRunning;
 }
 
-function showProgress(bytes, total, { bar, status, trouble }) {
+function showProgress(bytes, total, { bar, status, trouble, first, began }) {
   bar.value = total ? bytes / total : 0;
-  status.textContent = `${size(bytes)} of ${size(total)} uploaded`;
+  const seconds = (performance.now() - began) / 1000;
+  const rate = seconds > 1 && bytes > first ? (bytes - first) / seconds : 0;
+  const speed = rate ? `, ${size(rate)}/s` : "";
+  status.textContent = `${size(bytes)} of ${size(total)} uploaded${speed}`;
   trouble.textContent = "";
 }
 
-function showAnswer(request) {
-  if (new URL(request.responseURL).pathname !== location.pathname) {
+function showAnswer(request, { form }) {
+  const { pathname, search } = new URL(form.action);
+  if (new URL(request.responseURL).pathname !== pathname) {
     location.assign(request.responseURL);
     return;
   }
-  // The same page, now with errors.
+  // The upload page with errors; the form may stand on the list of datasets.
   const page = new DOMParser().parseFromString(request.responseText, "text/html");
   document.querySelector("main").replaceWith(page.querySelector("main"));
-  start();
+  history.replaceState(null, "", pathname + search);
+  listen();
   document
     .querySelector(
       "[role=alert]:not([hidden], :empty), .field-error:not([hidden], :empty)",
@@ -144,6 +153,7 @@ function showAnswer(request) {
 
 async function showEnd(error, parts) {
   showRunning(parts, false);
+  parts.button.textContent = "Try again";
   if (parts.running.signal.aborted) {
     await discard(parts);
     parts.status.textContent = "Upload cancelled. The file was discarded.";
@@ -166,22 +176,31 @@ async function discard({ form, token, upload }) {
   await send("POST", address, { body, token }).catch(() => {});
 }
 
-function start() {
+function listen() {
   const parts = findParts();
-  const { form, zone, field, cancel } = parts;
-  field.addEventListener("change", () => checkFile(parts));
+  const { form, zone, field, button, cancel } = parts;
+  button.hidden = true;
+  field.addEventListener("change", () => takeFile(parts));
   zone.addEventListener("dragover", (event) => {
     event.preventDefault();
     zone.dataset.over = "";
   });
   zone.addEventListener("dragleave", () => delete zone.dataset.over);
   zone.addEventListener("drop", (event) => handleDrop(event, parts));
-  form.addEventListener("submit", (event) => submit(event, parts));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    takeFile(parts);
+  });
   cancel.addEventListener("click", () => parts.running?.abort());
-  for (const button of document.querySelectorAll("[data-resume]")) {
-    button.hidden = false;
-    button.addEventListener("click", () => field.click());
+  for (const resume of document.querySelectorAll("[data-resume]")) {
+    resume.hidden = false;
+    resume.addEventListener("click", () => field.click());
   }
 }
 
-start();
+// Addresses of the page before it had tabs.
+if (location.hash === "#from-a-link" && !location.search.includes("from=")) {
+  location.replace(`${location.search ? `${location.search}&` : "?"}from=link`);
+} else if (document.querySelector("[data-upload]")) {
+  listen();
+}

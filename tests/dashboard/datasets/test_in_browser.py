@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
@@ -59,7 +59,6 @@ def as_lines(rows: list[dict[str, object]]) -> str:
 def upload(page: Page, rows: list[dict[str, object]]) -> None:
     page.goto("/alpha/datasets/upload")
     drop(page, "sums.jsonl", as_lines(rows))
-    page.locator("[data-send]").click()
     page.wait_for_url("**/uploads/*")
 
 
@@ -164,14 +163,37 @@ def test_an_unreadable_file_is_reported_on_the_upload_page(
     page = quiet_page
     page.goto("/alpha/datasets/upload")
     drop(page, "sums.jsonl", "{not json}\n")
-    page.locator("[data-send]").click()
 
     expect(page.locator("#refusals-title")).to_contain_text("1 row")
 
     # The page still works: the next file goes through.
     drop(page, "sums.jsonl", as_lines(ROWS))
-    page.locator("[data-send]").click()
     page.wait_for_url("**/uploads/*")
+
+
+def test_a_file_dropped_on_an_empty_list_becomes_a_dataset(
+    team: Team, quiet_page: Page
+):
+    page = quiet_page
+    page.goto("/alpha/datasets/")
+    drop(page, "sums.jsonl", "{not json}\n")
+    expect(page.locator("#refusals-title")).to_contain_text("1 row")
+    assert page.url.endswith("/alpha/datasets/upload")
+
+    page.goto("/alpha/datasets/")
+    drop(page, "sums.jsonl", as_lines(ROWS))
+    page.get_by_role("button", name="Import").click()
+
+    expect(page.get_by_text("Imported 30 rows")).to_be_visible()
+    page.get_by_role("link", name="Datasets", exact=True).first.click()
+    row = page.locator(".dataset-row")
+    expect(row).to_contain_text("What is 0 + 0?")
+    expect(row).to_contain_text("30 rows")
+    page.get_by_text("Add dataset").click()
+    page.get_by_role("link", name="Link or Hugging Face").click()
+    expect(page.get_by_label("Revision")).to_be_visible()
+    page.goto("/alpha/datasets/upload#from-a-link")
+    expect(page.get_by_label("Revision")).to_be_visible()
 
 
 def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: Page):
@@ -202,7 +224,8 @@ def test_the_browser_does_not_send_a_file_that_is_too_large(
     drop(page, "sums.jsonl", "x" * 11)
 
     expect(page.locator("[data-too-large]")).to_contain_text("10 B")
-    expect(page.locator("[data-send]")).to_be_disabled()
+    expect(page.locator("[data-progress]")).to_be_hidden()
+    assert Upload.objects.count() == 0
 
 
 def test_a_long_search_continues_automatically(team: Team, quiet_page: Page):

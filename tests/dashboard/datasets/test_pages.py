@@ -1,6 +1,8 @@
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
@@ -25,10 +27,11 @@ def version(team: Team, alice: User) -> DatasetVersion:
     return make(team, alice)
 
 
-def test_an_empty_list_offers_to_upload(alice_client: Client):
+def test_an_empty_list_takes_a_file(alice_client: Client, bob_client: Client):
     page = alice_client.get("/alpha/datasets/").content.decode()
 
-    assert 'href="/alpha/datasets/upload"' in page
+    assert 'action="/alpha/datasets/upload"' in page
+    assert "data-upload" not in bob_client.get("/alpha/datasets/").text
 
 
 def test_the_list_costs_the_same_queries_for_any_number(
@@ -38,9 +41,86 @@ def test_the_list_costs_the_same_queries_for_any_number(
         make(team, alice, name=f"Dataset {number}")
 
     with django_assert_num_queries(2):
-        listed = list_datasets(team)
+        listed = list(list_datasets(team))
         assert [dataset.newest[0].num_rows for dataset in listed] == [45] * 5
         assert [dataset.num_runs for dataset in listed] == [0] * 5
+
+
+def test_a_row_of_the_list_describes_the_newest_version(
+    alice_client: Client, team: Team, version: DatasetVersion
+):
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 +\n2?"},
+        {"role": "assistant", "content": "5"},
+    ]
+    options = {"choices": ["x", "y"]}
+    for number, row in enumerate(
+        (
+            Row(prompt=chat),
+            Row(prompt="a" * 3_000, answer="red"),
+            Row(prompt="a", answer="B", columns=options),
+            Row(prompt="f", columns={"tests": ["assert f()"]}),
+        )
+    ):
+        make(team, None, name=f"Set {number}", rows=[row], mapping={})
+    make(team, None, dataset=version.dataset, rows=[Row(prompt="new")])
+
+    page = alice_client.get("/alpha/datasets/").context["page"]
+
+    assert [
+        (it.name, it.newest[0].first_prompt[:9], it.newest[0].answer_type)
+        for it in page
+    ] == [
+        ("Shares", "new", "none"),
+        ("Set 3", "f", "code"),
+        ("Set 2", "a", "choice"),
+        ("Set 1", "a" * 9, "text"),
+        ("Set 0", "2 + 2?", "none"),
+    ]
+
+
+def test_the_list_is_searched_by_name_and_first_prompt(
+    alice_client: Client, team: Team, version: DatasetVersion
+):
+    make(team, None, name="Other", rows=[Row(prompt="Which CITY?", answer="Bern")])
+
+    def found(text: str) -> list[str]:
+        page = alice_client.get("/alpha/datasets/", {"q": text})
+        assert page.status_code == 200
+        return [dataset.name for dataset in page.context["page"]]
+
+    assert found("shar") == ["Shares"]
+    assert found("city") == ["Other"]
+    assert found("") == ["Other", "Shares"]
+    assert found("%") == ["Shares"]  # no wildcard: the text of its prompt
+    assert found("nothing\x00") == []
+
+
+def test_unfinished_uploads_are_the_first_rows(
+    alice_client: Client, version: DatasetVersion
+):
+    address = upload(alice_client)
+
+    page = alice_client.get("/alpha/datasets/").text
+
+    assert page.index(f'href="{address}"') < page.index("dataset-name")
+
+
+def test_a_version_of_an_older_release_is_described_too(
+    alice_client: Client, version: DatasetVersion
+):
+    filled = import_module("dashboard.datasets.migrations.0007_describe_versions").fill
+    known = (version.first_prompt, version.answer_type)
+    assert known == ("What is 0% of <b>200</b>?", "number")
+    DatasetVersion.objects.update(first_prompt="", answer_type="")
+    (shown,) = alice_client.get("/alpha/datasets/").context["page"]
+
+    filled(apps, None)
+
+    version.refresh_from_db()
+    assert (shown.newest[0].first_prompt, shown.newest[0].answer_type) == known
+    assert (version.first_prompt, version.answer_type) == known
 
 
 def test_row_content_is_escaped(alice_client: Client, version: DatasetVersion):

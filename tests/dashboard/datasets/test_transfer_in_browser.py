@@ -43,10 +43,6 @@ def choose(page: Page, file: Path) -> None:
     page.set_input_files("input[type=file]", file)
 
 
-def press_upload(page: Page) -> None:
-    page.locator("[data-send]").click()
-
-
 class Line:
     """A connection that breaks once at each offset, and always at the last."""
 
@@ -71,10 +67,10 @@ class Line:
 def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file: Path):
     page.add_init_script(QUICK_TIMERS)
     line = Line(page, breaks_at=(2_000, 6_000))
-    choose(page, file)
+    page.goto("/alpha/datasets/upload")
     trouble = page.locator("[data-trouble]")
     expect(trouble).to_be_hidden()
-    press_upload(page)
+    choose(page, file)
     expect(trouble).to_contain_text(re.compile(r"in ([2-9]|\d\d) s"))  # not the first
     assert line.offsets == [0, 2_000, 4_000], "one break was outlived"
 
@@ -85,8 +81,6 @@ def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file
     expect(row).to_contain_text("5.86 KiB of")
     line = Line(page)
     choose(page, file)
-    expect(page.locator("[data-progress-text]")).to_contain_text("already uploaded")
-    press_upload(page)
     page.wait_for_url("**/uploads/*")
     assert line.offsets[0] == 6_000
     assert Upload.objects.get().path.read_text() == ROWS
@@ -98,7 +92,6 @@ def test_an_interrupted_upload_is_accessible(
 ):
     Line(page, breaks_at=(2_000,))
     choose(page, file)
-    press_upload(page)
     expect(page.locator("[data-trouble]")).to_contain_text("Retrying")
     found = findings_in_each_view(page)
 
@@ -115,7 +108,6 @@ def test_an_upload_is_cancelled_and_started_again(
 ):
     page.route(PARTS, lambda route: None)  # the first part never arrives
     choose(page, file)
-    press_upload(page)
     cancel = page.get_by_role("button", name="Cancel")
     expect(cancel).to_be_visible()
     expect(page.get_by_text(re.compile(r"^0 B of .* KiB uploaded$"))).to_be_visible()
@@ -125,7 +117,7 @@ def test_an_upload_is_cancelled_and_started_again(
     expect(page.get_by_text("Upload cancelled")).to_be_visible()
     assert Upload.objects.count() == 0
     page.unroute(PARTS)
-    press_upload(page)
+    page.get_by_role("button", name="Try again").click()
     page.wait_for_url("**/uploads/*")
 
 
@@ -138,7 +130,6 @@ def test_an_upload_error_of_the_server_is_shown(
         lambda route: route.fulfill(status=507, json={"error": "disk is full"}),
     )
     choose(page, file)
-    press_upload(page)
 
     expect(page.locator("[data-trouble]")).to_have_text("disk is full")
     expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
@@ -146,7 +137,7 @@ def test_an_upload_error_of_the_server_is_shown(
 
 @pytest.mark.slow
 def test_pasted_rows_lead_to_the_mapping(team: Team, alice: User, page: Page):
-    page.goto("/alpha/datasets/upload")
+    page.goto("/alpha/datasets/upload?from=paste")
     page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")
 
     page.get_by_role("button", name="Map columns", exact=True).click()
@@ -184,7 +175,6 @@ def test_an_import_is_watched_until_its_version_is_there(
     page.goto("/alpha/datasets/upload")
     buffer = {"name": "sums.jsonl", "mimeType": "", "buffer": rows.encode()}
     page.set_input_files("input[type=file]", files=[buffer])
-    press_upload(page)
     page.wait_for_url("**/uploads/*")
     page.get_by_role("button", name="Import", exact=True).click()
     page.wait_for_url("**/imports/*")

@@ -293,7 +293,8 @@ def test_a_stopped_download_resumes(alice_client: Client, site: Site):
     assert job.state == JobState.CANCELLED
     here = Upload.objects.get().num_received
     assert 0 < here < len(body)
-    assert "from a link" in alice_client.get(PAGE).content.decode()
+    listed = alice_client.get("/alpha/datasets/").context["waiting"]
+    assert [it.is_linked for it in listed] == [True]
 
     site.pages["/rows.jsonl"] = file(body)
     answer = alice_client.post(page_of(job), {"again": "1"})
