@@ -75,7 +75,7 @@ class RowFilterForm(forms.Form):
     """An invalid value is an error, and ignored."""
 
     q = forms.CharField(
-        required=False, max_length=500, strip=False, label="Prompt or answer contains"
+        required=False, max_length=500, strip=False, label="Search prompts and answers"
     )
     answer = forms.ChoiceField(required=False, choices=ANSWERS, label="Answer")
     kind = forms.ChoiceField(required=False, choices=KINDS, label="Prompt type")
@@ -109,6 +109,8 @@ class RowFilterForm(forms.Form):
         for field in self.fields.values():
             chosen = isinstance(field.widget, forms.Select)
             field.widget.attrs["class"] = "form-select" if chosen else "form-control"
+        search = self.fields["q"]
+        search.widget.attrs |= {"type": "search", "placeholder": search.label}
 
     @classmethod
     def read(cls, version: DatasetVersion, query: QueryDict) -> Self:
@@ -157,7 +159,11 @@ class RowFilterForm(forms.Form):
     @property
     def query(self) -> str:
         """The query string of this view."""
+        return self._query()
+
+    def _query(self, without: tuple[str, ...] = ()) -> str:
         values = {name: self._value(name) for name in self.fields}
+        values |= dict.fromkeys(without)
         if values["sort"] == "position":
             del values["sort"]  # as it is without
         return urlencode({k: v for k, v in values.items() if v is not None})
@@ -165,22 +171,30 @@ class RowFilterForm(forms.Form):
     @property
     def description(self) -> str:
         """The view as text."""
-        values = [f"“{self.text}” in prompt or answer"] if self.text else []
-        values += [
-            dict(choices)[wanted]
-            for name, choices in (("answer", ANSWERS), ("kind", KINDS))
-            if (wanted := self._value(name))
-        ]
+        return ", ".join(text for text, _ in self._parts()) or "all rows"
+
+    @property
+    def chips(self) -> list[tuple[str, str]]:
+        """Each filter as text, and the query string of the view without it."""
+        return [(text, self._query(without=names)) for text, names in self._parts()]
+
+    def _parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each filter as text, and its fields."""
+        if self.text:
+            yield f"“{self.text}” in prompt or answer", ("q",)
+        for name, choices in (("answer", ANSWERS), ("kind", KINDS)):
+            if wanted := self._value(name):
+                yield dict(choices)[wanted], (name,)
         if (low := self._value("min_chars")) is not None:
-            values.append(f"prompts of at least {low:,} characters")
+            yield f"prompts of at least {low:,} characters", ("min_chars",)
         if (high := self._value("max_chars")) is not None:
-            values.append(f"prompts of at most {high:,} characters")
+            yield f"prompts of at most {high:,} characters", ("max_chars",)
         if column := self._value("column"):
-            values.append(f"{column} = {self.cleaned_data.get('value') or ''}")
+            value = self.cleaned_data.get("value") or ""
+            yield f"{column} = {value}", ("column", "value")
         sort = self._value("sort")
         if sort and sort != "position":
-            values.append(f"sorted by {self._sorts[sort]}")
-        return ", ".join(values) or "all rows"
+            yield f"sorted by {self._sorts[sort]}", ("sort",)
 
     @property
     def conditions(self) -> list[tuple[str, list[Any]]]:

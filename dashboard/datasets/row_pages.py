@@ -102,13 +102,20 @@ class PageTarget:
     num_before: int = 0
 
 
-def read_target(query: Mapping[str, str], num_rows: int) -> PageTarget:
+def read_target(
+    query: Mapping[str, str], num_rows: int, *, is_view: bool = False
+) -> PageTarget:
+    """`is_view`: the rows are filtered or sorted, so a row's number is no place."""
+    jump = PageTarget()
     if query.get("row", "").strip():
-        return _jump(query["row"].strip(), num_rows)
+        jump = _jump(query["row"].strip(), num_rows)
+        if jump.problem or not (is_view or "from" in query or "to" in query):
+            return jump
     start = min(read_number(query.get("from")) or 0, num_rows - 1)
     end = read_number(query.get("to"))
     resume = read_number(query.get("on"))
     return PageTarget(
+        chosen=jump.chosen,
         start=start,
         end=min(end, num_rows) if end is not None else None,
         resume=min(resume, num_rows) if resume is not None else None,

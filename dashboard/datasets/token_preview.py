@@ -140,18 +140,18 @@ class Preview:
 
 def read_row(form: Mapping[str, Any]) -> int:
     text = form.get("row", "")
-    return int(text) if text.isdecimal() and len(text) < 4 else 0
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def preview_version(
     team: Team, version: DatasetVersion, *, model: str, row: int, data: dict[str, Any]
 ) -> Preview:
-    """One of the version's first rows; it waits a second at most.
+    """A row of the version; it waits a second at most.
 
-    `data` are settings of DataConfig.
+    The page offers the first rows. `data` are settings of DataConfig.
     """
     num_rows = min(NUM_ROWS, version.num_rows)
-    row = max(0, min(row, num_rows - 1))
+    row = max(0, min(row, version.num_rows - 1))
     stored = version.rows.filter(position=row).first()
     if stored is None:
         return Preview(problem=f"Row {row} does not exist.")

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from dashboard.accounts.access import get_membership, get_team, get_writable_team
+from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.datasets.analysis import differences, leaks
 from dashboard.datasets.analysis.differences import find_difference, read_changes
@@ -144,6 +144,7 @@ def _results(
             "result": result,
             "duplicates": duplicates,
             "num_repeats": num_repeats,
+            "clean": [one.title for one in duplicates if not one.num_more],
         }
         figures |= {
             name: _drawn(result[name], unit="characters")
@@ -167,7 +168,8 @@ def _drawn(
 
 @require_GET
 def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
     new = choose_version(versions, request.GET.get("version"))
@@ -176,7 +178,8 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
     context = {
         "team": team_,
         "dataset": dataset,
-        "tab": "changes",
+        "tab": "versions",
+        "can_write": membership.can_write,
         "versions": versions,
         "version": new,
         "old": old,
@@ -208,7 +211,8 @@ def _difference_page(request: Request, found: VersionDifference) -> object:
 
 @require_GET
 def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
     version = choose_version(versions, request.GET.get("version"))
@@ -218,7 +222,8 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
     context = {
         "team": team_,
         "dataset": dataset,
-        "tab": "leaks",
+        "tab": "versions",
+        "can_write": membership.can_write,
         "versions": versions,
         "version": version,
         "others": list_versions(team_).exclude(pk=version.pk),

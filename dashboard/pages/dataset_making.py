@@ -254,7 +254,7 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
     context = {
         "team": membership.team,
         "dataset": dataset,
-        "tab": "split",
+        "tab": "versions",
         "versions": versions,
         "version": version,
         "form": form,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
-from dashboard.datasets.models import Dataset, place_of
+from dashboard.datasets.models import Dataset, DatasetVersion, place_of
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     describe_unknown,
@@ -30,6 +33,7 @@ from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, sen
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_page, read_target
 from dashboard.datasets.suggestions import suggest_rule
+from dashboard.datasets.token_preview import list_models
 from dashboard.datasets.trash import (
     RETENTION,
     delete_dataset,
@@ -120,20 +124,23 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     versions = versions_with_use(dataset_)
     version = choose_version(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
-    page = read_page(version, form, read_target(request.GET, version.num_rows))
-    uses, parents = list_uses(dataset_), find_parents(team_, versions)
-    context = {
+    target = read_target(request.GET, version.num_rows, is_view=form.is_active)
+    context: dict[str, object] = {
         "team": team_,
         "dataset": dataset_,
         "tab": "rows",
-        "versions": [
-            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
-            for one in versions
-        ],
+        "versions": versions,
         "version": version,
+        "can_write": membership.can_write,
+    }
+    if target.chosen is not None:
+        context |= _opened_row(team_, version, target.chosen)
+    if request.htmx.target == "row-drawer":
+        return render(request, "datasets/row_drawer.html", context)
+    page = read_page(version, form, target)
+    context |= {
         "form": form,
         "page": page,
-        "can_write": membership.can_write,
         "rule": suggest_rule([row.as_row() for row in page.rows[:LOOKED_AT]]),
         "left_out": Refusals.from_json(
             {"groups": version.left_out, "count": version.num_left_out}
@@ -143,6 +150,37 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     is_further = "on" in request.GET and "HX-Request" in request.headers
     template = "rows_further" if is_further else "detail"
     return render(request, f"datasets/{template}.html", context)
+
+
+def _opened_row(team: Team, version: DatasetVersion, position: int) -> dict[str, Any]:
+    models = list_models(team)
+    return {
+        "opened": version.rows.filter(position=position).first(),
+        "models": models,
+        "model": next(iter(models), ""),
+        "preview_url": reverse("dataset_prompt", args=[team.slug, version.dataset_id]),
+    }
+
+
+@require_GET
+def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpResponse:
+    membership = get_membership(request.user, team)
+    dataset = get_dataset(membership.team, dataset_id)
+    versions = versions_with_use(dataset)
+    uses, parents = list_uses(dataset), find_parents(membership.team, versions)
+    context = {
+        "team": membership.team,
+        "dataset": dataset,
+        "tab": "versions",
+        "versions": versions,
+        "version": choose_version(versions, request.GET.get("version")),
+        "lines": [
+            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
+            for one in versions
+        ],
+        "can_write": membership.can_write,
+    }
+    return render(request, "datasets/versions.html", context)
 
 
 @require_GET

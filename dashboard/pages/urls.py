@@ -268,6 +268,9 @@ DATASETS = [
     path("generate", dataset_making.dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", datasets.dataset, name="dataset"),
     path(
+        "<int:dataset_id>/versions", datasets.dataset_versions, name="dataset_versions"
+    ),
+    path(
         "<int:dataset_id>/changes",
         dataset_analysis.dataset_changes,
         name="dataset_changes",

@@ -80,8 +80,6 @@ def upload_prompts(page: Page) -> None:
     page.get_by_label("File", exact=True).set_input_files(
         {"name": "sums.jsonl", "mimeType": "text/plain", "buffer": text.encode()}
     )
-    page.get_by_role("button", name="Upload and map columns").click()
-
     page.get_by_label("Prompt", exact=True).select_option("question")
     page.get_by_label("Answer", exact=True).select_option("solution")
     page.get_by_role("button", name="Import").click()

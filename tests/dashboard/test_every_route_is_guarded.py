@@ -110,6 +110,7 @@ VIEWERS_POST = {
     "dataset": 405,
     "dataset_statistics": 403,  # counts tokens
     "dataset_prompt": 403,  # starts a process
+    "dataset_versions": 405,
     "dataset_changes": 405,
     "datasets_trash": 405,
     "dataset_trash": 403,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from django import template
 from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
@@ -39,6 +41,14 @@ def shown(value: object) -> str:
     """A value on one line: a text as it is, anything else as JSON."""
     quoted = quote(value)
     return quoted[1:].removesuffix('"') if isinstance(value, str) else quoted
+
+
+@register.filter
+def in_full(value: object) -> str:
+    """A text as it is, anything else as JSON on several lines."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 @register.filter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -74,8 +75,8 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     page.get_by_role("button", name="Import").click()
 
     expect(page.get_by_text("Imported 30 rows")).to_be_visible()
-    page.get_by_label("Prompt or answer contains").fill("What is 7 ")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_label("Search prompts and answers").fill("What is 7 ")
+    page.keyboard.press("Enter")
     expect(page.get_by_text("1 matching row", exact=True)).to_be_visible()
     assert DatasetVersion.objects.get().num_rows == 30
 
@@ -250,8 +251,68 @@ def test_a_versions_lengths_are_drawn(team: Team, quiet_page: Page):
     expect(page.locator(".fact").first).to_contain_text("30")
     bars = page.locator("[data-figure=prompt_chars] .barlayer path")
     expect(bars).not_to_have_count(0)
-    page.get_by_role("link", name="without an answer").click()
-    expect(page.get_by_text("No matching rows")).to_be_visible()
+    expect(page.locator("[data-clean]")).to_contain_text("30 rows checked")
+    expect(page.locator(".is-finding")).to_have_count(0)
+
+
+def test_a_row_opens_beside_the_table_and_has_an_address(team: Team, quiet_page: Page):
+    page = quiet_page
+    rows = [
+        Row(prompt=f"What is {i}? " + "word " * 500, answer=str(i), columns={"i": i})
+        for i in range(45)
+    ]
+    version = create_dataset_version(
+        team=team,
+        name="Long",
+        rows=rows,
+        mapping={"columns": ["i"]},
+        source={},
+        user=None,
+    )
+    page.goto(f"/alpha/datasets/{version.dataset_id}/?from=20")
+    title = page.locator("#row-drawer-title")
+    expect(title).to_have_count(0)
+
+    page.locator("#row-21 .row-prompt").click()
+    expect(title).to_have_text("Row 21")
+    expect(title).to_be_focused()
+    expect(page.locator("#row-21")).to_have_attribute("aria-current", "true")
+    page.keyboard.press("j")
+    expect(title).to_have_text("Row 22")
+    expect(page).to_have_url(re.compile(r"from=20&row=22"))
+    page.go_back()
+    expect(title).to_have_text("Row 21")
+    page.reload()
+    expect(title).to_have_text("Row 21")
+    expect(page.locator(".row-full").first).to_contain_text("word " * 499)
+    page.get_by_text("Rendered prompt").click()
+    expect(page.locator("#prompt-preview")).to_contain_text("Choose a model")
+    found = findings_in_each_view(page)
+    page.keyboard.press("Escape")
+
+    expect(title).to_be_hidden()
+    expect(page.locator("#row-21 [data-row]")).to_be_focused()
+    assert "row=" not in page.url
+    assert found == []
+
+
+def test_filters_are_chips_that_can_be_removed(team: Team, quiet_page: Page):
+    page = quiet_page
+    rows = [Row(prompt=f"What is {i}?", answer=str(i) if i else None) for i in range(9)]
+    version = create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    page.goto(f"/alpha/datasets/{version.dataset_id}/")
+    page.locator(".rows-filter summary").click()
+    page.get_by_label("Answer", exact=True).select_option("no")
+    page.get_by_label("Sort by").select_option("-position")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator("[data-rows] tr[id]")).to_have_count(1)
+    expect(page.locator(".chip")).to_have_count(2)
+    page.locator(".chip").first.click()
+    expect(page.locator("[data-rows] tr[id]").first).to_have_attribute("id", "row-8")
+    expect(page.locator(".chip")).to_have_count(1)
 
 
 def test_a_recipe_is_composed_tried_and_saved(
@@ -309,12 +370,15 @@ def test_every_page_is_accessible_in_both_themes_and_widths(
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/datasets/*/")
     found += findings_in_each_view(page)
-    for name in ("Statistics", "Changes"):
-        page.get_by_role("link", name=name).click()
-        expect(page.get_by_role("link", name=name)).to_have_attribute(
+    for name in ("Statistics", "Versions"):
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute(
             "aria-current", "page"
         )
         found += findings_in_each_view(page)
+    page.get_by_role("link", name="Changes").click()
+    expect(page.get_by_text("Only one version")).to_be_visible()
+    found += findings_in_each_view(page)
     for path in PAGES:
         page.goto(f"/alpha/{path}")
         found += findings_in_each_view(page)

@@ -3,7 +3,7 @@
 import re
 from itertools import chain
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from django.test import Client
@@ -352,3 +352,44 @@ def test_extra_columns_keep_the_order_of_the_file(team: Team):
 
     assert list(row.columns) == ["a", "b", "number", "customer"]
     assert list(row.ordered_columns) == ["customer", "number", "a", "b"]
+
+
+def test_an_open_row_stays_in_its_view(alice_client: Client, version: DatasetVersion):
+    for query, first, chosen in (
+        ({"row": "41"}, 40, 41),
+        ({"row": "41", "from": "30"}, 30, 41),
+        ({"row": "26", "answer": "no"}, 8, 26),
+        ({"row": "44", "sort": "-position"}, 45, 44),
+    ):
+        page = get_page(alice_client, version, **query)
+
+        assert (positions(page)[0], page.chosen) == (first, chosen), query
+
+
+def test_a_row_is_opened_alone_for_the_drawer(
+    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+):
+    url = f"/alpha/datasets/{version.dataset_id}/"
+    headers = {"hx-request": "true", "hx-target": "row-drawer"}
+
+    # Session, user, membership, dataset, versions, row, models of runs.
+    with django_assert_max_num_queries(9):
+        answer = alice_client.get(url, {"row": "41"}, headers=headers)
+
+    assert "<html" not in answer.text
+    assert answer.context["opened"].position == 41
+    assert "page" not in answer.context
+    assert alice_client.get(url, {"row": "46"}, headers=headers).status_code == 200
+
+
+def test_each_chip_leads_to_the_view_without_its_filter(
+    alice_client: Client, version: DatasetVersion
+):
+    view = {"q": "a", "answer": "yes", "column": "i", "value": "7", "sort": "-answer"}
+    url = f"/alpha/datasets/{version.dataset_id}/"
+
+    chips = alice_client.get(url, view).context["form"].chips
+
+    left = [dict(parse_qsl(query, keep_blank_values=True)) for _, query in chips]
+    gone = [{*view} - {*query} for query in left]
+    assert gone == [{"q"}, {"answer"}, {"column", "value"}, {"sort"}]

@@ -166,7 +166,7 @@ def test_a_saved_view_links_to_its_source(
 
     assert made().source["parent_sha256"] == version.content_sha256
     assert made().source_text.startswith("7 of 41 rows")
-    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
+    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/versions")
     assert "7 of 41 rows" in words(page)
     link = f"{version.dataset_id}/?version=1&amp;answer=no&amp;sort=prompt_length"
     assert f'href="/alpha/datasets/{link}#rows"' in page.content.decode()
@@ -177,7 +177,7 @@ def test_a_deleted_source_is_still_named(alice_client: Client, version: DatasetV
     trash_dataset(version.dataset, None)
     delete_dataset(version.dataset, None)
 
-    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
+    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/versions")
 
     assert made().source_text in words(page)
 
@@ -365,7 +365,7 @@ def test_a_viewer_sees_rows_but_does_not_save(
 ):
     assert save(bob_client, version).status_code == 403
     assert "data-busy-text" not in bob_client.get(address(version)).text
-    rows = f"/alpha/datasets/{version.dataset_id}/"
+    rows = f"/alpha/datasets/{version.dataset_id}/?answer=no"
     assert "Save as dataset" not in bob_client.get(rows).content.decode()
     assert "Save as dataset" in alice_client.get(rows).content.decode()
 

@@ -131,7 +131,7 @@ def test_a_half_links_to_its_source(
     assert made.eval.source["parent_sha256"] == version.content_sha256
     assert made.eval.source_text.startswith("eval split")
     assert made.eval.mapping == version.mapping
-    page = alice_client.get(f"/alpha/datasets/{made.eval.dataset_id}/")
+    page = alice_client.get(f"/alpha/datasets/{made.eval.dataset_id}/versions")
     assert made.eval.source_text in words(page)
     assert f'href="/alpha/datasets/{version.dataset_id}/?version=1"' in str(
         page.content

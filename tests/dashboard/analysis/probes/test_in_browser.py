@@ -46,7 +46,6 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
     file.write_text(MESSY, encoding="utf-8", newline="")
     page.goto("/alpha/datasets/upload")
     page.locator("input[type=file]").set_input_files(file)
-    page.get_by_role("button", name="Upload and map columns").click()
     page.wait_for_url("**/uploads/*")
     page.get_by_role("button", name="Import").first.click()
     expect(page.get_by_text("Imported 4 rows as version 1.")).to_be_visible()

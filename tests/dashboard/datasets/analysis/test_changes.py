@@ -161,7 +161,8 @@ def test_runs_that_used_a_version_are_linked(alice_client: Client, team: Team):
     run = make_run(team, name="first try")
     version = run.dataset_version
 
-    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
+    url = f"/alpha/datasets/{version.dataset_id}/versions"
+    page = alice_client.get(url).content.decode()
 
     assert f'href="/alpha/runs/{run.pk}/">first try</a>' in page
     assert "1 run</a>" not in page
@@ -174,7 +175,7 @@ def test_five_runs_are_named_and_all_are_linked(
     for _ in range(6):
         make_run(team, dataset_version=version)
 
-    url = f"/alpha/datasets/{version.dataset_id}/"
+    url = f"/alpha/datasets/{version.dataset_id}/versions"
     page = alice_client.get(url).content.decode()
 
     assert len(re.findall(r'href="/alpha/runs/\d+/"', page)) == 5
@@ -184,7 +185,7 @@ def test_five_runs_are_named_and_all_are_linked(
 def test_a_versions_hash_is_there_to_be_copied(
     alice_client: Client, versions: list[DatasetVersion]
 ):
-    page = alice_client.get(f"/alpha/datasets/{versions[0].dataset_id}/")
+    page = alice_client.get(f"/alpha/datasets/{versions[0].dataset_id}/versions")
 
     for version in versions:
         assert f'data-copy="{version.content_sha256}"' in page.content.decode()
