@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from django.db.models import (
     Count,
@@ -66,8 +66,11 @@ def describe_version(version: DatasetVersion) -> dict[str, str]:
     return describe(rows) if rows else {}
 
 
-def describe_unknown(datasets: Iterable[Dataset]) -> None:
-    """Of versions that a release before this one stored."""
+def describe_unknown(datasets: Iterable[Any]) -> None:
+    """Of `list_datasets`, versions that a release before this one stored.
+
+    They are described for this page only.
+    """
     for dataset in datasets:
         for version in dataset.newest:
             if not version.first_prompt:

@@ -35,8 +35,6 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
 
 
 class Dataset(models.Model):
-    newest: list[DatasetVersion]  # of list_datasets
-
     team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
