@@ -42,7 +42,7 @@ from dashboard.datasets.trash import (
 )
 from dashboard.pages.requests import Request, choose_version
 
-DATASETS_PER_PAGE = 50
+DATASETS_PER_PAGE = 30
 LOOKED_AT = 10  # rows that suggest a reward rule
 
 
@@ -215,7 +215,7 @@ def datasets(request: Request, team: str) -> HttpResponse:
         "text": text,
         "form": UploadForm(),
         "waiting": [] if text or page.number > 1 else list_waiting(team_),
-        "num_trashed": list_trashed(team_).count(),
+        "num_trashed": team_.datasets.filter(trashed_at__isnull=False).count(),
         "can_write": membership.can_write,
     }
     return render(request, "datasets/list.html", context)
