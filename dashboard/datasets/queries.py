@@ -169,6 +169,14 @@ def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
     return jobs.order_by("-pk").first()
 
 
+def find_open_import(dataset: Dataset) -> ImportJob | None:
+    """The job that is making a version of the dataset."""
+    of = Q(dataset=dataset) | Q(upload__dataset=dataset)
+    jobs = ImportJob.objects.filter(of, job__state__in=OPEN)
+    made = jobs.exclude(kind=ImportJob.Kind.FETCH).select_related("created_by")
+    return made.defer("positions").order_by("-pk").first()
+
+
 def get_import_job(team: Team, job_id: int) -> ImportJob:
     jobs = team.import_jobs.select_related("team", "version__dataset", "parent", "job")
     jobs = jobs.defer("positions")  # a page polls the job twice a second

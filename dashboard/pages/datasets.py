@@ -19,6 +19,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion, place_of
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     describe_unknown,
+    find_open_import,
     find_parents,
     find_trashed,
     get_any_dataset,
@@ -141,6 +142,7 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     context |= {
         "form": form,
         "page": page,
+        "importing": find_open_import(dataset_),
         "rule": suggest_rule([row.as_row() for row in page.rows[:LOOKED_AT]]),
         "left_out": Refusals.from_json(
             {"groups": version.left_out, "count": version.num_left_out}

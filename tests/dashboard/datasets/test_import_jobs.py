@@ -82,6 +82,25 @@ def test_the_page_redirects_to_the_new_version(alice_client: Client, job: Import
         assert "Imported 2 rows" in alice_client.get(address).text
 
 
+def test_the_page_of_the_dataset_shows_the_import_of_a_new_version(
+    alice_client: Client, bob_client: Client, job: ImportJob
+):
+    do(take_up())
+    dataset = Dataset.objects.get()
+    url = upload(alice_client, jsonl(RECORDS[:1]), query=f"?dataset={dataset.pk}")
+    second = press_import(alice_client, url)
+    page = f"/alpha/datasets/{dataset.pk}/"
+
+    assert f'hx-get="{page_of(second)}"' in alice_client.get(page).text
+    watched = bob_client.get(page)
+    assert watched.context["importing"] == second
+    assert "hx-get" not in watched.text, "it would lead them on when it ends"
+
+    do(take_up())
+
+    assert alice_client.get(page).context["importing"] is None
+
+
 def test_rows_with_errors_can_be_skipped_or_fixed(alice_client: Client):
     url = upload(alice_client, jsonl([*RECORDS, BAD]))
     job = press_import(alice_client, url, name="Mine", columns=[])
