@@ -132,7 +132,7 @@ def test_a_link_becomes_a_version_that_names_it(
     assert len(source["sha256"]) == 64
     today = timezone.now().date().isoformat()
     assert version.source_text == f"{address}?…, fetched {today}"
-    detail = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
+    detail = alice_client.get(f"/alpha/datasets/{version.dataset_id}/versions")
     assert version.source_text in detail.content.decode()
     assert Upload.objects.count() == 0
 
