@@ -28,6 +28,7 @@ from dashboard.datasets.row_filters import read_rows_at
 from dashboard.datasets.suggestions import DESCRIBED_ROWS, describe
 from dashboard.jobs.models import OPEN, JobState
 
+LONG_ROW_CHARS = 2**20
 MAX_USES = 60  # named on a dataset's page; the run list has them all
 
 
@@ -60,9 +61,14 @@ def list_datasets(team: Team, text: str = "") -> QuerySet[Dataset]:
 
 def describe_version(version: DatasetVersion) -> dict[str, str]:
     """`first_prompt` and `answer_type`, read from the first rows."""
-    at = range(min(DESCRIBED_ROWS, version.num_rows))
-    # A batch holds two megabytes at most, or one row.
-    rows = [row.as_row() for row in read_rows_at(version.rows.all(), at)]
+    rows: list[Row] = []
+    # A batch holds two megabytes at most, or one row; long rows are read alone.
+    for stored in read_rows_at(
+        version.rows.all(), range(min(DESCRIBED_ROWS, version.num_rows))
+    ):
+        rows.append(stored.as_row())
+        if len(stored.prompt) > LONG_ROW_CHARS:
+            break
     return describe(rows) if rows else {}
 
 
