@@ -27,7 +27,6 @@ SECTIONS = {
     "datasets": "datasets",
     "prompts": "datasets",
     "reward": "rewards",
-    "workbench": "rewards",
     "probe": "rewards",
     "probes": "rewards",
     "rescoring": "rewards",

@@ -35,7 +35,6 @@ from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.samples.rewards import recipe_spec
-from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
 
@@ -166,10 +165,10 @@ class Page:
         self.draft.validate()
         editor = {
             "team": self.team,
-            "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
             **derived_context(self.draft),
         }
         if self.request.htmx and self.request.htmx.target == "editor":
+            editor["is_rules_swap"] = True
             return render(self.request, "rewards/editor_swapped.html", editor)
         context = editor | {
             "choice": self.choice,

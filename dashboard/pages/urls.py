@@ -38,6 +38,7 @@ from dashboard.pages import (
     reports,
     rescoring,
     rescoring_results,
+    reward_editor,
     run_actions,
     run_charts,
     run_control,
@@ -47,7 +48,6 @@ from dashboard.pages import (
     sweeps,
     team,
     team_admin,
-    workbench,
 )
 from dashboard.pages import help as help_pages
 
@@ -339,12 +339,6 @@ ANALYSIS = [
 
 PROBES = [
     path("runs/<int:run_id>/try/", probes.run_try, name="run_try"),
-    path("rewards/workbench", workbench.workbench, name="workbench"),
-    path(
-        "rewards/workbench/scores", workbench.workbench_scores, name="workbench_scores"
-    ),
-    path("rewards/workbench/rows", workbench.workbench_rows, name="workbench_rows"),
-    path("rewards/findings", workbench.recipe_findings, name="recipe_findings"),
     path("probes/", probes.probes, name="probes"),
     path("runs/new/probe", probes.probe_launch, name="probe_launch"),
     path("probes/<int:probe_id>/", probes.probe, name="probe"),
@@ -407,11 +401,15 @@ RESCORINGS = [
 
 RECIPES = [
     path("", recipes.rewards, name="rewards"),
-    path("new", recipes.reward_new, name="reward_new"),
+    path("new", reward_editor.reward_new, name="reward_new"),
     path("check", recipes.reward_check, name="reward_check"),
-    path("try", recipes.reward_try, name="reward_try"),
+    path("gallery", recipes.reward_gallery, name="reward_gallery"),
+    path("scores", reward_editor.reward_scores, name="reward_scores"),
+    path("rows", reward_editor.reward_rows, name="reward_rows"),
+    path("findings", recipes.recipe_findings, name="recipe_findings"),
+    path("workbench", reward_editor.workbench, name="workbench"),
     path("<int:recipe_id>/", recipes.reward, name="reward"),
-    path("<int:recipe_id>/edit", recipes.reward_edit, name="reward_edit"),
+    path("<int:recipe_id>/edit", reward_editor.reward_edit, name="reward_edit"),
 ]
 
 

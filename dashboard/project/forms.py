@@ -8,6 +8,8 @@ from typing import Any
 from django import forms
 from django.db.models import QuerySet
 
+LARGEST = 2**31 - 1  # that an integer column holds
+
 
 def set_choices(
     form: forms.Form, name: str, choices: Sequence[tuple[str, str]] | QuerySet[Any]

@@ -78,12 +78,18 @@ def list_packages() -> tuple[str, ...]:
     return tuple(f"{name} {package.version}" for name, package in packages)
 
 
+def is_example(source: str) -> bool:
+    """Whether the source is one of the examples, untouched, or empty."""
+    text = source.replace("\r\n", "\n").strip()
+    return not text or text in _EXAMPLES
+
+
 def insert_example(source: str, form: Form) -> str:
     """The source with a form's example, which replaces another example or follows it.
 
     Browsers send line ends as CR LF.
     """
     text, example = source.replace("\r\n", "\n"), EXAMPLES[form]
-    if not text.strip() or text.strip() in _EXAMPLES:
+    if is_example(text):
         return example
     return text if example in text else f"{text.rstrip()}\n\n\n{example}"

@@ -18,6 +18,7 @@ MOST_POSITIONS = 8  # rows that a warning names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeWarning:
     kind: str
+    short: str  # for one line
     sentence: str
     remedy: str
     positions: tuple[int, ...] = ()  # rows of the dataset that show it
@@ -73,6 +74,7 @@ def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
         found.append(
             RecipeWarning(
                 kind="constant",
+                short=f"{rule}: {given[0]:.4g} for all {len(given):,}",
                 sentence=f"Rule {rule} gives {given[0]:.4g} to all {len(given):,} "
                 "completions.",
                 remedy="A constant score adds no signal. Check what the rule reads, "
@@ -99,6 +101,7 @@ def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
         found.append(
             RecipeWarning(
                 kind="agree",
+                short=f"{one} = {other} for all {len(pairs):,}",
                 sentence=f"Rules {one} and {other} give the same score to each of "
                 f"{len(pairs):,} completions.",
                 remedy="The second rule adds only weight. Remove one, or change what "
@@ -126,6 +129,7 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     return [
         RecipeWarning(
             kind="flat",
+            short=f"{len(flat):,} of {len(compared):,} groups without signal",
             sentence=sentence,
             remedy="If all fail, use easier rows or a rule with partial credit. If "
             "all succeed, use harder rows.",
@@ -140,6 +144,7 @@ def find_unread_references(
     return [
         RecipeWarning(
             kind="reference",
+            short=f"{each.rule}: {each.num_rows:,} of {num_checked:,} rows not scored",
             sentence=f"Rule {each.rule} cannot score {each.num_rows:,} of "
             f"{_rows_checked(num_checked, num_rows)}. {each.error}",
             remedy="Rows without a score give no training signal. Map another column "
@@ -171,6 +176,7 @@ def find_high_baselines(
         found.append(
             RecipeWarning(
                 kind="trivial",
+                short=f"{each.label[:1].upper()}{each.label[1:]}: {each.mean:.4g}",
                 sentence=f"{each.label[:1].upper()}{each.label[1:]} scores "
                 f"{each.mean:.4g} on average, {share:.0%} of the way to the highest "
                 f"reward, {high:.4g} ({_rows_checked(each.num_rows, num_rows)}).",

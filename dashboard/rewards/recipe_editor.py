@@ -8,7 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.rewards.recipe_text import describe, write_json
+from dashboard.project.errors import UserError
+from dashboard.rewards.gallery import Template
+from dashboard.rewards.recipe_text import (
+    describe,
+    read_formula,
+    write_formula,
+    write_json,
+)
 from dashboard.rewards.rule_editor import CLIP_FIELDS, RuleDraft, clip_texts, clip_tree
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
@@ -24,6 +31,9 @@ class RecipeDraft:
     json_text: str = ""
     typed_json: str | None = None  # invalid JSON
     json_errors: list[str] = field(default_factory=list)
+    formula: str = ""
+    typed_formula: str | None = None  # invalid formula
+    formula_error: str = ""
 
     @classmethod
     def of(cls, recipe: Recipe) -> RecipeDraft:
@@ -34,6 +44,14 @@ class RecipeDraft:
         )
 
     @classmethod
+    def from_template(cls, template: Template) -> RecipeDraft:
+        draft = cls([])
+        for kind, weight, params in template.rules:
+            draft.add(kind, params)
+            draft.rules[-1].weight = weight
+        return draft
+
+    @classmethod
     def posted(cls, data: Mapping[str, str]) -> RecipeDraft:
         rules = []
         for number in range(MAX_RULES):
@@ -42,19 +60,36 @@ class RecipeDraft:
             if kind in RULES:
                 rules.append(RuleDraft.posted(data, prefix, kind))
         clip = {name: data.get(name, "") for name in CLIP_FIELDS}
-        return cls(rules, combine=data.get("combine", "sum"), clip=clip)
+        return cls(
+            rules,
+            combine=data.get("combine", "sum"),
+            clip=clip,
+            formula=data.get("formula", ""),
+        )
 
     def validate(self) -> Recipe | None:
+        self.errors = []
+        self._name_functions()
         self._tell_of_others()
         for number, rule in enumerate(self.rules):
             rule.prefix = f"rules-{number}"
             rule.validate()
-        if len(self.specs) == len(self.rules):
-            self._combine(self.specs)
+        is_whole = len(self.specs) == len(self.rules)
+        self.recipe = self._combine(self.specs) if is_whole else None
         self.json_text = write_json(self.recipe) if self.recipe else ""
         if self.typed_json is not None:
             self.json_text = self.typed_json
+        if self.typed_formula is not None:
+            self.formula = self.typed_formula
+        elif self.recipe:
+            self.formula = write_formula(self.recipe)
         return self.recipe
+
+    def _name_functions(self) -> None:
+        gates = {rule.term.get("gate_rule") for rule in self.rules}
+        for rule in self.rules:
+            if rule.name not in gates:  # a gate's field would have the old name
+                rule.name_after_function(self.names)
 
     def _tell_of_others(self) -> None:
         """Which functions of its source the other rules call, to each rule."""
@@ -69,9 +104,9 @@ class RecipeDraft:
                 and rule.texts.get("source") == other.texts["source"]
             )
 
-    def _combine(self, specs: list[RuleSpec]) -> None:
+    def _combine(self, specs: list[RuleSpec]) -> Recipe | None:
         try:
-            self.recipe = Recipe.model_validate(
+            return Recipe.model_validate(
                 {
                     "rules": specs,
                     "combine": self.combine,
@@ -82,6 +117,7 @@ class RecipeDraft:
             self.errors += [
                 describe(problem) for problem in error.errors(include_url=False)
             ]
+            return None
 
     @property
     def specs(self) -> list[RuleSpec]:
@@ -126,6 +162,31 @@ class RecipeDraft:
     def remove(self, number: int) -> None:
         if number < len(self.rules):
             del self.rules[number]
+
+    def apply_formula(self, text: str) -> None:
+        """Take weights, gates, clips, combination and order from a formula.
+
+        A rule's kind that is named and not there yet is added.
+
+        Raises:
+            UserError: it cannot be read, or does not name each rule once.
+        """
+        found = read_formula(text, [*self.names, *RULES])
+        left_out = [name for name in self.names if name not in found.terms]
+        if left_out:
+            raise UserError(
+                "rewards.formula_lacks_rule",
+                f"The formula leaves out {', '.join(left_out)}. Give a rule weight 0, "
+                "or remove it.",
+            )
+        for name in found.terms:
+            if name not in self.names:
+                self.add(name)
+        by_name = {rule.name: rule for rule in self.rules}
+        self.rules = [by_name[name] for name in found.terms if name in by_name]
+        for rule in self.rules:
+            rule.weight, rule.term = found.terms[rule.name]
+        self.combine, self.clip = found.combine, found.clip
 
     def move(self, number: int, by: int) -> None:
         to = number + by

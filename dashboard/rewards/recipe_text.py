@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -78,6 +79,93 @@ _POINT = re.compile(
     r"(?P<weight>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"\s+at\s+step\s+(?P<step>[0-9]{1,20})(?!\S)"
 )
+MAX_FORMULA = 10_000  # characters
+_NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+_RANGE = rf"\[\s*(-∞|{_NUMBER})\s*,\s*(∞|{_NUMBER})\s*\]"
+_TERM = re.compile(
+    rf"""\s*(?P<sign>[+-]?)\s*
+    (?:(?:(?P<weight>{_NUMBER})|\(\s*(?P<start>{_NUMBER})\s+(?P<schedule>[^()]+?)\s*\))
+       \s*[·*×]\s*)?
+    (?P<name>[a-z][a-z0-9_]*)
+    (?:\s+clipped\s+to\s+{_RANGE})?
+    (?:\s+if\s+(?P<gate>[a-z][a-z0-9_]*)\s*(?:≥|>=)\s*(?P<at_least>{_NUMBER})
+       (?P<otherwise>\s+else\s+n/a)?)?
+    \s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CALL = re.compile(r"\s*(product|minimum|normalised)\s*\((.*)\)\s*", re.DOTALL)
+_WHOLE_CLIP = re.compile(rf"\s*,\s*clipped\s+to\s+{_RANGE}\s*$", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Formula:
+    """A formula as the form's fields; of a rule its weight and its term."""
+
+    combine: str = "sum"
+    clip: dict[str, str] = field(default_factory=dict)
+    terms: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+
+
+def read_formula(text: str, names: Collection[str]) -> Formula:
+    """The inverse of `write_formula`; `*`, `>=` and `-` are read too.
+
+    Args:
+        names: those that terms may have.
+
+    Raises:
+        UserError: it quotes where the formula cannot be read.
+    """
+    text = text[:MAX_FORMULA].replace("−", "-")
+    found = Formula()
+    if whole := _WHOLE_CLIP.search(text):
+        found.clip = _clip_fields(*whole.groups())
+        text = text[: whole.start()]
+    if call := _CALL.fullmatch(text):
+        found.combine = next(key for key, name in CALLS.items() if name == call[1])
+        text = call[2]
+    position = 0
+    while position < len(text) or not found.terms:
+        has_comma = text[position : position + 1] == ","
+        is_list = found.combine != "sum" and bool(found.terms)
+        match = _TERM.match(text, position + (is_list and has_comma))
+        is_separate = has_comma if is_list else match and match["sign"]
+        if match is None or (found.terms and not is_separate):
+            raise UserError(
+                "rewards.bad_formula",
+                f'Invalid formula at "{text[position:].strip()[:30]}". Write it as '
+                "1·answer + 0.2·format.",
+            )
+        _add_term(found, match, names)
+        position = match.end()
+    return found
+
+
+def _add_term(found: Formula, match: re.Match[str], names: Collection[str]) -> None:
+    name = match["name"]
+    if name not in names:
+        raise UserError(
+            "rewards.formula_unknown_rule",
+            f'No rule is named "{name}". Add the rule first.',
+        )
+    if name in found.terms:
+        raise UserError(
+            "rewards.formula_duplicate", f'The formula has "{name}" twice. Remove one.'
+        )
+    weight = match["weight"] or match["start"] or "1"
+    if match["sign"] == "-":
+        weight = weight.removeprefix("-") if weight[0] == "-" else f"-{weight}"
+    term = _clip_fields(*match.groups()[5:7])
+    if match["schedule"]:
+        term["schedule"] = match["schedule"].replace("-", "−")
+    if match["gate"]:
+        term |= {"gate_rule": match["gate"], "gate_at_least": match["at_least"]}
+        term |= {"gate_otherwise": "not_applicable"} if match["otherwise"] else {}
+    found.terms[name] = (weight, term)
+
+
+def _clip_fields(low: str | None, high: str | None) -> dict[str, str]:
+    ends = {"clip_low": low, "clip_high": high}
+    return {name: end for name, end in ends.items() if end and "∞" not in end}
 
 
 def write_formula(recipe: Recipe) -> str:

@@ -21,8 +21,11 @@ from dashboard.rewards.recipe_checks import (
     find_high_baselines,
     find_unread_references,
 )
-from dashboard.rewards.trial import Trial, try_groups, try_samples
-from dashboard.rewards.workbench import as_sample
+from dashboard.rewards.trial import Trial, as_sample, try_groups, try_samples
+from trainer.rewards.judge import limited_to
+from trainer.rewards.rule import column_of
+from trainer.rewards.rules import RULES
+from trainer.rewards.scoring import judge
 from trainer.rewards.spec import Recipe, recipe_bounds, scores_alone
 
 MAX_ROWS = 500  # whose references are read
@@ -31,6 +34,7 @@ REFERENCE_SECONDS = 4.0
 BASELINE_SECONDS = 4.0
 CACHE_SECONDS = 3_600
 SHOWN_POSITIONS = 8
+ONE_ROW_SECONDS = 1.0
 # Options of a multiple choice are letters, and few.
 MOST_LETTERS = 10
 LETTER_SHARE = 0.9
@@ -88,6 +92,25 @@ def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning]
         baselines, bounds=recipe_bounds(recipe), num_rows=version.num_rows
     )
     return findings, is_whole and len(checked) == len(rows)
+
+
+def reads_row(recipe: Recipe, row: DatasetRow) -> bool:
+    """Whether rules find their columns and can read the answer, without running code.
+
+    For a default; `check_rows` says why they cannot.
+    """
+    sample = as_sample(row, "")
+    rules = [rule.params for rule in recipe.rules if rule.kind == "code_tests"]
+    tests = [str(params.get("tests_column", "tests")) for params in rules]
+    if any(column_of(sample.columns, name) is None for name in tests):
+        return False
+    quick = [
+        rule
+        for rule in recipe.rules
+        if RULES[rule.kind].batching is None and not RULES[rule.kind].needs_sandbox
+    ]
+    with limited_to(ONE_ROW_SECONDS):  # twice, for rules that compare
+        return not judge(quick, [sample] * 2)[0].errors
 
 
 def sample_rows(version: DatasetVersion) -> list[DatasetRow]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from dashboard.rewards.function_editor import (
     FORM_CHOICES,
     FunctionReport,
     insert_example,
+    is_example,
     list_packages,
     report_on,
 )
@@ -23,15 +23,14 @@ from dashboard.rewards.recipe_text import describe, read_schedule, write_schedul
 from dashboard.rewards.rule_params import (
     InvalidValue,
     ParamField,
-    as_text,
     as_texts,
     as_value,
     param_fields,
 )
 from dashboard.rewards.trial import sandbox_here
 from trainer.rewards.function_forms import EXAMPLES, Form, is_ambiguous, rule_names
-from trainer.rewards.rule import Example, Rule, answers_of
-from trainer.rewards.rules import RULES, examples_of
+from trainer.rewards.rule import Rule
+from trainer.rewards.rules import RULES
 from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
 
@@ -44,6 +43,7 @@ TERM_FIELDS = (
     *CLIP_FIELDS,
 )
 FUNCTION_KIND = "python_function"
+UNNAMED_FUNCTION = re.compile(rf"{FUNCTION_KIND}(_\d+)?")
 TERM_ERRORS = ("name", "weight", "only_if", "clip", "schedule")
 
 
@@ -69,51 +69,6 @@ def find_fault(rule: RuleSpec) -> str:
     if rule.kind != FUNCTION_KIND:
         return ""
     return find_code_fault(str(rule.params.get("source", "")))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownExample:
-    """One of a rule's examples. Empty texts are missing."""
-
-    verdict: str
-    prompt: str
-    completion: str
-    answer: str
-    columns: str
-    others: tuple[str, ...]  # completions to compare with
-    settings: tuple[tuple[str, str], ...]  # label and text of changed settings
-    long_settings: tuple[tuple[str, str], ...]  # with several lines
-
-
-def shown_examples(kind: str) -> list[ShownExample]:
-    rule = RULES[kind]
-    passing, failing = examples_of(rule)
-    return [
-        *(_shown(kind, example, "Full score") for example in passing),
-        *(_shown(kind, example, "Lower score") for example in failing),
-    ]
-
-
-def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
-    sample = example.sample
-    settings = [
-        (field.label, text.replace("\n", ", ") if field.kind == "lines" else text)
-        for field in param_fields(kind)
-        if field.name in example.params
-        and (text := as_text(example.params[field.name], field.kind))
-    ]
-    return ShownExample(
-        verdict=verdict,
-        prompt=sample.prompt,
-        completion=sample.completion,
-        answer=", ".join(answers_of(sample.answer)),
-        columns=json.dumps(dict(sample.columns), ensure_ascii=False)
-        if sample.columns
-        else "",
-        others=example.others,
-        settings=tuple(each for each in settings if "\n" not in each[1]),
-        long_settings=tuple(each for each in settings if "\n" in each[1]),
-    )
 
 
 @dataclass(slots=True)
@@ -142,6 +97,8 @@ class RuleDraft:
     spec: RuleSpec | None = None
     prefix: str = ""  # of its fields' names; set by the recipe
     in_use: frozenset[str] = frozenset()  # as for `report_on`; set by the recipe
+    keeps_name: bool = False  # as one that runs have logged already
+    is_renamed: bool = False  # its form still has the name before
 
     @classmethod
     def new(
@@ -152,7 +109,8 @@ class RuleDraft:
     @classmethod
     def of(cls, spec: RuleSpec) -> RuleDraft:
         texts = as_texts(spec.kind, spec.params)
-        return cls(spec.kind, spec.name, _plain(spec.weight), texts, _term_texts(spec))
+        weight, term = _plain(spec.weight), _term_texts(spec)
+        return cls(spec.kind, spec.name, weight, texts, term, keeps_name=True)
 
     @classmethod
     def posted(cls, data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
@@ -163,15 +121,12 @@ class RuleDraft:
         }
         name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
         term = {field: data.get(f"{prefix}{field}", "") for field in TERM_FIELDS}
-        return cls(kind, name.strip(), weight, texts, term)
+        keeps_name = data.get(f"{prefix}keeps_name") == "on"
+        return cls(kind, name.strip(), weight, texts, term, keeps_name=keeps_name)
 
     @property
     def rule(self) -> Rule[Any]:
         return RULES[self.kind]
-
-    @property
-    def examples(self) -> list[ShownExample]:
-        return shown_examples(self.kind)
 
     @property
     def fields(self) -> list[DraftField]:
@@ -183,6 +138,10 @@ class RuleDraft:
     @property
     def num_changed(self) -> int:
         return sum(item.is_changed for item in self.fields)
+
+    @property
+    def num_errors(self) -> int:
+        return sum(map(len, self.errors.values()))
 
     @property
     def is_open(self) -> bool:
@@ -245,6 +204,16 @@ class RuleDraft:
             and is_ambiguous(self.texts["source"])
         )
 
+    def name_after_function(self, taken: Iterable[str]) -> None:
+        """Name a new rule after the function that it calls, unless it has a name."""
+        report = self.report
+        is_own = report is not None and not is_example(self.texts["source"])
+        if self.keeps_name or not is_own or not UNNAMED_FUNCTION.fullmatch(self.name):
+            return
+        if report and report.called:
+            (self.name,) = rule_names([report.called], set(taken) - {self.name})
+            self.is_renamed = True
+
     def insert_example(self, form: str) -> None:
         if self.kind == FUNCTION_KIND and form in dict(FORM_CHOICES):
             self.texts["source"] = insert_example(self.texts["source"], form)
@@ -261,7 +230,7 @@ class RuleDraft:
             return [self]
         functions = [report.called] if report.called else []
         functions += report.others
-        has_own_name = not re.fullmatch(rf"{FUNCTION_KIND}(_\d+)?", self.name)
+        has_own_name = not UNNAMED_FUNCTION.fullmatch(self.name)
         names = rule_names(functions, set(taken) - {self.name})
         if has_own_name:
             names[0] = self.name
@@ -286,6 +255,7 @@ class RuleDraft:
 
     def validate(self) -> None:
         """Set `spec`, or `errors` by field."""
+        self.errors, self.spec = {}, None
         params = self._params()
         term = self._term()
         try:

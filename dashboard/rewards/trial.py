@@ -1,33 +1,39 @@
 """Scoring for a page, in a child process with a timeout; and this machine's sandbox.
 
 A rule may compute for seconds or call a grader that hangs. A child process can be
-killed at the timeout, a thread of the web process cannot.
+killed at the timeout, a thread of the web process cannot. Rules that call models are
+scored in the web process, which has the keys, and only where a person asks for it.
 """
 
 from __future__ import annotations
 
 import atexit
 import queue
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.slots import slot
 from dashboard.project.overload import Busy
 from trainer.rewards.child import Child, NoReply
-from trainer.rewards.judge import START_SECONDS
-from trainer.rewards.rule import Sample
+from trainer.rewards.judge import START_SECONDS, limited_to
+from trainer.rewards.rule import Sample, message_text
+from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.levels import NAMES
+from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.sandbox.slot import SandboxStatus, find_sandbox
-from trainer.rewards.scoring import Score
+from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.spec import Recipe, judges_several
 
 NUM_PROCESSES = 2  # of each web process
 PAGE_SECONDS = 10.0  # to look for a sandbox on a busy machine
 NO_TIME = "Scoring timed out. Score fewer completions at once."
 BUSY = "All scoring processes are busy. Try again in a moment."
+SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,57 @@ class Trial:
     seconds: float = 0.0
     rule_seconds: dict[str, float] = field(default_factory=dict)
     problem: str = ""
+
+
+def split_completions(text: str) -> list[str]:
+    """Split at lines of three dashes."""
+    parts = SEPARATOR.split(text.replace("\r\n", "\n"))
+    # The separator's own line ends are not part of a completion.
+    trimmed = [part.removeprefix("\n").removesuffix("\n") for part in parts]
+    return [part for part in trimmed if part.strip()]
+
+
+def as_sample(row: DatasetRow, completion: str) -> Sample:
+    prompt = row.prompt_value
+    is_chat = not isinstance(prompt, str)
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    text = message_text(prompt[-1])
+    return Sample(
+        text,
+        completion,
+        row.answer_value,
+        row.columns,
+        messages=prompt,
+        is_chat=is_chat,
+    )
+
+
+def calls_models(recipe: Recipe) -> bool:
+    """Whether rules call models, which may cost money."""
+    return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
+
+
+def ask_models(
+    recipe: Recipe,
+    groups: Sequence[Sequence[Sample]],
+    *,
+    seconds: float,
+    owner: str = "",
+) -> list[list[Trial]]:
+    """`try_groups` that calls the models of rules, here: this process has the keys."""
+    deadline = time.monotonic() + seconds
+    tried = []
+    for group in groups:
+        begin = time.monotonic()
+        if begin > deadline:
+            tried.append([Trial(None, problem=NO_TIME) for _ in group])
+            continue
+        with limited_to(deadline - begin), asking_for(owner):
+            scores = score_all(recipe, group)
+        taken = (time.monotonic() - begin) / max(1, len(group))
+        tried.append([Trial(score, taken) for score in scores])
+    return tried
 
 
 def try_groups(

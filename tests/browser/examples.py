@@ -45,10 +45,10 @@ def _upload_messy(page: Page, team: str) -> str:
 
 
 def _probe(page: Page, team: str) -> str:
-    page.goto(f"{team}/rewards/workbench")
-    page.get_by_text("Sample or probe").click()
-    page.get_by_label("Prompts per probe").fill("16")
-    page.get_by_role("button", name="Probe with this recipe").click()
+    page.goto(f"{team}/rewards/new?template=number")
+    page.get_by_text("Advantages, new samples").click()
+    page.get_by_label("Prompts per test").fill("16")
+    page.get_by_role("button", name="Test first").click()
     page.wait_for_url(re.compile(r"/probes/\d+/$"))
     verdict = page.locator("[data-verdict]")
     expect(verdict).to_be_visible(timeout=PROBED_WITHIN_SECONDS * 1_000)

@@ -122,7 +122,7 @@ def addresses(page: Page, run: str) -> dict[str, str]:
         "rewards": f"{team}/rewards/",
         "reward": f"{team}/rewards/1/",
         "reward-new": f"{team}/rewards/new",
-        "workbench": f"{team}/rewards/workbench?run=1",
+        "reward-editor": f"{team}/rewards/new?run=1",
         "probes": f"{team}/probes/",
         "workers": f"{team}/workers/",
         "settings": f"{team}/settings",

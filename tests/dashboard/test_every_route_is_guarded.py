@@ -119,14 +119,14 @@ VIEWERS_POST = {
     "dataset_save": 403,
     "dataset_download": 405,
     "rewards": 405,
-    "reward_new": 403,
+    "reward_new": 200,  # shows and scores; what it writes is refused by action
     "reward_check": 200,  # says what is wrong with a draft
-    "reward_try": 200,  # scores what was typed
+    "reward_gallery": 405,
+    "reward_scores": 200,  # scores what was typed
+    "reward_rows": 200,
     "reward": 405,
-    "reward_edit": 403,
-    "workbench": 200,  # shows and scores; what it writes is refused by action
-    "workbench_scores": 200,
-    "workbench_rows": 200,
+    "reward_edit": 200,  # as reward_new
+    "workbench": 405,
     "recipe_findings": 405,
     "probes": 405,
     "probe": 405,
@@ -264,6 +264,7 @@ VIEWERS_POST = {
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
     "runs_view": 302,  # to the list
+    "workbench": 302,  # to the reward editor
     "run_new": 403,  # a form that a viewer could not send
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
@@ -338,9 +339,8 @@ POST_ONLY = {
     "run_release",
     "run_priority",
     "reward_check",
-    "reward_try",
-    "workbench_scores",
-    "workbench_rows",
+    "reward_scores",
+    "reward_rows",
     "probe_launch",
     "probe_stop",
     "rescoring_stop",

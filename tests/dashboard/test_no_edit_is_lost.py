@@ -173,14 +173,6 @@ CASES: dict[str, list[Case]] = {
             pressed={"action": "save"},
         )
     ],
-    "workbench": [
-        Case(
-            page="rewards/workbench?recipe={recipe}",
-            name="clip_high",
-            texts=("3.25", "4.75"),
-            pressed={"action": "save"},
-        )
-    ],
     "report_edit": [
         Case(
             page="reports/{report}/edit",

@@ -28,7 +28,8 @@ ONE_OF_MANY = re.compile(r"-([2-9]|\d\d+)(-|$)")
 # Pages that read most of their parameters once they know which run.
 OF_A_RUN = {
     "compare", "compare_figure", "compare_prompt", "sweep",
-    "workbench", "rescoring_new", "report_insert", "prompts_of_runs", "runs_live",
+    "reward_new", "reward_edit", "rescoring_new", "report_insert",
+    "prompts_of_runs", "runs_live",
 }  # fmt: skip
 # All read the whole launch form, by the same code.
 OF_THE_LAUNCH_FORM = {

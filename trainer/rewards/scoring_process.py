@@ -109,8 +109,8 @@ def _timed(rule: Rule[Any], called: Called) -> Rule[Any]:
 
 def _not_asked(_: Sequence[Sample], __: Params) -> list[Outcome]:
     raise Unscorable(
-        "This page does not call models, because each change scores again. Test this "
-        "rule in the recipe's editor."
+        "Models are not called at each change, because a call may cost money. Press "
+        "Score with models."
     )
 
 

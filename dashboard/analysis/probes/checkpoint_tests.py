@@ -23,8 +23,7 @@ from dashboard.analysis.probes.services import (
     start_probe,
 )
 from dashboard.datasets.models import DatasetVersion
-from dashboard.project.forms import set_choices
-from dashboard.rewards.forms import LARGEST
+from dashboard.project.forms import LARGEST, set_choices
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import keep_best

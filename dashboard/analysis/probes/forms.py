@@ -1,4 +1,4 @@
-"""What the workbench shows: every field is a parameter of its address."""
+"""Which samples the reward editor shows: every field is a parameter of its address."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.project.forms import set_choices
-from dashboard.rewards.forms import LARGEST
+from dashboard.project.forms import LARGEST, set_choices
+from dashboard.rewards.models import RewardRecipe
+from dashboard.rewards.row_checks import reads_row
 from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
+from trainer.rewards.spec import Recipe
 
 AS_SET = "Empty: the model's setting."
 MAX_TOKENS = 131_072
 MAX_ROWS = 12
+MAX_READ = 10  # dataset versions whose first row is read for a default
+MAX_OFFERED = 100  # runs, datasets or tests in a menu
 DEFAULT_ROWS = "0-3"
-PASTED, FROM_RUN, FROM_PROBE = "pasted", "run", "probe"
+PASTED, FROM_RUN, FROM_PROBE, OWN = "pasted", "run", "probe", "own"
 RANGES = re.compile(
     r"\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*"
 )
@@ -69,34 +73,33 @@ def _row_field(label: str, rows: QuerySet[Any], empty: str | None) -> Any:
 
 
 def _text_field(label: str, max_length: int, hint: str) -> forms.CharField:
+    attrs = {"class": "form-control", "autocomplete": "off", "placeholder": hint}
     return forms.CharField(
         label=label,
         required=False,
         max_length=max_length,
-        help_text=hint,
-        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
+        widget=forms.TextInput(attrs=attrs),
     )
 
 
 class ChoiceForm(forms.Form):
     """Which rows, whose completions, and how they are compared."""
 
-    dataset = _row_field("Dataset version", DatasetVersion.objects.none(), None)
+    dataset = _row_field("Dataset", DatasetVersion.objects.none(), None)
     source = select_field(
-        "Completions",
+        "Samples",
         required=False,
         choices=[
-            (PASTED, "Pasted"),
-            (FROM_RUN, "From a run"),
-            (FROM_PROBE, "From a probe"),
+            (FROM_RUN, "A run"),
+            (FROM_PROBE, "A test"),
+            (PASTED, "Dataset rows"),
+            (OWN, "Your own row"),
         ],
     )
-    rows = _text_field(
-        "Rows", 200, f"Row numbers or ranges, such as 0-3, 17; at most {MAX_ROWS} rows."
-    )
+    rows = _text_field("Rows", 200, f"0-3, 17 (up to {MAX_ROWS})")
     run = _row_field("Run", Run.objects.none(), "Choose a run")
-    steps = _text_field("Steps", 24, "Such as 40 or 40-60. Empty: the last step.")
-    probe = _row_field("Probe", Probe.objects.none(), "Choose a probe")
+    steps = _text_field("Steps", 24, "last, 40 or 40-60")
+    probe = _row_field("Test", Probe.objects.none(), "Choose a test")
     baseline = select_field(
         "Baseline",
         required=False,
@@ -124,11 +127,30 @@ class ChoiceForm(forms.Form):
         given = {name: data[name] for name in self.base_fields if name in data}
         super().__init__({**given, "source": data.get("source") or implied})
         versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
-        set_choices(self, "dataset", versions)
-        set_choices(self, "run", runs.order_by("-id"))
         probes = team.probes.filter(checkpoint=None)
-        set_choices(self, "probe", probes.order_by("-id"))
+        self._offer("dataset", versions)
+        self._offer("run", runs.order_by("-id"), "name")
+        self._offer("probe", probes.order_by("-id"), "id")
         self.newest = versions.first()
+
+    def _offer(self, name: str, found: QuerySet[Any], *columns: str) -> None:
+        """Any of them may be chosen; the menu has the newest and the chosen one."""
+        set_choices(self, name, found)
+        field = self.fields[name]
+        assert isinstance(field, forms.ModelChoiceField)
+
+        def offered() -> list[tuple[Any, str]]:
+            newest = list(
+                found.only("id", *columns)[:MAX_OFFERED]
+                if columns
+                else found[:MAX_OFFERED]
+            )
+            chosen = self.chosen.get(name)
+            others = [chosen] if chosen and chosen not in newest else []
+            empty = [("", str(field.empty_label))] if field.empty_label else []
+            return [*empty, *((each.pk, str(each)) for each in (*newest, *others))]
+
+        field.choices = offered  # asked for when it is drawn
 
     def clean_rows(self) -> list[int]:
         """Positions; [] where none are named."""
@@ -181,6 +203,19 @@ class ChoiceForm(forms.Form):
         }
 
     @property
+    def named(self) -> set[str]:
+        """The fields with a valid value of their own."""
+        self.is_valid()
+        return {name for name, value in self.cleaned_data.items() if value}
+
+    @property
+    def rows_of(self) -> DatasetVersion | None:
+        """The dataset that the samples are of; a row of one's own is of none."""
+        chosen = self.chosen
+        version: DatasetVersion | None = chosen["dataset"]
+        return None if chosen["source"] == OWN else version
+
+    @property
     def advantage(self) -> AdvantageConfig:
         chosen = self.chosen
         return AdvantageConfig(baseline=chosen["baseline"], scale=chosen["scale"])
@@ -189,8 +224,9 @@ class ChoiceForm(forms.Form):
         """The parameters that reproduce the view, without a question mark."""
         chosen = {**self.chosen, **changes}
         source, rows, steps = chosen["source"], chosen["rows"], chosen["steps"]
+        shows_rows = chosen["dataset"] is not None and source != OWN
         params = {
-            "dataset": chosen["dataset"].pk if chosen["dataset"] else "",
+            "dataset": chosen["dataset"].pk if shows_rows else "",
             "source": source,
             "rows": ",".join(map(str, rows)),
             "run": chosen["run"].pk if source == FROM_RUN and chosen["run"] else "",
@@ -211,6 +247,34 @@ class ChoiceForm(forms.Form):
         )
 
 
+def default_choice(
+    team: Team, recipe: RewardRecipe | None, draft: Recipe | None
+) -> dict[str, str]:
+    """What a form without a choice shows, as its fields.
+
+    The newest run that trained with the recipe; else a dataset whose first row the
+    rules can read; else a row of one's own.
+    """
+    run = _newest_run(team, recipe) if recipe else None
+    if run is not None:
+        return {"source": FROM_RUN, "run": str(run.pk)}
+    newest: dict[int, DatasetVersion] = {}
+    for version in list_versions(team)[:MAX_READ]:
+        newest.setdefault(version.dataset_id, version)
+    for version in newest.values():
+        row = version.rows.order_by("position").first()
+        if row is not None and (draft is None or reads_row(draft, row)):
+            return {"source": PASTED, "dataset": str(version.pk)}
+    return {"source": OWN}
+
+
+def _newest_run(team: Team, recipe: RewardRecipe) -> Run | None:
+    """With completions."""
+    runs = Run.objects.kept().filter(team=team, recipe_version__recipe=recipe)
+    with_steps = runs.filter(last_step__gt=0, completions_deleted_at=None)
+    return with_steps.only("id").order_by("-id").first()
+
+
 class SampleForm(forms.Form):
     """What to sample now: the model, how much, and from where the settings are."""
 
@@ -224,7 +288,7 @@ class SampleForm(forms.Form):
         ),
     )
     samples = number_field("Completions per row", 1, 64, initial=8)
-    prompts = number_field("Prompts per probe", 1, 256, initial=32)
+    prompts = number_field("Prompts per test", 1, 256, initial=32)
     max_new_tokens = number_field(
         "Max new tokens", 1, MAX_TOKENS, required=False, help_text=AS_SET
     )

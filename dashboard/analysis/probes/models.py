@@ -37,7 +37,7 @@ class Probe(JobTarget):
     config = models.JSONField[dict[str, Any]]()  # a RunConfig
     positions = ArrayField(models.PositiveIntegerField())  # of the rows, in order
     num_samples = models.PositiveSmallIntegerField()
-    # Only to have completions for the workbench: no step is timed.
+    # Only to have completions for the reward editor: no step is timed.
     is_sample = models.BooleanField(default=False)
     # Of a try. `prompt` is empty where it is a row's; no rule scores unless is_scored.
     checkpoint = models.ForeignKey(

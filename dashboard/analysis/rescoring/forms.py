@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
-from dashboard.project.forms import set_choices
-from dashboard.rewards.forms import LARGEST
+from dashboard.project.forms import LARGEST, set_choices
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 

@@ -97,7 +97,7 @@ def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
         _Reason(
             "cannot",
             f"no rule can score {share:.0%} of the completions",
-            "Check the errors in the workbench: the rows lack data that the rules "
+            "Check the errors in the reward editor: the rows lack data that the rules "
             "need.",
         )
     ]

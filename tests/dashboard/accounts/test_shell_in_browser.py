@@ -51,7 +51,7 @@ def test_keys_open_the_shortcuts_and_close_dialogs(page: Page) -> None:
     expect(page.locator("summary.menu-button")).to_be_focused()
 
 
-@pytest.mark.parametrize("address", ["rewards/workbench", "probes/", "rewards/new"])
+@pytest.mark.parametrize("address", ["probes/", "rewards/new"])
 def test_a_page_marks_its_part_of_the_navigation(page: Page, address: str) -> None:
     page.goto(f"/alpha/{address}")
 

@@ -322,30 +322,32 @@ def test_a_recipe_is_composed_tried_and_saved(
     upload(page, ROWS)
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/datasets/*/")
-    page.goto("/alpha/rewards/new")
+    page.goto("/alpha/rewards/new?template=number")
 
-    page.get_by_label("Add a rule").select_option("length")
-    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Add rule").click()
+    page.get_by_role("button", name="Add Length", exact=True).click()
     weight = page.locator("#rules-2-weight")
+    expect(weight).to_be_focused()
     weight.fill("5000")
     weight.press("Tab")
     expect(page.locator("#rules-2-weight_error")).to_contain_text("got '5000'")
+    expect(page.locator("#rules-2_invalid")).to_contain_text("1 error")
     expect(page.locator("#rules-2-name")).to_be_focused()
     weight.fill("-0.5")
     weight.press("Tab")
-    expect(page.locator(".recipe-line")).to_contain_text("− 0.5 × is 0 to 1,000")
+    expect(page.locator("#recipe-formula")).to_have_value(re.compile("− 0.5·length"))
 
     page.get_by_role("button", name="Remove format_tags").click()
     expect(page.locator(".rule")).to_have_count(2)
-    page.get_by_text("JSON", exact=True).click()
-    recipe = page.get_by_label("Recipe as JSON")
+    page.get_by_label("More actions").click()
+    page.get_by_role("button", name="JSON", exact=True).click()
+    recipe = page.get_by_label("Reward as JSON")
     recipe.fill(recipe.input_value().replace('"weight": -0.5', '"weight": -0.25'))
     page.get_by_role("button", name="Apply JSON").click()
     expect(page.locator("#rules-1-weight")).to_have_value("-0.25")
 
     page.get_by_label("Completions of row 3").fill("It is 6.\n---\nIt is 7.")
-    page.get_by_role("button", name="Score").click()
-    scores = page.get_by_role("region", name="Scores of row 3").locator("tbody tr")
+    scores = page.locator("#scores-3 tr")
     expect(scores.nth(0).locator("strong")).to_have_text("0.75")
     expect(scores.nth(1).locator("strong")).to_have_text("-0.25")
 
@@ -356,7 +358,13 @@ def test_a_recipe_is_composed_tried_and_saved(
     assert kinds == ["numeric_answer", "length"]
 
 
-PAGES = ["datasets/", "datasets/upload", "datasets/generate", "rewards/", "rewards/new"]
+PAGES = [
+    "datasets/",
+    "datasets/upload",
+    "datasets/generate",
+    "rewards/",
+    "rewards/new?template=number",
+]
 
 
 def test_every_page_is_accessible_in_both_themes_and_widths(

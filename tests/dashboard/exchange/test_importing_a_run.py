@@ -435,7 +435,9 @@ def test_every_page_of_an_imported_run_opens(
         sorts = ("-advantage", "advantage", "-length", "length")
         found = reverse("completions", args=["alpha", run.pk])
         addresses += [f"{found}?sort={sort}" for sort in sorts]
-        addresses += [f"{reverse('workbench', args=['alpha'])}?source=run&run={run.pk}"]
+        addresses += [
+            f"{reverse('reward_new', args=['alpha'])}?source=run&run={run.pk}"
+        ]
     addresses += [f"{reverse('rescoring_new', args=['alpha'])}?run={run.pk}"]
     answers = {at: alice_client.get(at, follow=True).status_code for at in addresses}
     wrong = {at: status for at, status in answers.items() if status != 200}

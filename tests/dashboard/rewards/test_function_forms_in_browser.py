@@ -25,13 +25,15 @@ async def brevity(completion, answer, state) -> float:
 def test_functions_are_recognised_while_typing_and_become_rules(
     team: Team, alice: User, page: Page
 ):
-    page.goto("/alpha/rewards/new")
+    page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Mine")
     for num_left in (1, 0):
         page.get_by_role("button", name="Remove ").first.click()
         expect(page.locator(".rule")).to_have_count(num_left)
-    page.locator("#add-kind").select_option("python_function")
-    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Add rule").click()
+    page.get_by_label("Search rules").fill("your own python")
+    expect(page.locator(".gallery-rule:visible")).to_have_count(1)
+    page.get_by_role("button", name="Add Python function").click()
     source = page.locator("#rules-0-params-source")
     recognised = page.locator("#rules-0-params-source_recognised")
     expect(recognised).to_contain_text("Cohort reward function reward")
@@ -44,12 +46,15 @@ def test_functions_are_recognised_while_typing_and_become_rules(
     expect(source).to_be_focused()
     expect(source).to_have_attribute("aria-invalid", "true")
 
+    source.fill(SOURCE.partition("def _helper")[0])
+    expect(page.locator("#rules-0-name")).to_have_value("accuracy_reward")
+
     source.fill(SOURCE)
     expect(recognised).to_contain_text("verifiers reward function brevity")
     assert findings_in_each_view(page) == []
     page.get_by_role("button", name="Make a rule of each function").click()
     expect(page.locator("#rules-1-params-function")).to_have_value("brevity")
-    expect(page.locator("#recipe-formula")).to_have_text(
+    expect(page.locator("#recipe-formula")).to_have_value(
         "1·accuracy_reward + 1·brevity"
     )
     expect(page.locator("#rules-0-params-source")).to_have_value(SOURCE)

@@ -17,7 +17,7 @@ from tests.dashboard.rewards.editor import fields
 from tests.trainer.rewards.judge_server import Judging, judge_server
 from trainer.rewards import session
 
-TRY = "/alpha/rewards/try"
+SCORES = "/alpha/rewards/scores"
 
 
 @pytest.fixture
@@ -41,17 +41,30 @@ def version(team: Team) -> DatasetVersion:
     )
 
 
-def tried(client: Client, version: DatasetVersion, kind: str, **params: str) -> str:
+def tried(
+    client: Client,
+    version: DatasetVersion,
+    kind: str,
+    *,
+    asks: str = "on",
+    **params: str,
+) -> str:
     changes = {f"params-{name}": text for name, text in params.items()}
-    shown = {"try-version": str(version.pk), "try-offset": "0", "completion-1": "2"}
-    answer = client.post(TRY, fields((kind, changes), **shown))
+    shown = {"dataset": str(version.pk), "completion-1": "2", "asks": asks}
+    answer = client.post(SCORES, fields((kind, changes), **shown))
     assert answer.status_code == 200
     return answer.content.decode()
 
 
-def test_a_judge_is_called_by_a_test(
+def test_a_judge_is_called_where_it_is_asked_for(
     alice_client: Client, version: DatasetVersion, allowed: Judging
 ):
+    params = {"base_url": allowed.url, "model": "m"}
+    unasked = tried(alice_client, version, "llm_judge", asks="", **params)
+    assert allowed.asked == []
+    assert "<strong>0.6667</strong>" not in unasked
+    assert '"asks"' in unasked  # the button
+
     page = tried(alice_client, version, "llm_judge", base_url=allowed.url, model="m")
 
     assert "<strong>0.6667</strong>" in page
@@ -65,7 +78,7 @@ def test_viewers_cannot_call_a_judge(
     """The key's owner pays, and a rubric may be any question at all."""
     page = tried(bob_client, version, "llm_judge", base_url=allowed.url, model="m")
 
-    assert "Alpha is viewer" in page
+    assert '"asks"' not in page
     assert allowed.asked == []
 
 
@@ -83,7 +96,7 @@ def test_a_reward_model_is_not_loaded_for_a_page(
 ):
     page = tried(alice_client, version, "reward_model", path="models/reward")
 
-    assert "score-error" in page
+    assert "cell-error" in page
 
 
 def test_launch_checks_read_rows_without_calling_a_judge(

@@ -1,10 +1,12 @@
 import pytest
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.rewards.recipe_text import write_formula
 from dashboard.rewards.services import save_recipe_version
+from tests.dashboard.samples.factories import make_recipe, make_run
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
@@ -23,16 +25,89 @@ def version(team: Team, alice: User) -> RecipeVersion:
     return save_recipe_version(team=team, name="Sums", recipe=RECIPE, user=alice)
 
 
-def test_an_empty_list_offers_to_make_a_recipe(alice_client: Client):
+def test_an_empty_list_offers_templates(alice_client: Client):
     page = alice_client.get("/alpha/rewards/").content.decode()
 
     assert "/alpha/rewards/new" in page
+    assert "/alpha/rewards/gallery?templates=1" in page
 
 
-def test_the_list_summarizes_each_recipe(alice_client: Client, version: RecipeVersion):
-    page = alice_client.get("/alpha/rewards/").text
+def test_the_list_has_formula_and_last_reward_of_each(
+    alice_client: Client,
+    team: Team,
+    version: RecipeVersion,
+    django_assert_num_queries: DjangoAssertNumQueries,
+):
+    rewards = {"last": {"reward/mean": 0.25}}
+    make_run(team, recipe_version=version, last_step=3, summary=rewards)
+    newest = make_run(
+        team,
+        "newest",
+        recipe_version=version,
+        last_step=2,
+        summary={"last": {"reward/mean": 0.8125}},
+    )
+    make_run(team, "waiting", recipe_version=version)
+    make_recipe(team, "unused")
 
-    assert recipe_sentence(RECIPE) in page
+    with django_assert_num_queries(7):
+        page = alice_client.get("/alpha/rewards/")
+
+    listed = {recipe.name: rest for recipe, *rest in page.context["recipes"]}
+    assert listed["Sums"][1:] == [
+        write_formula(RECIPE),
+        {
+            "recipe_version__recipe_id": version.recipe_id,
+            "id": newest.pk,
+            "name": "newest",
+            "last_reward": 0.8125,
+        },
+    ]
+    assert listed["unused"][2] is None
+
+
+def test_a_page_lists_the_runs_that_used_the_reward(
+    alice_client: Client, team: Team, version: RecipeVersion
+):
+    for number in range(10):
+        make_run(team, f"run-{number}", recipe_version=version)
+    make_run(team, "other")
+
+    page = alice_client.get(f"/alpha/rewards/{version.recipe_id}/")
+
+    assert [run["name"] for run in page.context["runs"]] == [
+        f"run-{number}" for number in range(9, 1, -1)
+    ]
+    assert page.context["num_runs"] == 10
+    newest = page.context["runs"][0]["id"]
+    assert f"/alpha/rescorings/new?recipe={version.pk}&amp;run={newest}" in page.text
+
+
+def test_each_rule_is_in_the_gallery_with_scores_of_its_own(alice_client: Client):
+    page = alice_client.get("/alpha/rewards/gallery")
+
+    offered = [rule for _, rules in page.context["categories"] for rule in rules]
+    assert {each.rule.kind for each in offered} == set(RULES)
+    assert len(offered) == len(RULES)
+    for each in offered:
+        if each.rule.batching is None:  # a model is not asked
+            assert each.passing.score > each.failing.score, each.rule.kind
+        else:
+            assert (each.passing.score, each.failing.score) == (None, None)
+        assert f'value="add:{each.rule.kind}"' in page.text
+
+
+def test_each_template_is_a_reward_that_only_a_model_may_lack(alice_client: Client):
+    page = alice_client.get("/alpha/rewards/gallery?templates=1&links=1")
+
+    for template, *_ in page.context["templates"]:
+        address = f"/alpha/rewards/new?template={template.key}"
+        assert address in page.text
+        draft = alice_client.get(address).context["draft"]
+        assert [rule.kind for rule in draft.rules] == [
+            kind for kind, *_ in template.rules
+        ]
+        assert (draft.recipe is None) == (template.key == "judge")
 
 
 def test_a_recipe_page_shows_its_rules_bounds_and_hash(

@@ -228,13 +228,13 @@ def test_deleted_checkpoint_files_fail_the_probe(
     assert checkpoint.name in page.content.decode()
 
 
-def test_the_workbench_does_not_list_checkpoint_tests(
+def test_the_editor_does_not_list_checkpoint_tests(
     checkpoint: Checkpoint, alice_client: Client, team: Team
 ) -> None:
     tried = press_try(alice_client, checkpoint)
     probe = make_probe(team, make_version(team))
 
-    page = alice_client.get(reverse("workbench", args=["alpha"]), {"probe": tried.pk})
+    page = alice_client.get(reverse("reward_new", args=["alpha"]), {"probe": tried.pk})
 
     offered = page.context["choice"].fields["probe"].queryset
     assert list(offered) == [probe]

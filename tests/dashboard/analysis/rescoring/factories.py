@@ -13,7 +13,7 @@ from dashboard.analysis.rescoring.services import start_rescoring
 from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.runner import run as run_job
-from dashboard.rewards.workbench import as_sample
+from dashboard.rewards.trial import as_sample
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from tests.dashboard.analysis.probes.factories import make_version

@@ -51,7 +51,7 @@ def test_it_is_offered_with_its_lineage(
     assert label_model(offered.path) == offered.title
     html = alice_client.get(f"/alpha/runs/new?model={offered.path}").content.decode()
     assert f'<option value="{offered.path}" selected>Sums v2' in html
-    assert offered.path in alice_client.get("/alpha/rewards/workbench").content.decode()
+    assert offered.path in alice_client.get("/alpha/rewards/new").content.decode()
     assert AuditEntry.objects.filter(verb="model.published").exists()
 
 

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Max
 
-from dashboard.analysis.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
+from dashboard.analysis.probes.forms import (
+    FROM_PROBE,
+    FROM_RUN,
+    MAX_ROWS,
+    OWN,
+    ChoiceForm,
+)
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.datasets.models import DatasetRow
+from dashboard.project.errors import UserError
 from dashboard.rewards.recipe_checks import ScoredGroup
-from dashboard.rewards.trial import Trial, try_groups
-from dashboard.rewards.workbench import MAX_CHARS, as_sample, split_completions
+from dashboard.rewards.recipe_text import read_json
+from dashboard.rewards.trial import (
+    Trial,
+    as_sample,
+    ask_models,
+    split_completions,
+    try_groups,
+)
 from dashboard.samples.models import Group
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
+from trainer.rewards.rule import answers_of
+from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
 DEFAULT_ROWS = (0, 1, 2, 3)
 MAX_COMPLETIONS = 128  # scored at a time
 MAX_OF_GROUP = 32
 MAX_SECONDS = 5.0
+MAX_CHARS = 50_000  # of a completion
 
 
 @dataclass(slots=True)
@@ -33,12 +50,23 @@ class Tried:
     trial: Trial | None = None  # None: nothing was scored yet, or it was left out
     advantage: float | None = None
     is_truncated: bool = False
-    cells: list[float | None] = field(default_factory=list)  # by rule
+    # The score of each rule, or why it has none.
+    cells: list[tuple[float | None, str]] = field(default_factory=list)
 
     @property
     def total(self) -> float | None:
         score = self.trial.score if self.trial else None
         return score.total if score else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers beside the scores, named as a run's metrics end."""
+        score = self.trial.score if self.trial else None
+        return {
+            f"{rule}/{key}": value
+            for rule, found in (score.metrics if score else {}).items()
+            for key, value in found.items()
+        }
 
 
 @dataclass(slots=True)
@@ -51,6 +79,9 @@ class BenchGroup:
     step: int | None = None  # of a run
     typed: str = ""
     errors: list[str] = field(default_factory=list)
+    own: dict[str, str] = field(
+        default_factory=dict
+    )  # prompt, answer, columns as typed
 
     @property
     def key(self) -> str:
@@ -82,6 +113,29 @@ class Bench:
         return found
 
     @property
+    def failures(self) -> dict[str, tuple[int, str]]:
+        """By rule, the number of completions without a score, and the first why."""
+        found: dict[str, tuple[int, str]] = {}
+        for group in self.groups:
+            for one in group.tried:
+                score = one.trial.score if one.trial else None
+                for name, error in score.errors.items() if score else ():
+                    count, first = found.get(name, (0, error))
+                    found[name] = (count + 1, first)
+        return found
+
+    @property
+    def seconds(self) -> float | None:
+        """The mean time of a completion."""
+        times = [
+            one.trial.seconds
+            for group in self.groups
+            for one in group.tried
+            if one.trial and one.trial.score
+        ]
+        return sum(times) / len(times) if times else None
+
+    @property
     def num_completions(self) -> int:
         return sum(len(group.tried) for group in self.groups)
 
@@ -107,9 +161,18 @@ class Bench:
         ]
 
 
-def load_bench(choice: ChoiceForm, typed: Mapping[str, str]) -> Bench:
-    """What is chosen, not scored yet. `typed` are the page's completion-… fields."""
+def load_bench(
+    choice: ChoiceForm, typed: Mapping[str, str], *, kind: str = ""
+) -> Bench:
+    """What is chosen, not scored yet.
+
+    `typed` are the page's completion-… and own-… fields. `kind` is the rule whose
+    example a row of one's own starts with.
+    """
     chosen = choice.chosen
+    if chosen["source"] == OWN:
+        given = typed if "own-prompt" in typed else _example_fields(kind)
+        return Bench([_own_row(given)], 1)
     if chosen["dataset"] is None or not choice.is_valid():
         return Bench([], 0)
     if chosen["source"] == FROM_RUN:
@@ -117,6 +180,44 @@ def load_bench(choice: ChoiceForm, typed: Mapping[str, str]) -> Bench:
     if chosen["source"] == FROM_PROBE:
         return _of_probe(chosen) if chosen["probe"] else Bench([], 0)
     return _pasted(chosen, typed)
+
+
+def _example_fields(kind: str) -> dict[str, str]:
+    rule = RULES.get(kind) or RULES["numeric_answer"]
+    sample, others = rule.example_pass.sample, rule.example_pass.others
+    completions = [sample.completion, *others, rule.example_fail.sample.completion]
+    columns = json.dumps(dict(sample.columns), ensure_ascii=False)
+    return {
+        "own-prompt": sample.prompt,
+        "own-answer": next(iter(answers_of(sample.answer)), ""),
+        "own-columns": columns if sample.columns else "",
+        "completion-0": "\n---\n".join(dict.fromkeys(completions)),
+    }
+
+
+def _own_row(typed: Mapping[str, str]) -> BenchGroup:
+    own = {
+        name: typed.get(f"own-{name}", "") for name in ("prompt", "answer", "columns")
+    }
+    columns: Any = {}
+    error = ""
+    try:
+        columns = read_json(own["columns"] or "{}")
+    except UserError as problem:
+        error = str(problem)
+    if not isinstance(columns, dict):
+        columns, error = {}, 'Write columns as a JSON object, such as {"target": 4}.'
+    row = DatasetRow(
+        position=0,
+        prompt=own["prompt"],
+        answer=own["answer"] or None,
+        columns=columns,
+    )
+    text = typed.get("completion-0", "")
+    group = _group_of(row, split_completions(text), typed=text)
+    group.own = own
+    group.errors += [error] if error else []
+    return group
 
 
 def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
@@ -213,9 +314,17 @@ def _rows_at(
 
 
 def score_bench(
-    bench: Bench, recipe: Recipe, advantage: AdvantageConfig, *, owner: str
+    bench: Bench,
+    recipe: Recipe,
+    advantage: AdvantageConfig,
+    *,
+    owner: str,
+    asks: bool = False,
 ) -> None:
-    """Fill in scores and advantages, for at most so many completions and seconds."""
+    """Fill in scores and advantages, for at most so many completions and seconds.
+
+    `asks`: call the models of rules, which may cost money.
+    """
     bench.rule_names = [rule.name for rule in recipe.rules]
     bench.is_scored = True
     left = MAX_COMPLETIONS
@@ -223,7 +332,8 @@ def score_bench(
     for group in bench.groups:
         scored.append((group, group.tried[:left]))
         left -= len(scored[-1][1])
-    trials = try_groups(
+    score = ask_models if asks else try_groups
+    trials = score(
         recipe,
         [[as_sample(group.row, one.text) for one in tried] for group, tried in scored],
         seconds=MAX_SECONDS,
@@ -232,8 +342,11 @@ def score_bench(
     for (_, tried), found in zip(scored, trials, strict=True):
         for one, trial in zip(tried, found, strict=True):
             one.trial = trial
-            if score := trial.score:
-                one.cells = [score.rules.get(name) for name in bench.rule_names]
+            if given := trial.score:
+                one.cells = [
+                    (given.rules.get(name), given.errors.get(name, ""))
+                    for name in bench.rule_names
+                ]
     try:
         totals = [[one.total for one in group.tried] for group in bench.groups]
         compared = group_advantages(reward_matrix(totals), advantage).tolist()
