@@ -172,6 +172,12 @@ function isScoring({ detail }) {
   return detail.requestConfig?.path.endsWith("/rewards/scores") ?? false;
 }
 
+// Other samples make scores on their way useless.
+document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  if (detail.target.id === "samples")
+    window.htmx.trigger("#sample-scores", "htmx:abort");
+});
+
 document.addEventListener("htmx:beforeSend", (event) => {
   if (!progress || !isScoring(event)) return;
   pending += 1;
