@@ -92,7 +92,12 @@ def rewards(request: Request, team: str) -> HttpResponse:
         for recipe in list_recipes(team_)
         for version in recipe.newest  # type: ignore[attr-defined]  # prefetched by list_recipes
     ]
-    context = {"team": team_, "recipes": recipes, "tab": "rewards"}
+    context = {
+        "team": team_,
+        "recipes": recipes,
+        "templates": () if recipes else offered_templates(),
+        "tab": "rewards",
+    }
     return render(request, "rewards/list.html", context)
 
 
@@ -144,15 +149,8 @@ def reward(request: Request, team: str, recipe_id: int) -> HttpResponse:
 
 @require_GET
 def reward_gallery(request: Request, team: str) -> HttpResponse:
-    """The rules with examples; with `templates`, rules to start from."""
-    team_ = get_team(request, team)
-    if "templates" in request.GET:
-        context = {
-            "team": team_,
-            "templates": offered_templates(),
-            "is_link": "links" in request.GET,
-        }
-        return render(request, "rewards/templates.html", context)
+    """The rules with examples."""
+    get_team(request, team)
     context = {"categories": offered_rules()}
     return render(request, "rewards/gallery.html", context)
 

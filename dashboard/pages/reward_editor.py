@@ -56,7 +56,7 @@ from dashboard.pages.recipes import (
 )
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
-from dashboard.rewards.gallery import TEMPLATES
+from dashboard.rewards.gallery import TEMPLATES, offered_templates
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_checks import find_in_groups
 from dashboard.rewards.recipe_editor import RecipeDraft
@@ -233,14 +233,15 @@ class Page:
 
     def editor_context(self) -> dict[str, Any]:
         seen = _seen_by(self.recipe, self.request.POST)
+        is_empty = self.recipe is None and not self.draft.rules
         return {
             "team": self.team,
             "recipe": self.recipe,
             "form": None if self.recipe else self._name_form(),
             "seen": seen,
             "next_number": (seen or 0) + 1,
-            "offers_templates": self.recipe is None,
-            "suggestion": self.suggestion if not self.draft.rules else None,
+            "templates": offered_templates() if is_empty else (),
+            "suggestion": self.suggestion if is_empty else None,
             "suggested_for": self.choice.chosen["dataset"],
             **derived_context(self.draft),
             **self.more,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from django.core.cache import cache
-
 from dashboard.rewards.rule_params import as_text, param_fields
-from dashboard.rewards.trial import Trial, try_groups
+from dashboard.rewards.trial import try_groups
 from trainer.rewards.rule import Example, Rule, answers_of
 from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.spec import Recipe
 
-MAX_SECONDS = 8.0  # for the examples of one rule
-CACHE_SECONDS = 86_400
-RETRY_SECONDS = 60  # where an example was not scored, as without a sandbox
+SCORES = Path(__file__).with_name("example_scores.json")
+MAX_SECONDS = 30.0  # for an example
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "Answer": (
         *("numeric_answer", "exact_answer", "math_verify", "multiple_choice"),
@@ -88,8 +86,7 @@ class ScoredExample:
     others: tuple[str, ...]  # completions to compare with
     settings: tuple[tuple[str, str], ...]  # label and text of changed settings
     long_settings: tuple[tuple[str, str], ...]  # with several lines
-    score: float | None
-    problem: str  # why there is no score
+    score: float | None  # None: a model gives it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,73 +106,72 @@ class OfferedRule:
         return one == other
 
 
-def offered_rules() -> list[tuple[str, list[OfferedRule]]]:
+@functools.cache  # they change with the release only
+def offered_rules() -> tuple[tuple[str, tuple[OfferedRule, ...]], ...]:
     """The rules by category."""
-    scored = _scored()
-    return [
-        (title, [_offered(RULES[kind], scored[kind]) for kind in kinds])
-        for title, kinds in CATEGORIES.items()
-    ]
+    return tuple(
+        (title, tuple(map(offered, kinds))) for title, kinds in CATEGORIES.items()
+    )
 
 
-def _offered(rule: Rule[Any], examples: Sequence[ScoredExample]) -> OfferedRule:
-    passing = next(example for example in examples if example.is_passing)
-    failing = next(example for example in examples if not example.is_passing)
-    shown = (passing, failing)
-    more = tuple(example for example in examples if example not in shown)
-    return OfferedRule(rule=rule, passing=passing, failing=failing, more=more)
+@functools.cache
+def offered_templates() -> tuple[tuple[Template, OfferedRule], ...]:
+    """Each with the rule that reads the answer."""
+    return tuple((each, offered(each.kind)) for each in TEMPLATES.values())
 
 
-def offered_templates() -> list[tuple[Template, ScoredExample, ScoredExample]]:
-    """Each with the examples of its first rule."""
-    scored = _scored()
-    offered = []
-    for template in TEMPLATES.values():
-        each = _offered(RULES[template.kind], scored[template.kind])
-        offered.append((template, each.passing, each.failing))
-    return offered
-
-
-def _scored() -> dict[str, list[ScoredExample]]:
-    """The examples of each rule; scored once for a release, by the trial process."""
-    shown = repr([(kind, examples_of(rule)) for kind, rule in RULES.items()])
-    key = f"rule-examples-{hashlib.sha256(shown.encode()).hexdigest()}"
-    found: dict[str, list[ScoredExample]] | None = cache.get(key)
-    if found is None:
-        found = {kind: _score(kind) for kind in RULES}
-        is_whole = all(
-            example.score is not None
-            for kind, examples in found.items()
-            if RULES[kind].batching is None
-            for example in examples
-        )
-        cache.set(key, found, CACHE_SECONDS if is_whole else RETRY_SECONDS)
-    return found
-
-
-def _score(kind: str) -> list[ScoredExample]:
+def offered(kind: str) -> OfferedRule:
     passing, failing = examples_of(RULES[kind])
-    given = [
-        *((example, True) for example in passing),
-        *((example, False) for example in failing),
+    scores = read_scores()[kind]
+    examples = [
+        _scored_example(kind, example, score, is_passing=number < len(passing))
+        for number, (example, score) in enumerate(
+            zip([*passing, *failing], scores, strict=True)
+        )
     ]
-    return [
-        _scored_example(kind, example, _try(kind, example), is_passing=is_passing)
-        for example, is_passing in given
-    ]
+    return OfferedRule(
+        rule=RULES[kind],
+        passing=examples.pop(0),
+        failing=examples.pop(len(passing) - 1),
+        more=tuple(examples),
+    )
 
 
-def _try(kind: str, example: Example) -> Trial:
+def read_scores() -> dict[str, list[float | None]]:
+    """What each rule gave its examples, as `score_examples` found it."""
+    scores: dict[str, list[float | None]] = json.loads(SCORES.read_text())
+    return scores
+
+
+def score_examples() -> dict[str, list[float | None]]:
+    """Ask each rule; seconds, so `make docs` does it and not a page. Models: None."""
+    return {kind: [_score(kind, each) for each in _examples(kind)] for kind in RULES}
+
+
+def are_scores_stale() -> bool:
+    """Whether rules or examples came or went since the scores were written."""
+    sizes = {kind: len(scores) for kind, scores in read_scores().items()}
+    return sizes != {kind: len(_examples(kind)) for kind in RULES}
+
+
+def _examples(kind: str) -> list[Example]:
+    passing, failing = examples_of(RULES[kind])
+    return [*passing, *failing]
+
+
+def _score(kind: str, example: Example) -> float | None:
     if RULES[kind].batching is not None:
-        return Trial(None, problem="Needs a model")
+        return None
     rule = {"name": "rule", "kind": kind, "params": example.params}
     recipe = Recipe.model_validate({"rules": [rule]})
-    tried = try_groups(recipe, [example.group], seconds=MAX_SECONDS, owner="examples")
-    return tried[0][0]
+    ((trial, *_),) = try_groups(recipe, [example.group], seconds=MAX_SECONDS)
+    if trial.score is None or trial.score.total is None:
+        raise RuntimeError(f"{kind} did not score an example: {trial}")
+    return round(trial.score.total, 6)
 
 
 def _scored_example(
-    kind: str, example: Example, trial: Trial, *, is_passing: bool
+    kind: str, example: Example, score: float | None, *, is_passing: bool
 ) -> ScoredExample:
     sample = example.sample
     settings = [
@@ -184,7 +180,6 @@ def _scored_example(
         if field.name in example.params
         and (text := as_text(example.params[field.name], field.kind))
     ]
-    problems = trial.score.errors.values() if trial.score else [trial.problem]
     return ScoredExample(
         is_passing=is_passing,
         prompt=sample.prompt,
@@ -196,6 +191,5 @@ def _scored_example(
         others=example.others,
         settings=tuple(each for each in settings if "\n" not in each[1]),
         long_settings=tuple(each for each in settings if "\n" in each[1]),
-        score=trial.score.total if trial.score else None,
-        problem=next(iter(problems), ""),
+        score=score,
     )

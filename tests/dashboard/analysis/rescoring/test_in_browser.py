@@ -48,11 +48,11 @@ def test_a_run_is_rescored_from_its_page(page: Page, team: Team) -> None:
     page.get_by_role("link", name="Rescore").first.click()
     expect(page.locator(".rescoring-what")).to_contain_text("reproducible")
 
-    # An edit by htmx, in the editor that recipes have.
-    page.locator("#add-kind").select_option("length")
-    page.get_by_role("button", name="Add", exact=True).click()
+    # An edit by htmx, in the editor that rewards have.
+    page.get_by_role("button", name="Add rule").click()
+    page.get_by_role("button", name="Add Length", exact=True).click()
     expect(page.locator("#editor .rules > li")).to_have_count(2)
-    page.locator("#editor .rules > li").last.get_by_text("Settings").click()
+    page.locator("#editor .rules > li").last.locator("summary").first.click()
     page.locator("[name='rules-1-params-maximum']").fill("4")
     page.get_by_label("Step interval").fill("2")
     page.get_by_role("button", name="Update estimate").click()
