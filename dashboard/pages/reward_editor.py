@@ -71,6 +71,8 @@ from dashboard.rewards.trial import calls_models
 from dashboard.runs.launch.base_models import check_model, offered_models
 from trainer.rewards.spec import Recipe
 
+# Scores wait for a process that checks rows, so the check of a draft is short.
+CHECK_SHARE = 0.25
 SHOWN = ("source", "run", "probe", "dataset")  # parameters that choose samples
 
 
@@ -128,7 +130,9 @@ def reward_rows(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     page = Page(request, team_, _posted_recipe(request, team_))
     recipe, version = page.draft.validate(), page.choice.rows_of
-    findings = check_rows(recipe, version) if recipe and version else []
+    findings = []
+    if recipe and version:
+        findings = check_rows(recipe, version, share=CHECK_SHARE)
     context = {"team": team_, "findings": findings, "address": page.address}
     return render(request, "rewards/findings.html", context)
 

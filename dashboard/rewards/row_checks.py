@@ -64,30 +64,35 @@ class Tags:
         return f"<{self.think}></{self.think}><{self.answer}></{self.answer}>"
 
 
-def check_rows(recipe: Recipe, version: DatasetVersion) -> list[RecipeWarning]:
+def check_rows(
+    recipe: Recipe, version: DatasetVersion, *, share: float = 1.0
+) -> list[RecipeWarning]:
     """Warnings about references and baselines; versions never change.
 
-    Checks at most MAX_ROWS rows for a few seconds; warnings say how many.
+    Checks at most MAX_ROWS rows for a few seconds, or a `share` of them; warnings say
+    how many.
     """
     spec = recipe.model_dump_json()
     key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
     found: list[RecipeWarning] | None = cache.get(key)
     if found is None:
-        found, is_whole = _check(recipe, version)
+        found, is_whole = _check(recipe, version, share)
         if is_whole:  # else the machine was busy: the next check may reach more rows
             cache.set(key, found, CACHE_SECONDS)
     return found
 
 
-def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning], bool]:
+def _check(
+    recipe: Recipe, version: DatasetVersion, share: float
+) -> tuple[list[RecipeWarning], bool]:
     rows = sample_rows(version)
     owner = f"team {version.dataset.team_id}"
-    read = _try_references(recipe, rows, owner)
+    read = _try_references(recipe, rows, owner, share)
     checked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
     findings = find_unread_references(
         unread_references(checked), num_checked=len(checked), num_rows=version.num_rows
     )
-    baselines, is_whole = _try_baselines(recipe, rows, owner)
+    baselines, is_whole = _try_baselines(recipe, rows, owner, share)
     findings += find_high_baselines(
         baselines, bounds=recipe_bounds(recipe), num_rows=version.num_rows
     )
@@ -181,7 +186,7 @@ def tags_of(recipe: Recipe) -> Tags:
 
 
 def _try_references(
-    recipe: Recipe, rows: Sequence[DatasetRow], owner: str
+    recipe: Recipe, rows: Sequence[DatasetRow], owner: str, share: float
 ) -> list[Trial]:
     tags = tags_of(recipe)
     groups = [
@@ -189,7 +194,11 @@ def _try_references(
         for row in rows
     ]
     tried = try_groups(
-        recipe, groups, seconds=REFERENCE_SECONDS, owner=owner, reads_rows=True
+        recipe,
+        groups,
+        seconds=REFERENCE_SECONDS * share,
+        owner=owner,
+        reads_rows=True,
     )
     return [trial for (trial,) in tried]
 
@@ -217,7 +226,7 @@ def unread_references(
 
 
 def _try_baselines(
-    recipe: Recipe, rows: Sequence[DatasetRow], owner: str
+    recipe: Recipe, rows: Sequence[DatasetRow], owner: str, share: float
 ) -> tuple[list[BaselineScore], bool]:
     if not all(scores_alone(rule) for rule in recipe.rules):
         return [], True  # one completion cannot be compared; a model call costs money
@@ -241,7 +250,7 @@ def _try_baselines(
         for baseline in baselines
         for text in baseline.texts
     ]
-    trials = try_samples(recipe, samples, seconds=BASELINE_SECONDS, owner=owner)
+    trials = try_samples(recipe, samples, seconds=BASELINE_SECONDS * share, owner=owner)
     is_whole = all(trial.score for trial in trials)
     return _mean_scores(chosen, made, trials), is_whole
 

@@ -141,6 +141,7 @@ document.addEventListener("drop", (event) => {
   if (!rule) return;
   event.preventDefault();
   const action = `move:${dragged.dataset.rule}:${rule.dataset.rule}`;
+  window.htmx.trigger(editor, "htmx:abort"); // a check of the order before
   window.htmx.ajax("POST", window.location.href, {
     source: editor.closest("form"),
     target: "#editor",
