@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.recipe_text import read_schedule, write_formula, write_schedule
 from trainer.rewards.spec import Recipe
 from trainer.rewards.terms import Schedule, Turn
@@ -61,6 +62,10 @@ def test_each_composition_is_one_line():
         ),
     ):
         assert write_formula(made) == text
+        plain = recipe(*({} for _ in made.rules))
+        draft = RecipeDraft.of(plain)
+        draft.apply_formula(text)
+        assert draft.validate() == made, text
 
 
 NUMBERS = st.floats(-1_000, 1_000).map(lambda x: x + 0.0)
