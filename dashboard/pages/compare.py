@@ -13,12 +13,20 @@ from django.views.decorators.http import require_GET, require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.comparison import MAX_EACH, compare_runs, smoothing_of
+from dashboard.analysis.compare.comparison import (
+    MAX_EACH,
+    compare_runs,
+    draw_charts,
+    smoothing_of,
+)
 from dashboard.analysis.compare.differences import (
+    Setting,
+    choose_prompt,
     find_answers,
     find_changes,
     formula_of,
     join_settings,
+    lack_settings,
 )
 from dashboard.analysis.compare.pairs import align_pairs, compare_rules
 from dashboard.analysis.compare.seeds import (
@@ -31,14 +39,16 @@ from dashboard.analysis.compare.seeds import (
 from dashboard.analysis.compare.selection import (
     MAX_RUNS,
     CompareForm,
+    LineStyle,
     Selection,
     line_styles,
     list_choices,
+    offer_alike,
     offer_runs,
     read_selection,
 )
-from dashboard.analysis.compare.series import list_metrics
-from dashboard.analysis.compare.verdicts import compare_summaries
+from dashboard.analysis.compare.series import MAX_PINS, choose_pins, list_metrics
+from dashboard.analysis.compare.verdicts import compare_summaries, conclude
 from dashboard.analysis.compare.win_rate import (
     MAX_PROMPTS,
     Choice,
@@ -58,13 +68,17 @@ from dashboard.samples.models import Group
 from dashboard.samples.prompts import read_snippets
 
 PROMPTS_PER_PAGE = 20
+MIN_SWEPT = 5  # runs that are worth plotting by their settings
 
 
 @require_GET
 def compare(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
-    offered = offer_runs(team_, selection, form.value("q") or "")
+    text = form.value("q") or ""
+    alone = selection.runs[0] if len(selection.runs) == 1 and not text else None
+    offered = offer_runs(team_, selection, text)
+    alike = offer_alike(team_, alone) if alone else []
     view = {name: form.value(name) for name in form.fields}
     if selection.runs:
         view["smooth"] = smoothing_of(arrangement, form)
@@ -76,18 +90,40 @@ def compare(request: Request, team: str) -> HttpResponse:
         "max_seeds": MAX_SEEDS,
         "max_runs": MAX_RUNS,
         "max_each": MAX_EACH,
+        "max_pins": MAX_PINS,
         "form": form,
         "view": view,
         "choices": list_choices(team_, selection) if selection.choices else [],
         "offered": [(run, selection.with_run(run)) for run in offered],
-        **(_compared(selection, arrangement, form) if selection.runs else {}),
+        "alike": [(run, selection.with_run(run)) for run in alike],
+        "num_swept": MIN_SWEPT,
+        **(_compared(request, selection, arrangement, form) if selection.runs else {}),
     }
     return render(request, "compare/compare.html", context)
 
 
 @require_GET
+def compare_charts(request: Request, team: str) -> HttpResponse:
+    """The small charts and the conclusion, for a page whose runs go on."""
+    team_ = get_team(request, team)
+    selection, arrangement, form = _read(request, team_)
+    if not selection.runs:
+        return JsonResponse({"charts": [], "answer": "", "is_live": False})
+    known = [name for run in selection.runs for name in run.metric_names]
+    pins = choose_pins(request.GET.getlist("pin"), known)
+    context = {"conclusion": conclude(arrangement, window=form.value("window"))}
+    return JsonResponse(
+        {
+            "charts": draw_charts(arrangement, form, pins),
+            "answer": render_to_string("compare/answer.html", context, request),
+            "is_live": _is_live(selection),
+        }
+    )
+
+
+@require_GET
 def compare_figure(request: Request, team: str) -> HttpResponse:
-    """The curves and their table, for a page whose controls change."""
+    """The curves and the table of one metric, for a page whose controls change."""
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:
@@ -117,31 +153,73 @@ def _read(request: Request, team: Team) -> tuple[Selection, Arrangement, Compare
 
 
 def _compared(
-    selection: Selection, arrangement: Arrangement, form: CompareForm
+    request: Request, selection: Selection, arrangement: Arrangement, form: CompareForm
 ) -> dict[str, Any]:
-    prompt, sets = form.value("prompt"), arrangement.sets
+    sets, runs = arrangement.sets, selection.runs
     settings = join_settings(arrangement.settings, [one.indices for one in sets])
     differing = [setting for setting in settings if setting.differs]
     firsts = [one.run for one in sets]
+    metrics = list_metrics(runs, shown=form.value("metric"))
+    known = [name for _, names in metrics for name in names]
+    pins = choose_pins(request.GET.getlist("pin"), known)
+    # One metric at length, only where the address names it.
+    shows_metric = "metric" in request.GET
     return {
         **_summary_rows(selection, arrangement),
-        "metrics": list_metrics(selection.runs, shown=form.value("metric")),
-        "found": compare_runs(arrangement, form),
+        **_answers(firsts, form),
+        "metrics": metrics,
+        "pins": pins,
+        "charts": draw_charts(arrangement, form, pins),
+        "conclusion": conclude(arrangement, window=form.value("window")),
+        "is_live": _is_live(selection),
+        "found": compare_runs(arrangement, form) if shows_metric else None,
         "marks": _marks(arrangement),
-        "settings": settings if form.value("settings") == "all" else differing,
+        "settings": settings,
         "num_settings": len(settings),
-        "num_differing": len(differing),
+        "differing": _by_value(differing, _marks(arrangement)),
+        "silent": [one for one in sets if all(map(lack_settings, one.runs))],
         "recipes": _recipes(sets),
         # The first runs of the sets first: they are laid side by side.
         "compared": selection.with_baseline(firsts),
         "base_formula": formula_of(firsts[0]),
-        "answers": []
-        if prompt is None
-        else find_answers(firsts, prompt, form.value("step")),
     }
 
 
-def _marks(arrangement: Arrangement) -> list[Any]:
+def _by_value(
+    settings: list[Setting], marks: list[LineStyle]
+) -> list[tuple[Setting, list[tuple[str | None, list[LineStyle]]]]]:
+    """Each setting with its values, and the marks of the sets that have them.
+
+    Without those that differ within the sets alone, as the seed does.
+    """
+    found = []
+    for setting in settings:
+        values: dict[str | None, list[LineStyle]] = {}
+        for mark, (value, _, is_unknown) in zip(marks, setting.cells, strict=True):
+            if not is_unknown:
+                values.setdefault(value, []).append(mark)
+        if len(values) > 1:
+            found.append((setting, list(values.items())))
+    return found
+
+
+def _is_live(selection: Selection) -> bool:
+    return any(not run.has_ended for run in selection.runs)
+
+
+def _answers(runs: list[Run], form: CompareForm) -> dict[str, Any]:
+    """What each set's first run wrote to one prompt, at random without a choice."""
+    prompt = form.value("prompt")
+    if prompt is None:
+        prompt = choose_prompt(runs) if len(runs) > 1 else None
+    if prompt is None:
+        return {"answers": []}
+    answers = find_answers(runs, prompt, form.value("step"))
+    asked = next((each.group for each in answers if each.group), None)
+    return {"answers": answers, "asked": asked, "prompt": prompt}
+
+
+def _marks(arrangement: Arrangement) -> list[LineStyle]:
     """One for each set; they are in the order of the sets."""
     marks = line_styles(one.pk for one in arrangement.sets)
     return [marks[one.pk] for one in arrangement.sets]

@@ -35,6 +35,7 @@ SECTIONS = {
     "compare": "runs",
     "model": "models",
     "models": "models",
+    "sweep": "runs",
     "report": "reports",
     "reports": "reports",
     "workers": "workers",

@@ -325,6 +325,7 @@ EXCHANGE = [
 
 ANALYSIS = [
     path("compare", compare.compare, name="compare"),
+    path("compare/charts.json", compare.compare_charts, name="compare_charts"),
     path("compare/figure.json", compare.compare_figure, name="compare_figure"),
     path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
     path("sweep", sweeps.sweep, name="sweep"),

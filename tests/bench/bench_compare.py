@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import statistics
+import time
 
 import pytest
 from django.db import connection
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.points import cache
+from dashboard.runs.charts.downsampling import build_rollups, make_summaries
 from dashboard.runs.models import Run
-from tests.bench.bench_curves import NUM_STEPS, best_seconds
+from tests.bench.bench_curves import NUM_STEPS
 from tests.bench.machine import heading, say, table
 from tests.dashboard.samples.factories import make_config, make_run
 
@@ -61,6 +63,9 @@ def make_history(run: Run) -> None:
             [run.pk, run.pk / 50, len(others), NUM_STEPS],
         )
         cursor.execute("ANALYZE runs_step")
+    # As ingest keeps them.
+    build_rollups(run.pk, first_step=1, last_step=NUM_STEPS)
+    make_summaries(run.pk)
 
 
 def test_ten_runs_are_compared(team: Team, alice_client: Client) -> None:
@@ -69,26 +74,29 @@ def test_ten_runs_are_compared(team: Team, alice_client: Client) -> None:
     rows = []
     for name, query in VIEWS.items():
         asked = {"runs": ids, **query}
-        for path in ("compare/figure.json", "compare"):
+        for path in ("compare/figure.json", "compare/charts.json", "compare"):
             address = f"/{team.slug}/{path}"
-            again = best_seconds(lambda a=address, q=asked: alice_client.get(a, q))
-            first = best_seconds(
-                lambda a=address, q=asked: ask_first(alice_client, a, q)
-            )
             answer = alice_client.get(address, asked)
+            if answer.status_code == 404:  # of a version that has none
+                continue
             assert answer.status_code == 200
+            taken = [time_first(alice_client, address, asked) for _ in range(7)]
             size = f"{len(answer.content) / 1e3:.0f} kB"
-            taken = [f"{seconds * 1000:.0f} ms" for seconds in (first, again)]
-            rows.append([f"{name}, {path}", *taken, size])
+            median = f"{statistics.median(taken) * 1000:.0f} ms"
+            rows.append(
+                [f"{name}, {path}", median, f"{min(taken) * 1000:.0f} ms", size]
+            )
     answer = json.loads(
         alice_client.get(f"/{team.slug}/compare/figure.json", {"runs": ids}).content
     )
     say("\n" + heading("pytest", packages=("django", "psycopg", "numpy")))
-    title = f"10 runs × {NUM_STEPS:,} steps × {NUM_METRICS} metrics, best of 7"
-    say(table((title, "nothing kept", "points kept", "unpacked"), rows))
+    title = f"10 runs × {NUM_STEPS:,} steps × {NUM_METRICS} metrics, first answer"
+    say(table((title, "median of 7", "fastest", "unpacked"), rows))
     assert all(len(trace["x"]) <= 1_000 for trace in answer["data"])
 
 
-def ask_first(client: Client, address: str, asked: dict[str, str]) -> None:
-    cache.clear()
+def time_first(client: Client, address: str, asked: dict[str, str]) -> float:
+    """Nothing of the runs is kept in the process: each answer is a first one."""
+    begun = time.perf_counter()
     client.get(address, asked)
+    return time.perf_counter() - begun

@@ -39,7 +39,7 @@ def other(team: Team, base: list[Run]) -> list[Run]:
 @pytest.fixture
 def address(base: list[Run], other: list[Run]) -> str:
     ids = ",".join(str(run.pk) for run in [*base, *other])
-    return f"/alpha/compare?runs={ids}"
+    return f"/alpha/compare?runs={ids}&metric=reward/mean"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_seeds_are_drawn_as_bands_and_ungrouped(page: Page, address: str) -> Non
     ]
     page.get_by_label("Group by").select_option("none")
     page.wait_for_url(re.compile(r"by=none"))
-    expect(page.get_by_role("heading", name="6 runs")).to_be_visible()
+    expect(page.locator(".run-chip")).to_have_count(6)
     wait_until(page, f"{PLOT}.data.some((trace) => trace.name === 'base-2')")
 
 
@@ -87,7 +87,7 @@ def test_the_numbers_follow_the_controls_and_the_address(
     page.get_by_label("Bands").select_option("iqm")
     page.get_by_label("Pair equal seeds").check()
     expect(page.get_by_role("columnheader", name="Difference, paired")).to_be_visible()
-    page.get_by_label("X axis").select_option("tokens")
+    page.locator("#metric").get_by_label("X axis").select_option("tokens")
     wait_until(page, f"{PLOT}.layout.xaxis.title.text.includes('tokens')")
     wait_until(page, f"{DIFFERENCES}.layout.xaxis.title.text.includes('tokens')")
 
@@ -121,8 +121,7 @@ def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
     page.get_by_label("Select base-0").uncheck()
     page.get_by_label("Select base-0").check()
     page.get_by_role("button", name="Compare selected").click()
-    marked = page.get_by_role("row").filter(has_text="baseline")
-    expect(marked.first).to_contain_text("kl-0")
+    expect(page.locator(".run-chip.is-baseline")).to_contain_text("kl-0")
 
     page.get_by_label("Prompt number").fill("7")
     page.get_by_role("button", name="Compare two runs").click()
@@ -181,7 +180,8 @@ def test_without_script_a_form_sends_the_same_query(
     page.goto(address)
 
     page.get_by_label("Last steps").fill("10")
-    page.get_by_role("button", name="Show", exact=True).first.click()
+    values = page.locator(".metric-values")
+    values.get_by_role("button", name="Show", exact=True).click()
 
     expect(page.get_by_role("columnheader", name="Mean of steps 31–40")).to_be_visible()
     context.close()

@@ -211,12 +211,12 @@ def audit(page: Page, run: Run) -> None:
 
 def compare_seeds(page: Page, runs: list[Run]) -> None:
     ids = ",".join(str(run.pk) for run in runs)
-    page.goto(f"/alpha/compare?runs={ids}")
-    expect(page.get_by_role("heading", name="4 runs in 2 sets")).to_be_visible()
+    page.goto(f"/alpha/compare?runs={ids}&metric=reward/mean")
+    expect(page.locator(".run-chip")).to_have_count(2)
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     settings = page.get_by_role("heading", name=re.compile("settings differ"))
     expect(settings).to_be_visible()
-    page.get_by_label("X axis").select_option("tokens")
+    page.locator("#metric").get_by_label("X axis").select_option("tokens")
     page.wait_for_url(re.compile("x=tokens"))
 
 

@@ -119,21 +119,46 @@ def test_a_change_of_metric_redraws_and_is_kept_in_the_address(
 ) -> None:
     other = make_run(team, "brave-finch-2")
     make_steps(other, {"reward/mean": [0.5, 0.6], "loss": [1.0, 2.0]})
-    page.goto(f"/alpha/compare?runs={run.pk},{other.pk}&smooth=0")
-    expect(page.locator(".js-plotly-plot .scatterlayer .trace")).to_have_count(2)
+    page.goto(f"/alpha/compare?runs={run.pk},{other.pk}&smooth=0&metric=reward/mean")
+    curve = page.locator("[data-curve-plot]")
+    expect(curve.locator(".scatterlayer .trace")).to_have_count(2)
 
-    page.get_by_label("Metric").select_option("loss")
+    page.locator("select[name=metric]").select_option("loss")
 
     expect(page).to_have_url(re.compile(r"metric=loss"))
-    drawn = "[...document.querySelector('.js-plotly-plot').data.at(-1).y]"
+    drawn = "[...document.querySelector('[data-curve-plot]').data.at(-1).y]"
     wait_until(page, f"JSON.stringify({drawn}) === '[1,2]'")
     page.reload()
-    expect(page.get_by_label("Metric")).to_have_value("loss")
+    expect(page.locator("select[name=metric]")).to_have_value("loss")
+
+
+def test_one_line_moves_through_all_charts_and_a_zoom_is_shared(
+    page: Page, team: Team, run: Run
+) -> None:
+    other = make_run(team, "brave-finch-2")
+    make_steps(other, {"reward/mean": [0.5] * 10, "loss": [1.0] * 10})
+    page.goto(f"/alpha/compare?runs={other.pk}")
+    plots = page.locator(".small-plot.js-plotly-plot")
+    expect(plots).to_have_count(2)
+
+    plots.first.hover()
+
+    expect(page.locator(".small-line:visible")).to_have_count(2)
+    expect(page.locator("[data-readout]").nth(1)).to_contain_text("1")
+    page.evaluate(
+        "Plotly.relayout(document.querySelector('.small-plot'),"
+        " {'xaxis.range[0]': 2, 'xaxis.range[1]': 4})"
+    )
+    ranges = (
+        "[...document.querySelectorAll('.small-plot')].map(p => p.layout.xaxis.range)"
+    )
+    wait_until(page, f"JSON.stringify({ranges}) === '[[2,4],[2,4]]'")
 
 
 def test_a_click_on_a_point_opens_that_runs_groups(page: Page, run: Run) -> None:
-    page.goto(f"/alpha/compare?runs={run.pk}&smooth=0")
-    point = page.locator(".scatterlayer .point").nth(4)
+    page.goto(f"/alpha/compare?runs={run.pk}&smooth=0&metric=reward/mean")
+    point = page.locator("[data-curve-plot] .scatterlayer .point").nth(4)
+    point.scroll_into_view_if_needed()
 
     # Plotly listens on its own layer above the points.
     box = point.bounding_box()
@@ -149,7 +174,7 @@ ADDRESSES = {
     "groups": "/alpha/runs/{run}/groups/",
     "group": "/alpha/runs/{run}/groups/5/4/",
     "completions": "/alpha/runs/{run}/completions/?text=b&sort=-reward",
-    "compare": "/alpha/compare?runs={run},{other}&settings=all&prompt=4",
+    "compare": "/alpha/compare?runs={run},{other}&settings=all&prompt=4&metric=loss",
     "choosing": "/alpha/compare",
 }
 

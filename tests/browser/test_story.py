@@ -205,9 +205,8 @@ def compare(page: Page, first: str, second: str) -> None:
     expect(
         page.get_by_role("heading", name=re.compile("settings differ"))
     ).to_have_text(re.compile(r"^1 of \d+ settings differ"))
-    header = page.get_by_role("rowheader", name="optim.learning_rate", exact=True)
-    expect(header).to_be_visible()
-    plot = "document.querySelector('[data-curve-plot]')"
+    expect(page.locator(".differing dt")).to_have_text("Learning rate")
+    plot = "document.querySelector('[data-small-plot]')"
     lines = f"({plot}.data ?? []).filter(t => t.meta)"  # not drawn yet: none
     wait_until(page, f"{lines}.length === 2")
     assert page.evaluate(f"{lines}.map(t => t.x.length)") == [NUM_STEPS, NUM_STEPS]

@@ -250,6 +250,7 @@ VIEWERS_POST = {
     "report_delete": 403,
     "report_export": 405,
     "compare": 405,
+    "compare_charts": 405,
     "compare_figure": 405,
     "compare_prompt": 405,
     "sweep": 405,

@@ -27,7 +27,7 @@ ONLY_GET = {name for name, status in VIEWERS_POST.items() if status == 405}
 ONE_OF_MANY = re.compile(r"-([2-9]|\d\d+)(-|$)")
 # Pages that read most of their parameters once they know which run.
 OF_A_RUN = {
-    "compare", "compare_figure", "compare_prompt", "sweep",
+    "compare", "compare_charts", "compare_figure", "compare_prompt", "sweep",
     "reward_new", "reward_edit", "rescoring_new", "report_insert",
     "prompts_of_runs", "runs_live",
 }  # fmt: skip

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from dashboard.analysis.compare.figures import draw_bands, draw_differences, overlay
-from dashboard.analysis.compare.points import Points, read_points
+from dashboard.analysis.compare.figures import (
+    draw_bands,
+    draw_differences,
+    draw_small,
+    overlay,
+)
+from dashboard.analysis.compare.points import Points, read_drawn
 from dashboard.analysis.compare.seeds import (
     IQM,
     Aligned,
@@ -23,6 +28,7 @@ from dashboard.analysis.compare.seeds import (
 )
 from dashboard.analysis.compare.selection import CompareForm, line_styles
 from dashboard.analysis.compare.series import (
+    MAX_POINTS,
     Better,
     Series,
     Window,
@@ -32,11 +38,14 @@ from dashboard.analysis.compare.series import (
     window_means,
 )
 from dashboard.analysis.compare.verdicts import Figure, Verdict, judge, make_figures
-from dashboard.analysis.statistics import Estimate, iqm_interval, mean_interval
-from dashboard.runs.charts.chart import NOTE
-from dashboard.runs.models import Run
+from dashboard.analysis.statistics import Array, iqm_interval, mean_interval
+from dashboard.runs.charts.chart import NOTE, clip
+from dashboard.runs.models import MetricSummary, Run
+from trainer.metric_names import title_of
 
 SMOOTHING = 0.6  # of single runs; bands are not smoothed by default
+SMOOTHED_FROM = 50  # points; a short curve would lie beside its points
+SMALL_POINTS = 300  # of a line of a small chart, which is as many pixels wide
 MAX_EACH = 30  # runs drawn behind their bands
 
 
@@ -65,6 +74,7 @@ def by_seed(one: RunSet) -> list[Run]:
 
 def compare_with_baseline(
     sets: Sequence[RunSet],
+    metric: str,
     points: dict[int, Points],
     window: Window | None,
     *,
@@ -72,12 +82,17 @@ def compare_with_baseline(
     statistic: str,
     wants_pairs: bool,
 ) -> list[BaselineComparison]:
-    """The first set is the baseline."""
+    """The first set is the baseline. At most two queries, for long runs."""
+    runs = [run for one in sets for run in one.runs]
+    means = window_means(runs, metric, points, window)
+    last = {pk: float(own.values[-1]) for pk, own in points.items() if len(own)}
+    best = _best(runs, metric, points, better)
     values = {
-        "last": [_mean_of(one, points, lambda p: float(p.values[-1])) for one in sets],
-        "best": [_mean_of(one, points, lambda p: _best(p, better)) for one in sets],
+        "last": [_mean_of(one, last) for one in sets],
+        "best": [_mean_of(one, best) for one in sets],
     }
-    estimates = [_window(one, points, window, statistic) for one in sets]
+    interval_of = iqm_interval if statistic == IQM else mean_interval
+    estimates = [interval_of(_column(one.runs, means)) for one in sets]
     values["window"] = [_number(estimate.value[0]) for estimate in estimates]
     nums = [int(estimate.num[0]) for estimate in estimates]
     figures = {
@@ -91,8 +106,8 @@ def compare_with_baseline(
             verdict=None
             if i == 0
             else judge(
-                window_means(by_seed(sets[0]), points, window),
-                window_means(by_seed(one), points, window),
+                _column(by_seed(sets[0]), means),
+                _column(by_seed(one), means),
                 statistic=statistic,
                 better=better,
                 is_paired=wants_pairs and can_pair(sets[0], one),
@@ -103,26 +118,31 @@ def compare_with_baseline(
     ]
 
 
-def _window(
-    one: RunSet, points: dict[int, Points], window: Window | None, statistic: str
-) -> Estimate:
-    interval_of = iqm_interval if statistic == IQM else mean_interval
-    return interval_of(window_means(one.runs, points, window))
+def _column(runs: Sequence[Run], values: dict[int, float]) -> Array:
+    """[S, 1]: each run's value."""
+    return np.array([[values[run.pk]] for run in runs])
 
 
-def _mean_of(
-    one: RunSet, points: dict[int, Points], figure: Callable[[Points], float]
-) -> float | None:
-    """Over the runs that have values."""
-    found = [figure(points[run.pk]) for run in one.runs if len(points[run.pk])]
+def _mean_of(one: RunSet, values: dict[int, float]) -> float | None:
+    """Over the runs that have a value."""
+    found = [values[run.pk] for run in one.runs if run.pk in values]
     return _number(float(np.mean(found))) if found else None
 
 
-def _best(points: Points, better: Better) -> float:
+def _best(
+    runs: Sequence[Run], metric: str, points: dict[int, Points], better: Better
+) -> dict[int, float]:
+    """Of a long run, of which some points were read, as its summary keeps it."""
     if better == "neither":
-        return math.nan
-    values = points.values
-    return float(values.max() if better == "higher" else values.min())
+        return {run.pk: math.nan for run in runs if len(points[run.pk])}
+    end = "high" if better == "higher" else "low"
+    pick = np.max if better == "higher" else np.min
+    found = {pk: float(pick(own.values)) for pk, own in points.items() if len(own)}
+    long = [run.pk for run in runs if not points[run.pk].is_whole]
+    if long:
+        kept = MetricSummary.objects.filter(run__in=long, name=metric)
+        found |= {pk: clip(value) for pk, value in kept.values_list("run_id", end)}
+    return found
 
 
 def _number(value: float) -> float | None:
@@ -166,8 +186,9 @@ def better_of(arrangement: Arrangement, form: CompareForm) -> Better:
 
 
 def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
-    """One query; three on some axes."""
-    points = read_points(arrangement.runs, form.value("metric"), axis=form.value("x"))
+    """One query; up to five for long runs and on some axes."""
+    metric = form.value("metric")
+    points = _read(arrangement, [metric], form, most=MAX_POINTS)[metric]
     window = find_window(arrangement.runs, points, form.value("window"))
     better = better_of(arrangement, form)
     base = arrangement.sets[0]
@@ -180,6 +201,7 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
         differences=differences,
         contrasts=compare_with_baseline(
             arrangement.sets,
+            metric,
             points,
             window,
             better=better,
@@ -195,17 +217,58 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
     )
 
 
+def _read(
+    arrangement: Arrangement, metrics: Sequence[str], form: CompareForm, *, most: int
+) -> dict[str, dict[int, Points]]:
+    return read_drawn(
+        arrangement.runs,
+        metrics,
+        axis=form.value("x"),
+        most=most,
+        is_aligned=arrangement.has_bands,
+    )
+
+
+def draw_charts(
+    arrangement: Arrangement, form: CompareForm, metrics: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A small chart of each metric; the queries of `read_drawn`."""
+    found = _read(arrangement, metrics, form, most=SMALL_POINTS)
+    styles = line_styles(one.pk for one in arrangement.sets)
+    charts = []
+    for metric in metrics:
+        curves = _measure(
+            arrangement, found[metric], form, has_each=False, most=SMALL_POINTS
+        )
+        traces = draw_small(
+            arrangement.sets,
+            curves.lines,
+            curves.bands,
+            styles,
+            axis=form.value("x"),
+        )
+        title = title_of(metric, with_unit=True)
+        charts.append({"metric": metric, "title": title, "data": traces})
+    return charts
+
+
 def _measure(
     arrangement: Arrangement,
     points: dict[int, Points],
     form: CompareForm,
     *,
     has_each: bool,
+    most: int = MAX_POINTS,
 ) -> Curves:
     smoothing, axis = smoothing_of(arrangement, form), form.value("x")
     if not arrangement.has_bands:
         runs = arrangement.runs
-        lines = [make_series(points[r.pk], smoothing=smoothing) for r in runs]
+        if form.value("smooth") is None and most < MAX_POINTS:
+            is_long = any(len(own) >= SMOOTHED_FROM for own in points.values())
+            smoothing = smoothing if is_long else 0.0
+        lines = [
+            make_series(points[run.pk], smoothing=smoothing, most=most) for run in runs
+        ]
         return Curves(lines=lines)
     sets = arrangement.sets
     # By seed, so that the rows of two sets are pairs.
@@ -213,8 +276,8 @@ def _measure(
     aligned = align(rows, axis=axis, smoothing=smoothing)
     behind = [(one, run) for one in sets for run in one.runs if not one.is_single]
     return Curves(
-        bands=make_bands(aligned, statistic=form.value("stat")),
-        differences=_differences(sets, aligned, form),
+        bands=make_bands(aligned, statistic=form.value("stat"), most=most),
+        differences=_differences(sets, aligned, form) if most == MAX_POINTS else [],
         members=[
             (one, make_series(points[run.pk], smoothing=smoothing))
             for one, run in behind

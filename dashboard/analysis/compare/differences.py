@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Abs
 
 from dashboard.rewards.recipe_text import write_formula
+from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
@@ -33,19 +36,35 @@ class Setting:
     key: str
     values: list[str | None]  # one per run; None: this run has no such setting
     varies: bool = False  # within a set of runs, when these are of sets
+    # Runs, by index, that were not trained here and did not send it: it is unknown.
+    unknown: frozenset[int] = frozenset()
 
     @property
     def differs(self) -> bool:
-        return self.varies or any(value != self.values[0] for value in self.values)
+        known = [v for i, v in enumerate(self.values) if i not in self.unknown]
+        return self.varies or any(value != known[0] for value in known)
+
+    @property
+    def title(self) -> str:
+        """As in the launch form; else the key."""
+        field = all_fields().get(self.key)
+        return field.title if field else self.key
 
     @property
     def part(self) -> str:
         return _part(self.key)
 
     @property
-    def cells(self) -> list[tuple[str | None, bool]]:
-        """Each value, and whether it differs from the baseline's."""
-        return [(value, value != self.values[0]) for value in self.values]
+    def cells(self) -> list[tuple[str | None, bool, bool]]:
+        """Each value, whether it differs from the baseline's, whether it is unknown."""
+        return [
+            (
+                value,
+                value != self.values[0] and not self.unknown & {0, index},
+                index in self.unknown,
+            )
+            for index, value in enumerate(self.values)
+        ]
 
 
 def join_settings(
@@ -56,7 +75,19 @@ def join_settings(
         Setting(
             key=setting.key,
             values=[_join([setting.values[i] for i in indices]) for indices in sets],
-            varies=any(len({setting.values[i] for i in p}) > 1 for p in sets),
+            varies=any(
+                len({setting.values[i] for i in indices} - {ABSENT}) > 1
+                or (
+                    len({setting.values[i] for i in indices}) > 1
+                    and not setting.unknown & set(indices)
+                )
+                for indices in sets
+            ),
+            unknown=frozenset(
+                place
+                for place, indices in enumerate(sets)
+                if setting.unknown >= set(indices)
+            ),
         )
         for setting in settings
     ]
@@ -74,10 +105,22 @@ def _join(values: Sequence[str | None]) -> str | None:
 def compare_settings(runs: Sequence[Run]) -> list[Setting]:
     flat = [dict(_settings(run)) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
+    silent = [index for index, run in enumerate(runs) if run.is_imported]
     return [
-        Setting(key=key, values=[settings.get(key, ABSENT) for settings in flat])
+        Setting(
+            key=key,
+            values=[settings.get(key, ABSENT) for settings in flat],
+            unknown=frozenset(i for i in silent if key not in flat[i]),
+        )
         for key in _grouped(keys)
     ]
+
+
+def lack_settings(run: Run) -> bool:
+    """Whether nothing is known of how it was trained."""
+    return run.is_imported and not (
+        run.is_external and any(reported_settings(run.config))
+    )
 
 
 def _part(key: str) -> str:
@@ -131,50 +174,76 @@ def whole_config(config: dict[str, Any]) -> dict[str, Any]:
 # One prompt as several runs answered it, each at the step nearest to the wanted.
 
 
+MAX_SHOWN = 4  # completions of a group
+RECENT_GROUPS = 200
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunAnswer:
     run: Run
     group: Group | None
-    best: Completion | None
+    completions: list[Completion]  # the highest rewards first
+    num_completions: int
     reason: str  # why there is no group
 
 
+def choose_prompt(runs: Sequence[Run]) -> int | None:
+    """At random one of the newest prompts that the most of these runs sampled.
+
+    None: no two of them sampled the same one. Two queries.
+    """
+    first, *others = runs
+    version = first.dataset_version_id
+    if version is None:
+        return None
+    own = Group.objects.current().filter(run=first).order_by("-step", "prompt_index")
+    prompts = set(own.values_list("prompt_index", flat=True)[:RECENT_GROUPS])
+    alike = [run.pk for run in others if run.dataset_version_id == version]
+    theirs = Group.objects.current().filter(run__in=alike, prompt_index__in=prompts)
+    pairs = theirs.order_by().values_list("prompt_index", "run_id").distinct()
+    counts = Counter(prompt for prompt, _ in pairs)
+    most = max(counts.values(), default=0)
+    shared = sorted(prompt for prompt, num in counts.items() if num == most)
+    return random.choice(shared) if shared else None  # noqa: S311 - no secret
+
+
 def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[RunAnswer]:
-    """Two queries per run with the baseline's dataset version."""
-    return [_find(run, runs[0], prompt, step) for run in runs]
+    """Of each run's step nearest to `step`, by default its newest. Two queries."""
+    version = runs[0].dataset_version_id
+    alike = [run.pk for run in runs if run.dataset_version_id == version]
+    groups = Group.objects.current().filter(run__in=alike, prompt_index=prompt)
+    away = [] if step is None else [Abs(F("step") - step)]
+    nearest = groups.order_by("run_id", *away, "-step").distinct("run_id")
+    found = {
+        group.run_id: group
+        for group in nearest.prefetch_related("packed_completions")
+        if version is not None
+    }
+    return [_answer(run, runs[0], prompt, found.get(run.pk)) for run in runs]
 
 
-def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> RunAnswer:
-    if run.dataset_version_id != baseline.dataset_version_id:
-        reason = (
-            "This run was imported without prompts."
-            if run.dataset_version is None
-            else (
-                f"This run uses {run.dataset_version} and the baseline "
-                f"{baseline.dataset_version}, so prompt {prompt} is a different "
-                "prompt."
-            )
+def _answer(run: Run, baseline: Run, prompt: int, group: Group | None) -> RunAnswer:
+    if group is not None:
+        ranked = sorted(
+            group.completions, key=lambda c: (c.reward is None, -(c.reward or 0.0))
         )
-        return RunAnswer(run=run, group=None, best=None, reason=reason)
-    group = _nearest(run, prompt, run.num_steps if step is None else step)
-    if group is None:
-        reason = f"This run has not sampled prompt {prompt}."
-        return RunAnswer(run=run, group=None, best=None, reason=reason)
-    return RunAnswer(run=run, group=group, best=_best(group), reason="")
-
-
-def _nearest(run: Run, prompt: int, step: int) -> Group | None:
-    groups = Group.objects.current().filter(run=run, prompt_index=prompt)
-    nearest = groups.order_by(Abs(F("step") - step), "-step")
-    return nearest.prefetch_related("packed_completions").first()
-
-
-def _best(group: Group) -> Completion | None:
-    """The first of those with the highest reward."""
-    return max(
-        group.completions,
-        key=lambda each: (each.reward is not None, each.reward or 0.0),
-        default=None,
+        return RunAnswer(
+            run=run,
+            group=group,
+            completions=ranked[:MAX_SHOWN],
+            num_completions=len(ranked),
+            reason="",
+        )
+    reason = f"This run has not sampled prompt {prompt}."
+    if run.dataset_version is None:
+        reason = "This run was imported without prompts."
+    elif run.dataset_version_id != baseline.dataset_version_id:
+        reason = (
+            f"This run uses {run.dataset_version} and the baseline "
+            f"{baseline.dataset_version}, so prompt {prompt} is a different prompt."
+        )
+    return RunAnswer(
+        run=run, group=None, completions=[], num_completions=0, reason=reason
     )
 
 

@@ -10,7 +10,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.seeds import ConfidenceBand, RunSet
@@ -40,51 +39,77 @@ def overlay(
     drawn = list(zip(runs, series, strict=True))
     faint = drawn if smoothing > 0 else []
     tree = figure_tree(
-        [_raw(styles[run.pk]) for run, _ in faint]
-        + [_line(run, s, styles[run.pk], bold=run is runs[0]) for run, s in drawn],
+        [],
         xaxis={"title": {"text": AXES[axis]}},
         yaxis=y_axis(_label(metric), type="log" if log_y else "linear"),
         hovermode="x unified" if axis == "step" else "closest",
-        showlegend=False,  # the table above is the legend, with links
+        showlegend=False,  # the chips above are the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
         uirevision=f"{metric} {axis} {log_y}",
     )
-    values = [s.values for _, s in faint] + [s.smoothed for _, s in drawn]
-    _fill(tree["data"], [s for _, s in faint + drawn], values)
-    return tree
+    raw = [
+        {
+            **_xy(one, one.values),
+            "line": {"color": colour_of(styles[run.pk]), "width": 1},
+            "opacity": 0.28,
+            "hoverinfo": "skip",
+        }
+        for run, one in faint
+    ]
+    lines = [_line(run, one, styles[run.pk], bold=run is runs[0]) for run, one in drawn]
+    return {**tree, "data": raw + lines}
 
 
-def _fill(
-    traces: list[dict[str, Any]], series: list[Series], values: list[list[float]]
-) -> None:
-    """Points go in last: Plotly would check and copy each of ten thousand."""
-    for trace, one, y in zip(traces, series, values, strict=True):
-        # Six digits are more than a screen shows, and half of what is sent.
-        trace |= {"x": one.x, "y": [float(f"{v:.6g}") for v in y]}
-        if "meta" in trace:
-            trace["customdata"] = one.steps
-
-
-def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> go.Scatter:
+def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> dict[str, Any]:
     few = len(series.x) < 30
-    return go.Scatter(
-        name=escape_label(run.name),
-        mode="lines+markers" if few else "lines",
-        line={"color": colour_of(style), "width": 3 if bold else 2, "dash": style.dash},
-        marker={"size": 5, "color": colour_of(style)},
-        hovertemplate="%{y:.4~g}",
-        meta={"run": run.pk},
-    )
+    return {
+        **_xy(series, series.smoothed),
+        "name": escape_label(run.name),
+        "mode": "lines+markers" if few else "lines",
+        "line": {
+            "color": colour_of(style),
+            "width": 3 if bold else 2,
+            "dash": style.dash,
+        },
+        "marker": {"size": 5, "color": colour_of(style)},
+        "hovertemplate": "%{y:.4~g}",
+        "customdata": series.steps,
+        "meta": {"run": run.pk},
+    }
 
 
-def _raw(style: LineStyle) -> go.Scatter:
-    return go.Scatter(
-        mode="lines",
-        line={"color": colour_of(style), "width": 1},
-        opacity=0.28,
-        hoverinfo="skip",
-        showlegend=False,
-    )
+def _xy(series: Series, values: Sequence[float]) -> dict[str, Any]:
+    # Six digits are more than a screen shows, and half of what is sent.
+    y = [float(f"{value:.6g}") for value in values]
+    return {"type": "scatter", "mode": "lines", "x": series.x, "y": y}
+
+
+def draw_small(
+    sets: Sequence[RunSet],
+    lines: Sequence[Series],
+    bands: Sequence[ConfidenceBand],
+    styles: dict[int, LineStyle],
+    *,
+    axis: str,
+) -> list[dict[str, Any]]:
+    """The traces of a small chart: each set's line, or its band and its mean."""
+    traces: list[dict[str, Any]] = []
+    for one, series in zip(sets, lines, strict=False):
+        line = _line(one.run, series, styles[one.pk], bold=one is sets[0])
+        traces.append({**line, "x": _short(series.x, axis)})
+    for one, band in zip(sets, bands, strict=False):
+        bold = one is sets[0]
+        for trace in _band(one.label, band, styles[one.pk], axis, bold=bold):
+            trace.pop("text", None)  # of the larger chart
+            if "hoverinfo" not in trace:
+                trace["hovertemplate"] = "%{y:.4~g}"
+                trace["meta"] = {"run": one.pk}
+            traces.append(trace)
+    return traces
+
+
+def _short(x: Sequence[float], axis: str) -> list[Any]:
+    return [int(at) for at in x] if axis == "step" else list(x)
 
 
 def y_axis(title: str, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dashboard.analysis.compare.differences import Setting, compare_settings
 from dashboard.analysis.compare.points import Points
-from dashboard.analysis.compare.series import smooth_all, thin
+from dashboard.analysis.compare.series import MAX_POINTS, smooth_all, thin
 from dashboard.analysis.statistics import (
     Array,
     Estimate,
@@ -218,11 +218,14 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
     )
 
 
-def make_bands(aligned: Aligned, *, statistic: str) -> list[ConfidenceBand]:
+def make_bands(
+    aligned: Aligned, *, statistic: str, most: int = MAX_POINTS
+) -> list[ConfidenceBand]:
     """A band a set, at the at most 1,000 positions that are drawn of it."""
     centre_of, interval_of = _STATISTICS[statistic]
     return [
-        _band(aligned.at, values, centre_of, interval_of) for values in aligned.sets
+        _band(aligned.at, values, centre_of, interval_of, most)
+        for values in aligned.sets
     ]
 
 
@@ -248,18 +251,21 @@ def _band(
     values: Array,
     centre_of: Callable[[Array], Array],
     interval_of: Callable[[Array], Estimate],
+    most: int = MAX_POINTS,
 ) -> ConfidenceBand:
     _, _, variance = moments(values)
     spread = np.sqrt(np.nan_to_num(variance))
-    drawn = _drawn(at, centre_of(values), spread)
+    drawn = _drawn(at, centre_of(values), spread, most)
     return ConfidenceBand(at=at[drawn], estimate=interval_of(values[:, drawn]))
 
 
-def _drawn(at: Array, centre: Array, spread: Array | float) -> NDArray[np.int64]:
+def _drawn(
+    at: Array, centre: Array, spread: Array | float, most: int = MAX_POINTS
+) -> NDArray[np.int64]:
     """Of the positions with a value those that keep the band's extremes."""
     there = np.flatnonzero(np.isfinite(centre))
     low, high = centre - spread, centre + spread
-    return there[thin(low[there], high[there])]
+    return there[thin(low[there], high[there], most)]
 
 
 def _mean(values: Array) -> Array:

@@ -29,6 +29,7 @@ from dashboard.samples.forms import FilterForm
 
 MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12
+NUM_ALIKE = 5  # runs of the same dataset that are offered beside a single one
 MAX_CHOICES = 200  # of a sweep, or of runs that were ticked
 MAX_VALUES = 4  # settings shown for each choice
 MOST = 2**31 - 1
@@ -146,6 +147,15 @@ def _read_ids(query: QueryDict) -> list[int]:
     if wrong or any(len(word) > 18 for word in named):
         raise Http404(f"Run IDs are numbers; got {(wrong or named)[0]!r}.")
     return [int(word) for word in named]
+
+
+def offer_alike(team: Team, run: Run) -> list[Run]:
+    """The newest other runs of its dataset; of one without, the newest."""
+    runs = _runs(team).filter(archived_at=None).exclude(pk=run.pk).order_by("-pk")
+    if run.dataset_version is not None:
+        dataset = run.dataset_version.dataset_id
+        runs = runs.filter(dataset_version__dataset_id=dataset)
+    return list(runs[:NUM_ALIKE])
 
 
 def offer_runs(team: Team, selection: Selection, text: str) -> list[Run]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,11 +12,11 @@ import numpy as np
 from django.db.models import QuerySet
 from numpy.typing import NDArray
 
-from dashboard.analysis.compare.points import Points
+from dashboard.analysis.compare.points import Points, read_means
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.series import is_bound
 from dashboard.runs.models import REWARD, Evaluation, Run
-from trainer.metric_names import better_of, group_names
+from trainer.metric_names import MAIN_SET, better_of, group_names
 
 MAX_POINTS = 1_000
 POINTS_PER_BUCKET = 3
@@ -33,9 +33,9 @@ class Series:
     smoothed: list[float]
 
 
-def make_series(points: Points, *, smoothing: float) -> Series:
+def make_series(points: Points, *, smoothing: float, most: int = MAX_POINTS) -> Series:
     """At most 1,000 of the points, spikes kept; what is drawn is what is smoothed."""
-    drawn = points.take(thin(points.values, points.values))
+    drawn = points.take(thin(points.values, points.values, most))
     values = drawn.values.tolist()
     return Series(
         steps=drawn.steps.tolist(),
@@ -45,16 +45,16 @@ def make_series(points: Points, *, smoothing: float) -> Series:
     )
 
 
-def thin(low: Array, high: Array) -> NDArray[np.int64]:
-    """Positions to draw: at most 1,000.
+def thin(low: Array, high: Array, most: int = MAX_POINTS) -> NDArray[np.int64]:
+    """Positions to draw, at most so many.
 
     Of each window of equal length the index of its lowest `low`, of its highest `high`,
     and its last; NaN is neither.
     """
     num = len(low)
-    if num <= MAX_POINTS:
+    if num <= most:
         return np.arange(num)
-    width = -(-num // (MAX_POINTS // POINTS_PER_BUCKET))
+    width = -(-num // (most // POINTS_PER_BUCKET))
     whole = num // width * width
     kept = []
     for part in (slice(0, whole), slice(whole, num)):
@@ -126,6 +126,36 @@ def list_metrics(
     return group_names(names)
 
 
+MAX_PINS = 6
+# The charts of a comparison, and what stands in where none of its runs has one.
+PINNED = (
+    REWARD,
+    f"eval/{MAIN_SET}/mean",
+    "group/num_effective",
+    "kl/mean",
+    "entropy",
+    "completion/mean_length",
+)
+STAND_INS = (
+    "reward/std",
+    "completion/frac_truncated",
+    "grad_norm",
+    "loss",
+    "tokens_per_second",
+)
+
+
+def choose_pins(chosen: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The chosen metrics, else the usual ones that are known; at most six."""
+    names = [name[:120] for one in chosen if (name := one.replace("\x00", "").strip())]
+    if names:
+        return list(dict.fromkeys(names))[:MAX_PINS]
+    there = set(known)
+    sets = sorted(n for n in there if n.startswith("eval/") and n.endswith("/mean"))
+    usual = [name for name in (*PINNED, *sets[:1], *STAND_INS) if name in there]
+    return list(dict.fromkeys(usual))[:MAX_PINS] or [REWARD]
+
+
 def latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
     """Of each run and held-out set."""
     current = Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
@@ -176,15 +206,10 @@ def find_window(
 
 
 def window_means(
-    runs: Sequence[Run], points: dict[int, Points], window: Window | None
-) -> Array:
-    """[S, 1]: each run's mean over the window; NaN where it has no value in it."""
-    return np.array([[_mean(points[run.pk], window)] for run in runs])
-
-
-def _mean(points: Points, window: Window | None) -> float:
+    runs: Sequence[Run], metric: str, points: dict[int, Points], window: Window | None
+) -> dict[int, float]:
+    """Each run's mean over the window; NaN where it has no value in it."""
+    nothing = dict.fromkeys((run.pk for run in runs), math.nan)
     if window is None:
-        return math.nan
-    ends = [window.first, window.last + 1]
-    first, end = np.searchsorted(points.steps, ends)
-    return float(points.values[first:end].mean()) if end > first else math.nan
+        return nothing
+    return nothing | read_means(runs, metric, points, window.first, window.last)

@@ -1,9 +1,10 @@
-"""Summary values of runs, and verdicts on whether two sets differ."""
+"""Summary values of runs, verdicts on whether two sets differ, and the conclusion."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -11,8 +12,16 @@ from django.db.models import FloatField, Max
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
-from dashboard.analysis.compare.seeds import IQM
-from dashboard.analysis.compare.series import Better, latest_evaluations
+from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.analysis.compare.points import read_at, read_drawn
+from dashboard.analysis.compare.seeds import IQM, MEAN, Arrangement, RunSet
+from dashboard.analysis.compare.series import (
+    Better,
+    Window,
+    find_window,
+    latest_evaluations,
+    window_means,
+)
 from dashboard.analysis.statistics import (
     MOST_SEEDS,
     Array,
@@ -23,11 +32,12 @@ from dashboard.analysis.statistics import (
     moments,
     seeds_needed,
     subtract,
+    t_quantile,
     welch_difference,
 )
 from dashboard.runs.charts.chart import clip
-from dashboard.runs.models import Evaluation, Run
-from trainer.metric_names import title_of
+from dashboard.runs.models import REWARD, Evaluation, Run
+from trainer.metric_names import MAIN_SET, title_of
 
 Kind = Literal["none", "one", "open", "same", "better", "worse", "differs"]
 
@@ -216,3 +226,269 @@ def _more(
         more = max(1, needed - nums[0])
         return f"about {more} more seed{'s' if more > 1 else ''} each"
     return f"about {max(needed, max(nums) + 1)} seeds needed each"
+
+
+# The conclusion: which set is best, by how much, and how sure that is.
+
+LEAST_WINDOW = 5  # steps of which the reward is averaged, where there are as many
+MAX_PAIRED = 400  # steps of two runs that are compared one by one
+LEAST_PAIRED = 5
+MOST_CORRELATED = 0.9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scores:
+    """One metric of each set that has it, at the same steps."""
+
+    metric: str
+    window: Window
+    sets: list[RunSet]
+    values: dict[int, float]  # of each run
+    margins: dict[int, float | None]  # half of the 95 % interval of a run's own value
+
+    def of(self, one: RunSet) -> Array:
+        """[S, 1]: of each run."""
+        return np.array([[self.values[run.pk]] for run in one.runs])
+
+    def mean(self, one: RunSet) -> float:
+        return float(np.nanmean(self.of(one)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conclusion:
+    """`difference` is of `best` to the baseline, or of the next one to `best`, if that
+    is the baseline.
+    """
+
+    kind: Kind
+    text: str
+    metric: str = ""
+    step: int | None = None
+    best: RunSet | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    caveats: list[str] = field(default_factory=list)
+
+
+def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusion:
+    """By the held-out reward where all sets have it at one step, else by the reward.
+
+    One query for held-out rewards; else two to four.
+    """
+    if len(arrangement.sets) < 2:
+        return Conclusion(kind="none", text="")
+    scores = _read_held_out(arrangement) or _read_rewards(arrangement, window)
+    if scores is None or len(scores.sets) < 2:
+        text = "Fewer than two of these runs have a reward at the same steps yet."
+        return Conclusion(kind="none", text=text)
+    base = scores.sets[0]
+    ranked = sorted(scores.sets, key=lambda one: -scores.mean(one))
+    if len(scores.sets) == 2:
+        ours, theirs = scores.sets[1], base
+    elif ranked[0] is base:
+        ours, theirs = ranked[1], base
+    else:
+        ours, theirs = ranked[0], base
+    verdict = _contrast(theirs, ours, scores)
+    assert verdict.difference is not None
+    return Conclusion(
+        kind=verdict.kind,
+        text=_write(arrangement, scores, ranked, (ours, theirs), verdict),
+        metric=scores.metric,
+        step=scores.window.last,
+        best=ranked[0],
+        difference=verdict.difference,
+        interval=verdict.interval,
+        caveats=_find_caveats(arrangement, scores),
+    )
+
+
+def _read_held_out(arrangement: Arrangement) -> Scores | None:
+    """Of the last step at which every run was evaluated on the same set."""
+    runs = arrangement.runs
+    current = Evaluation.objects.filter(run__in=runs, superseded_by=None)
+    found: dict[str, dict[int, dict[int, dict[str, float | None]]]] = {}
+    for pk, name, step, metrics in current.order_by().values_list(
+        "run_id", "name", "step", "metrics"
+    ):
+        mean = metrics.get(f"eval/{name}/mean")
+        if mean is not None and math.isfinite(mean):
+            found.setdefault(name, {}).setdefault(pk, {})[step] = metrics
+    for name in sorted(found, key=lambda name: (name != MAIN_SET, name)):
+        by_run = found[name]
+        steps = set.intersection(*(set(by_run.get(run.pk, {})) for run in runs))
+        if not steps:
+            continue
+        step, metric = max(steps), f"eval/{name}/mean"
+        at = {run.pk: by_run[run.pk][step] for run in runs}
+        return Scores(
+            metric=metric,
+            window=Window(first=step, last=step, num_common=len(steps), shortest=None),
+            sets=arrangement.sets,
+            values={pk: float(clip(own[metric] or 0.0)) for pk, own in at.items()},
+            margins={pk: _margin(own, metric) for pk, own in at.items()},
+        )
+    return None
+
+
+def _margin(metrics: dict[str, float | None], metric: str) -> float | None:
+    low, high = metrics.get(f"{metric}/low"), metrics.get(f"{metric}/high")
+    return None if low is None or high is None else (high - low) / 2
+
+
+def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None:
+    """Each run's mean over the last steps that all runs have made."""
+    runs = arrangement.runs
+    points = read_drawn(runs, [REWARD], axis="step", most=100, is_aligned=True)[REWARD]
+    window = find_window(runs, points, wanted)
+    if window and not wanted and window.num < LEAST_WINDOW:
+        window = find_window(runs, points, LEAST_WINDOW)
+    if window is None:
+        return None
+    means = window_means(runs, REWARD, points, window)
+    sets = [
+        one
+        for one in arrangement.sets
+        if any(math.isfinite(means[run.pk]) for run in one.runs)
+    ]
+    return Scores(metric=REWARD, window=window, sets=sets, values=means, margins={})
+
+
+def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
+    """Of several seeds over them; of one each over held-out prompts or steps."""
+    ours, theirs = scores.of(other), scores.of(base)
+    found = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=False)
+    if found.kind != "one" or not (base.is_single and other.is_single):
+        return found
+    half = (
+        _step_margin(base.run, other.run, scores.window)
+        if scores.metric == REWARD
+        else _joint_margin(scores.margins[base.pk], scores.margins[other.pk])
+    )
+    difference = found.difference
+    if half is None or difference is None:
+        return found
+    return Verdict(
+        kind="one",
+        text=found.text,
+        difference=difference,
+        interval=(difference - half, difference + half),
+    )
+
+
+def _joint_margin(ours: float | None, theirs: float | None) -> float | None:
+    """Of the difference of two independent means."""
+    return None if ours is None or theirs is None else math.hypot(ours, theirs)
+
+
+def _step_margin(base: Run, other: Run, window: Window) -> float | None:
+    """Of the mean of the differences at the same steps, which may follow each other:
+    n steps with a correlation r count as n (1 - r) / (1 + r).
+    """
+    num = min(window.num, MAX_PAIRED)
+    steps = np.unique(np.linspace(window.first, window.last, num).round().astype(int))
+    found = read_at([base, other], REWARD, steps.tolist())
+    ours, theirs = found.get(other.pk, {}), found.get(base.pk, {})
+    common = sorted(ours.keys() & theirs.keys())
+    if len(common) < LEAST_PAIRED:
+        return None
+    differences = np.array([ours[step] - theirs[step] for step in common])
+    spread = float(differences.std(ddof=1))
+    if spread == 0:
+        return 0.0
+    centred = differences - differences.mean()
+    correlation = float(centred[1:] @ centred[:-1] / (centred @ centred))
+    shared = min(max(correlation, 0.0), MOST_CORRELATED)
+    effective = max(2.0, len(common) * (1 - shared) / (1 + shared))
+    reach = float(t_quantile(0.975, np.array([effective - 1]))[0])
+    return reach * spread / math.sqrt(effective)
+
+
+def _find_caveats(arrangement: Arrangement, scores: Scores) -> list[str]:
+    """Why the scores may not be of the same thing."""
+    differing = {setting.key for setting in arrangement.settings if setting.differs}
+    found = []
+    if any(key.startswith(("rules.", "recipe.", "reward.")) for key in differing):
+        found.append(
+            "The runs have different rewards, so their scores may not compare."
+        )
+    if "dataset" in differing:
+        found.append("The runs have different datasets.")
+    if len(scores.sets) < len(arrangement.sets):
+        num = len(arrangement.sets) - len(scores.sets)
+        found.append(f"{num} of {len(arrangement.sets)} have no reward in these steps.")
+    return found
+
+
+def _write(
+    arrangement: Arrangement,
+    scores: Scores,
+    ranked: list[RunSet],
+    pair: tuple[RunSet, RunSet],
+    verdict: Verdict,
+) -> str:
+    """One sentence; a second one about the others."""
+    ours, theirs = pair
+    is_live = any(not run.has_ended for run in arrangement.runs)
+    where = _where(scores.window)
+    metric = title_of(scores.metric).removesuffix(" (mean)")
+    metric = metric[0].lower() + metric[1:]
+    by = verdict.difference or 0.0
+    sure = _sure(ours, theirs, verdict)
+    lead = f"So far, {where}, " if is_live else ""
+    tail = "" if is_live else f" {where}"
+    us, them = _name(ours), _name(theirs)
+    if len(scores.sets) > 2:
+        best = ranked[0]
+        highest = f"{lead}{_name(best)} has the highest {metric}{tail}"
+        value = _say(scores.mean(best))
+        if best is theirs:
+            return (
+                f"{highest}: {value}. The next, {us}, is {_say(abs(by))} below{sure}."
+            )
+        chosen = " The best of several is partly luck."
+        return (
+            f"{highest}: {value}, {_say(abs(by))} above the baseline {them}{sure}."
+            f"{chosen}"
+        )
+    if verdict.kind == "same" or by == 0:
+        return f"{lead}{us} and {them} have the same {metric}{tail}{sure}."
+    if verdict.interval and verdict.interval[0] <= 0 <= verdict.interval[1]:
+        return (
+            f"{lead}{us} and {them} cannot be told apart by {metric}{tail}: the "
+            f"difference is {_say(by)}{sure}."
+        )
+    side = "above" if by > 0 else "below"
+    return f"{lead}{us} is {_say(abs(by))} {side} {them} in {metric}{tail}{sure}."
+
+
+def _where(window: Window) -> str:
+    if window.num == 1:
+        return f"at step {window.last:,}"
+    return f"over steps {window.first:,} to {window.last:,}"
+
+
+def _name(one: RunSet) -> str:
+    return one.run.name if one.is_single else one.label
+
+
+def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict) -> str:
+    """In parentheses: the interval, and of how many seeds it is."""
+    nums = [len(theirs.runs), len(ours.runs)]
+    parts = []
+    if verdict.interval:
+        low, high = map(_say, verdict.interval)
+        parts.append(f"95 % interval {low} to {high}")
+    if nums == [1, 1]:
+        parts.append("one seed each, so the difference may be chance")
+    elif 1 in nums:
+        parts.append("one side has one seed, so the difference may be chance")
+    else:
+        seeds = str(nums[0]) if nums[0] == nums[1] else f"{nums[0]} and {nums[1]}"
+        parts.append(f"{seeds} seeds{' each' if nums[0] == nums[1] else ''}")
+    return f" ({'; '.join(parts)})"
+
+
+def _say(value: float) -> str:
+    """Two digits, and a minus sign."""
+    return sig4(float(f"{value:.2g}")).replace("-", "\N{MINUS SIGN}")

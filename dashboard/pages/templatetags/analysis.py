@@ -33,6 +33,8 @@ def kept(context: Context, *own: str) -> SafeString:
     fields = [(name, query[name]) for name in names]
     if "runs" not in own:
         fields.insert(0, ("runs", join_ids(selection.ids)))
+    if "pin" not in own:
+        fields += [("pin", pin) for pin in query.getlist("pin")]
     if selection.sweep:
         fields.append(("sweep", str(selection.sweep.pk)))
     return format_html_join("", '<input type="hidden" name="{}" value="{}">', fields)

@@ -1,157 +1,82 @@
-// Overlaid curves: drawn from the page's figures, fetched again when a control changes.
-import { asCsv, savePicture, saveText } from "../charts/download.js";
-import {
-  CONFIG,
-  readColors,
-  resolveColors,
-  styleLayout,
-  withAlpha,
-} from "../charts/theme.js";
+// A comparison: small charts, kept current while a run goes on, and its choices.
+import { SmallMultiples } from "../charts/small_multiples.js";
 
-const form = document.querySelector("[data-curve-form]");
-const plot = document.querySelector("[data-curve-plot]");
-const differencePlot = document.querySelector("[data-difference-plot]");
-const status = document.querySelector("[data-curve-status]");
-const output = form.querySelector("[data-smooth-output]");
-const read = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
-let figure = read("compare-figure");
-let differences = read("compare-differences");
-let newest = 0;
+const LIVE_MS = 5_000;
+const REST_FACTOR = 20; // of the time that an answer took
 
-function decorate(axis, colors) {
-  const font = { size: 12, color: colors.title.color };
-  const title = { text: axis.title.text, font, standoff: 8 };
-  return { ...colors.axis, automargin: true, ...axis, title };
-}
-
-function layOut(layout, readColor) {
-  const margin = { l: 52, r: 12, t: 8, b: 40 };
-  const styled = styleLayout(layout, readColor, decorate);
-  return { ...resolveColors(styled, readColor), margin };
-}
-
-function paint(trace, readColor) {
-  const colored = resolveColors(trace, readColor);
-  const alpha = trace.meta?.alpha;
-  if (alpha === undefined) return colored;
-  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
-}
-
-function drawOne(element, { data, layout }) {
-  const readColor = readColors();
-  const traces = data.map((trace) => paint(trace, readColor));
-  window.Plotly.react(element, traces, layOut(layout, readColor), CONFIG);
-}
-
-function draw() {
-  const points = figure.data.some((trace) => trace.x?.length);
-  plot.classList.toggle("is-empty", !points);
-  status.textContent = points ? "" : `No run here has values of ${metric()} yet.`;
-  const isFirst = !plot.classList.contains("js-plotly-plot");
-  drawOne(plot, figure);
-  if (isFirst) plot.on("plotly_click", ({ points: [point] }) => openGroups(point));
-  if (!differencePlot) return;
-  const some = differences?.data.some((trace) => trace.x.length);
-  differencePlot.classList.toggle("is-empty", !some);
-  if (differences) drawOne(differencePlot, differences);
-}
-
-const metric = () => form.elements.metric.value;
+const root = document.querySelector("[data-small-charts]");
+const answer = document.querySelector("[data-answer-part]");
+const charts = new SmallMultiples(root, { onPoint: openGroups });
 
 // A click on a point opens that run's groups at that step.
 function openGroups(point) {
-  const link = document.querySelector(`[data-run="${point.data.meta?.run}"]`);
+  const link = document.querySelector(`a[data-run="${point.data.meta?.run}"]`);
   const step = point.customdata;
   if (link && step !== undefined)
     location.assign(`${link.pathname}groups/?step=${step}`);
 }
 
-function currentQuery() {
-  const query = new URLSearchParams(new FormData(form));
-  if (!query.get("window")) query.delete("window");
-  // The metric's own direction is left out, so that it follows the metric.
-  if (form.elements.better.dataset.declared !== undefined) query.delete("better");
-  return query;
+async function refresh() {
+  const shown = [...root.querySelectorAll("[data-small-plot]")];
+  const query = new URLSearchParams(location.search);
+  query.delete("pin");
+  for (const { dataset } of shown) query.append("pin", dataset.smallPlot);
+  const response = await fetch(`${root.dataset.source}?${query}`);
+  if (!response.ok) throw new Error(`HTTP ${response.status}`);
+  const found = await response.json();
+  charts.draw(found.charts);
+  if (answer.innerHTML.trim() !== found.answer.trim()) answer.innerHTML = found.answer;
+  return found.is_live;
 }
 
-function show(answer) {
-  const { notes, contrasts, better } = answer;
-  figure = answer;
-  differences = answer.differences;
-  document.querySelector("[data-curve-notes]").innerHTML = notes;
-  document.querySelector("[data-contrasts]").innerHTML = contrasts;
-  form.elements.better.value = better;
-  draw();
-}
-
-async function load() {
-  const turn = ++newest;
-  const query = currentQuery();
-  history.replaceState(null, "", `?${query}${location.hash}`);
-  try {
-    const response = await fetch(`${plot.dataset.source}?${query}`);
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    const answer = await response.json();
-    // Only the response to the newest request is drawn.
-    if (turn === newest) show(answer);
-  } catch (error) {
-    if (turn === newest)
-      status.textContent = `Loading the curves failed: ${error.message}. Reload the page.`;
+async function keepCurrent() {
+  const begin = performance.now();
+  let isLive = true;
+  if (!document.hidden) {
+    try {
+      isLive = await refresh();
+    } catch (error) {
+      console.warn(error); // the next try may find the server back
+    }
   }
+  const rest = Math.max(LIVE_MS, REST_FACTOR * (performance.now() - begin));
+  if (isLive) setTimeout(keepCurrent, rest);
 }
 
 // At the limit, the other checkboxes are disabled.
+function limit(form, name, { least = 0 } = {}) {
+  const boxes = [...form.querySelectorAll(`[name=${name}][type=checkbox]`)];
+  const most = Number(form.dataset.most);
+  const output = form.querySelector("[data-choices-status]");
+  const count = () => {
+    const num = boxes.filter((box) => box.checked).length;
+    for (const box of boxes) box.disabled = !box.checked && num >= most;
+    if (output) output.textContent = `${num} of ${most} runs selected`;
+    form.querySelector("button").disabled = num < least;
+  };
+  form.addEventListener("change", count);
+  count();
+}
+
 const choices = document.querySelector("[data-choices]");
+if (choices) limit(choices, "runs", { least: 1 });
 
-function countChoices() {
-  const boxes = [...choices.querySelectorAll("[name=runs][type=checkbox]")];
-  const most = Number(choices.dataset.most);
-  const count = boxes.filter((box) => box.checked).length;
-  for (const box of boxes) box.disabled = !box.checked && count >= most;
-  const output = choices.querySelector("[data-choices-status]");
-  output.textContent = `${count} of ${most} runs selected`;
-  choices.querySelector("button").disabled = count === 0;
-}
-
-if (choices) {
-  choices.addEventListener("change", countChoices);
-  countChoices();
-}
+const pins = document.querySelector("[data-pin-form]");
+limit(pins, "pin", { least: 1 });
+pins.addEventListener("formdata", ({ formData }) => {
+  for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
+});
 
 // Links to another grouping keep the current view.
 const by = document.querySelector("[data-by-form]");
-by.addEventListener("change", () => {
+by?.addEventListener("change", () => {
   const query = new URLSearchParams(location.search);
   query.set("by", by.elements.by.value);
   location.assign(`?${query}`);
 });
 
-let waiting;
-for (const element of form.elements) {
-  element.addEventListener("input", () => {
-    if (element.name === "smooth") output.textContent = element.value;
-    if (element.name === "better") delete element.dataset.declared;
-    clearTimeout(waiting);
-    waiting = setTimeout(load, 150);
-  });
-}
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  load();
-});
-for (const button of document.querySelectorAll("[data-without-script]")) {
+for (const button of document.querySelectorAll("[data-without-script]"))
   button.hidden = true;
-}
 
-document.querySelector("[data-curve-actions]").addEventListener("click", (event) => {
-  const kind = event.target.dataset.download;
-  const name = `compare-${metric().replaceAll("/", "-")}`;
-  if (kind === "png") savePicture(plot, { name, title: metric() });
-  // Bands have positions on their axis, single runs have steps.
-  const at = plot.classList.contains("has-strip")
-    ? figure.layout.xaxis.title.text
-    : "step";
-  if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data, at));
-});
-document.addEventListener("themechange", draw);
-draw();
+charts.draw(JSON.parse(document.getElementById("compare-charts").textContent));
+if (root.dataset.live !== undefined) setTimeout(keepCurrent, LIVE_MS);

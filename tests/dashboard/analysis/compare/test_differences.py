@@ -121,3 +121,21 @@ def test_a_setting_with_markup_stays_text(alice_client: Client, base: Run) -> No
     ).content.decode()
 
     assert "<script>alert" not in html
+
+
+def test_what_an_imported_run_did_not_send_is_unknown_and_no_difference(
+    base: Run,
+) -> None:
+    imported = make_run(
+        base.team,
+        "imported",
+        source={"tools": ["TRL"], "files": 1},
+        dataset_version=None,
+        recipe_version=None,
+    )
+
+    assert list(differing(base, imported)) == ["imported from"]
+    settings = {s.key: s for s in compare_settings([base, imported])}
+    assert settings["optim.learning_rate"].unknown == {1}
+    other = like(base, config=make_config(seed=7))
+    assert set(differing(base, imported, other)) == {"imported from", "seed"}

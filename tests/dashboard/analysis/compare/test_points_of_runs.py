@@ -1,4 +1,4 @@
-"""Every point of a run is read; of what is drawn the spikes stay."""
+"""Every point of a run is read; of a long one what a chart draws, spikes included."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.points import read_points
+from dashboard.analysis.compare.points import read_drawn, read_means, read_points
 from dashboard.analysis.compare.series import (
     MAX_POINTS,
     find_window,
@@ -17,6 +17,7 @@ from dashboard.analysis.compare.series import (
     smooth_all,
     thin,
 )
+from dashboard.runs.charts.downsampling import build_rollups
 from dashboard.runs.models import Evaluation, Run, Step
 from tests.dashboard.samples.factories import START, make_run, make_steps
 
@@ -160,3 +161,70 @@ def test_many_points_are_those_that_are_stored(team: Team, axis: str) -> None:
     for run, expected in ((first, values), (other, -values)):
         assert found[run.pk].values.tolist() == expected.tolist()
         assert found[run.pk].at.tolist() == at[axis].tolist()
+
+
+@pytest.fixture
+def long_runs(team: Team) -> list[Run]:
+    """3,000 steps with a spike, a metric of every hundredth step, and rollups."""
+    runs = []
+    for name in ("one", "two"):
+        run = make_run(team, name)
+        values = np.sin(np.arange(3_000) / 100)
+        values[1_234 if name == "one" else 2_345] = 9
+        rare = [float(i) if i % 100 == 0 else None for i in range(3_000)]
+        tokens = (np.arange(3_000) * 7.0).tolist()
+        curves = {"reward/mean": values.tolist(), "rare": rare, "total/tokens": tokens}
+        make_steps(run, curves)
+        Run.objects.filter(pk=run.pk).update(last_step=3_000)
+        run.last_step = 3_000
+        build_rollups(run.pk, first_step=1, last_step=3_000)
+        runs.append(run)
+    return runs
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("axis", ["step", "tokens"])
+def test_of_a_long_run_few_points_are_read_and_no_spike_is_lost(
+    long_runs: list[Run], axis: str
+) -> None:
+    found = read_drawn(long_runs, ["reward/mean"], axis=axis, most=300)["reward/mean"]
+
+    for run, spike in zip(long_runs, (1_235, 2_346), strict=True):
+        points = found[run.pk]
+        assert not points.is_whole
+        assert len(points) < 400
+        assert (points.steps[0], points.steps[-1]) == (1, 3_000)
+        place = points.steps.tolist().index(spike)
+        assert points.values[place] == 9
+        at = spike if axis == "step" else (spike - 1) * 7
+        assert points.at[place] == pytest.approx(at, abs=3)
+        assert (np.diff(points.steps) > 0).all()
+
+
+@pytest.mark.django_db
+def test_aligned_runs_are_read_at_the_same_steps(long_runs: list[Run]) -> None:
+    found = read_drawn(
+        long_runs, ["reward/mean"], axis="step", most=300, is_aligned=True
+    )["reward/mean"]
+
+    one, two = (found[run.pk] for run in long_runs)
+    assert one.steps.tolist() == two.steps.tolist()
+    assert len(one) == 150
+
+
+@pytest.mark.django_db
+def test_a_metric_of_few_steps_is_read_whole(long_runs: list[Run]) -> None:
+    found = read_drawn(long_runs, ["rare"], axis="step", most=300)["rare"]
+
+    assert found[long_runs[0].pk].values.tolist() == [100.0 * i for i in range(30)]
+
+
+@pytest.mark.django_db
+def test_means_are_of_every_step(long_runs: list[Run]) -> None:
+    points = read_drawn(long_runs, ["reward/mean"], axis="step", most=300)
+
+    means = read_means(long_runs, "reward/mean", points["reward/mean"], 1_001, 1_300)
+
+    values = np.sin(np.arange(1_000, 1_300) / 100)
+    values[234] = 9
+    assert means[long_runs[0].pk] == pytest.approx(values.mean())

@@ -33,7 +33,9 @@ def other(team: Team, base: list[Run]) -> list[Run]:
 
 
 def get_page(client: Client, runs: list[Run], **query: object) -> Any:
+    """With one metric at length."""
     ids = ",".join(str(run.pk) for run in runs)
+    query = {"metric": "reward/mean", **query}
     response = client.get(reverse("compare", args=["alpha"]), {"runs": ids, **query})
     assert response.status_code == 200
     return response

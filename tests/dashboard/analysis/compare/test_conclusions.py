@@ -1,0 +1,145 @@
+"""What a comparison concludes: which run is best, by how much, how surely."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.seeds import arrange
+from dashboard.analysis.compare.verdicts import Conclusion, conclude
+from dashboard.runs.models import Evaluation, Run
+from tests.dashboard.analysis.compare.seeds import make_seeds
+from tests.dashboard.samples.factories import RULES, make_config, make_run, make_steps
+
+pytestmark = pytest.mark.django_db
+MEAN = "eval/heldout/mean"
+
+
+def evaluate(run: Run, step: int, mean: float, margin: float = 0.03) -> None:
+    Evaluation.objects.create(
+        run=run,
+        step=step,
+        name="heldout",
+        attempt=1,
+        seq=1000 + step,
+        time=datetime(2026, 3, 1, tzinfo=UTC),
+        metrics={
+            MEAN: mean,
+            f"{MEAN}/low": mean - margin,
+            f"{MEAN}/high": mean + margin,
+        },
+    )
+
+
+def like(base: Run, name: str, **fields: Any) -> Run:
+    same = {
+        "dataset_version": base.dataset_version,
+        "recipe_version": base.recipe_version,
+    }
+    return make_run(base.team, name, **{**same, **fields})
+
+
+def conclusion(*runs: Run, by: str = "none") -> Conclusion:
+    return conclude(arrange(runs, by))
+
+
+@pytest.fixture
+def base(team: Team) -> Run:
+    return make_run(team, "base")
+
+
+def test_held_out_rewards_decide_at_the_last_step_that_all_have(base: Run) -> None:
+    other = like(base, "other")
+    for step, mean in ((0, 0.1), (10, 0.6), (20, 0.9)):
+        evaluate(base, step, mean)
+    for step, mean in ((0, 0.1), (10, 0.55)):
+        evaluate(other, step, mean, margin=0.04)
+
+    found = conclusion(base, other)
+
+    assert (found.kind, found.metric, found.step) == ("one", MEAN, 10)
+    assert found.difference == pytest.approx(-0.05)
+    # Of the difference of two means, 0.03 and 0.04 either side.
+    assert found.interval == pytest.approx((-0.1, 0.0))
+    assert found.best is not None
+    assert found.best.run == base
+    assert "base" in found.text
+    assert "0.05" in found.text
+
+
+def test_without_held_out_prompts_the_reward_decides(base: Run) -> None:
+    other = like(base, "other")
+    noise = np.random.default_rng(1).normal(0, 0.02, (2, 200))
+    make_steps(base, {"reward/mean": (0.5 + noise[0]).tolist()})
+    make_steps(other, {"reward/mean": (0.6 + noise[1]).tolist()})
+
+    found = conclusion(base, other)
+
+    assert (found.metric, found.step) == ("reward/mean", 200)
+    differences = (0.1 + noise[1] - noise[0])[180:]
+    assert found.difference == pytest.approx(differences.mean())
+    low, high = found.interval or (math.nan, math.nan)
+    assert low < found.difference < high
+    # At least as wide as if the steps were independent.
+    half = stats.t.ppf(0.975, 19) * differences.std(ddof=1) / math.sqrt(20)
+    assert (high - low) / 2 >= half * (1 - 1e-9)
+
+
+def test_seeds_are_compared_by_welchs_interval(team: Team) -> None:
+    base = make_seeds(team, "base", 3, level=0.5, num_steps=60)
+    other = make_seeds(
+        team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss={"kl_coef": 0.04}
+    )
+
+    found = conclusion(*base, *other, by="seeds")
+
+    means = [
+        np.mean(run.steps.filter(step__range=(36, 40)).values_list("values__0"))
+        for run in [*base, *other]
+    ]
+    welch = stats.ttest_ind(means[3:], means[:3], equal_var=False)
+    low, high = welch.confidence_interval(0.95)
+    assert found.kind == "better"
+    assert found.difference == pytest.approx(np.mean(means[3:]) - np.mean(means[:3]))
+    assert found.interval == pytest.approx((low, high), rel=1e-4)
+
+
+def test_of_several_the_best_is_named_and_compared_with_the_baseline(
+    base: Run,
+) -> None:
+    runs = [base, like(base, "low"), like(base, "top")]
+    for run, mean in zip(runs, (0.4, 0.3, 0.7), strict=True):
+        evaluate(run, 5, mean)
+
+    found = conclusion(*runs)
+    first = conclusion(runs[2], base, runs[1])
+
+    assert found.best is not None
+    assert found.best.run == runs[2]
+    assert found.difference == pytest.approx(0.3)
+    assert first.best is not None
+    assert first.best.run == runs[2]
+    assert first.difference == pytest.approx(-0.3)  # of the next one
+
+
+def test_scores_of_other_rewards_have_a_caveat(base: Run) -> None:
+    rules = [{**RULES[0], "weight": 2.0}, RULES[1]]
+    other = like(base, "other", config=make_config(rules=rules))
+    alike = like(base, "alike")
+    for run in (base, other, alike):
+        evaluate(run, 5, 0.5)
+
+    assert len(conclusion(base, other).caveats) == 1
+    assert conclusion(base, alike).caveats == []
+
+
+def test_runs_without_rewards_conclude_nothing(base: Run) -> None:
+    assert conclusion(base).text == ""
+    found = conclusion(base, like(base, "other"))
+    assert (found.kind, found.difference) == ("none", None)
