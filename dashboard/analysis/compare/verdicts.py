@@ -455,7 +455,7 @@ def _write(
         return f"{lead}{us} and {them} have the same {metric}{tail}{sure}."
     if verdict.interval and verdict.interval[0] <= 0 <= verdict.interval[1]:
         return (
-            f"{lead}{us} and {them} cannot be told apart by {metric}{tail}: the "
+            f"{lead}{us} and {them} are not distinguishable in {metric}{tail}: the "
             f"difference is {_say(by)}{sure}."
         )
     side = "above" if by > 0 else "below"
