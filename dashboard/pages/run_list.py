@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -17,11 +18,21 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, Team
+from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.project.errors import UserError
+from dashboard.rewards.models import RewardRecipe
+from dashboard.runs.launch.base_models import starter_models
 from dashboard.runs.models import Run, RunState, SavedView, Sweep
-from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
+from dashboard.runs.table.columns import (
+    NAME,
+    OWN,
+    Column,
+    default_columns,
+    pin_runs_at_work,
+    sort_runs,
+)
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
     GroupedRuns,
@@ -34,14 +45,16 @@ from dashboard.runs.table.grouping import (
 from dashboard.runs.table.parser import QueryError
 from dashboard.runs.table.query import (
     GROUPABLE,
+    Facets,
     ListQuery,
     count_hidden,
     list_keys,
     list_values,
+    pace_of_active,
     read_facets,
     with_related,
 )
-from dashboard.runs.table.rows import make_rows, with_settings
+from dashboard.runs.table.rows import SPARKLINE, Row, make_rows, with_settings
 from dashboard.runs.table.saved_views import (
     change_view,
     clean_query,
@@ -93,15 +106,20 @@ def _frame(
     """The page around the rows."""
     team = membership.team
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
+    sweep = sweeps.first() if query.sweep else None
+    facets = read_facets(team)
+    hidden = count_hidden(team)
     views = list(visible_views(team, request.user))
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     here = _kept(request.GET)
     return {
         "team": team,
         "can_write": membership.can_write,
-        "sweep": sweeps.first() if query.sweep else None,
+        "sweep": sweep,
         "query": query,
-        "facets": read_facets(team),
+        "facets": facets,
+        "chips": list(_chips(request, query, facets, sweep)),
+        "num_filters": _num_filters(query),
         "states": [ACTIVE, *RunState.values],
         "headers": [_header(c, query.sort) for c in (NAME, *query.columns)],
         "groupable": GROUPABLE,
@@ -110,14 +128,51 @@ def _frame(
             "defaults": list(map(_entry, default_columns())),
             "own": list(map(_entry, OWN.values())),
         },
+        "sparkline": SPARKLINE,
         "by": ",".join(query.by),
         "unknown_by": _unknown_by(request.GET.get("by", ""), query),
         "views": views,
         "view": chosen,
         "is_view_changed": chosen is not None and chosen.query != here,
         "address": here,
-        "hidden": count_hidden(team),
+        "shows_curves": bool(request.GET.get("curves")),
+        "hidden": hidden,
+        "first_steps": {} if hidden["total"] else _first_steps(team),
         "kept_days": KEPT.days,
+    }
+
+
+def _num_filters(query: ListQuery) -> int:
+    values = (query.state, query.owner, query.model, query.dataset)
+    return sum(map(bool, values))
+
+
+def _chips(
+    request: Request, query: ListQuery, facets: Facets, sweep: Sweep | None
+) -> Iterator[tuple[str, str]]:
+    """Each active filter, and the address without it."""
+    active = {
+        "state": ("State", query.state),
+        "owner": ("Owner", dict(facets.owners).get(query.owner or 0, "")),
+        "model": ("Model", query.model),
+        "dataset": ("Dataset", dict(facets.datasets).get(query.dataset or 0, "")),
+        "sweep": ("Sweep", str(sweep or "")),
+        "by": ("Grouped by", ", ".join(query.by)),
+    }
+    for name, (title, value) in active.items():
+        if value:
+            left = request.GET.copy()
+            for gone in (name, "page", *(["open"] if name == "by" else [])):
+                left.pop(gone, None)
+            yield f"{title}: {value}", f"?{left.urlencode() or 'view='}"
+
+
+def _first_steps(team: Team) -> dict[str, bool]:
+    """What a team without runs has; two queries. The form preselects a starter."""
+    return {
+        "starter": bool(starter_models()),
+        "dataset": Dataset.objects.filter(team=team, trashed_at=None).exists(),
+        "reward": RewardRecipe.objects.filter(team=team).exists(),
     }
 
 
@@ -142,10 +197,22 @@ def _listed(request: Request, found: QuerySet[Run], query: ListQuery) -> dict[st
     count = found.count()
     if query.by:
         return {"num_found": count, **_grouped(request, found, query)}
-    ordered = sort_runs(with_related(found, request.user), query.sort)
+    ordered = _ordered(with_related(found, request.user), query)
     shown = with_settings(ordered, query.columns)
     page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
-    return {"num_found": count, "page": page, "rows": make_rows(page, query.columns)}
+    rows = make_rows(page, query.columns)
+    return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
+
+
+def _ordered(runs: QuerySet[Run], query: ListQuery) -> QuerySet[Run]:
+    return sort_runs(runs, query.sort) if query.sort else pin_runs_at_work(runs)
+
+
+def _curves(request: Request, rows: list[Row]) -> dict[str, Any]:
+    """For the panel, which the address opens."""
+    if not request.GET.get("curves"):
+        return {}
+    return {"curves": [row.drawn for row in rows]}
 
 
 def _grouped(
@@ -162,14 +229,18 @@ def _grouped(
         if group.values in is_open:
             group.is_open = True
             _fill(group, found, query, request)
-    return {"page": page, "groups": [(g, *_links(request, g, query)) for g in groups]}
+    return {
+        "page": page,
+        "groups": [(g, *_links(request, g, query)) for g in groups],
+        **_curves(request, [row for group in groups for row in group.rows]),
+    }
 
 
 def _fill(
     group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: Request
 ) -> None:
     own = with_related(runs_of(found, group), request.user)
-    shown = with_settings(sort_runs(own, query.sort), query.columns)
+    shown = with_settings(_ordered(own, query), query.columns)
     group.rows = make_rows(shown[:ROWS_IN_A_GROUP], query.columns)
 
 
@@ -213,7 +284,8 @@ def _live_rows(
     live = [column for column in columns if not column.setting]
     runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
     found = runs.defer("config", "metric_names", "summary", "notes")
-    return {row.run.pk: row.live for row in make_rows(found, live)}
+    paced = found.annotate(pace=pace_of_active())
+    return {row.run.pk: row.live for row in make_rows(paced, live, draws_all=False)}
 
 
 @require_safe

@@ -120,7 +120,7 @@ def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
     page.get_by_label("Select kl-0").check()
     page.get_by_label("Select base-0").uncheck()
     page.get_by_label("Select base-0").check()
-    page.get_by_role("button", name="Compare selected").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.locator(".run-chip.is-baseline")).to_contain_text("kl-0")
 
     page.get_by_label("Prompt number").fill("7")

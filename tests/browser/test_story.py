@@ -200,7 +200,7 @@ def compare(page: Page, first: str, second: str) -> None:
     page.goto("/alpha/runs/")
     page.get_by_label("Select first-run").check()
     page.get_by_label("Select second-run").check()
-    page.get_by_role("button", name="Compare selected").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
 
     expect(
         page.get_by_role("heading", name=re.compile("settings differ"))

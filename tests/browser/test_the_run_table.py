@@ -86,7 +86,7 @@ def watch_chosen_columns(page: Page, first: Run, second: Run) -> None:
     dialog.get_by_role("button", name="Remove Owner").click()
     dialog.get_by_label("Add", exact=True).fill("learning")
     dialog.get_by_role("button", name="Add optim.learning_rate setting").click()
-    for _ in range(8):
+    for _ in range(7):
         dialog.get_by_role("button", name="Move optim.learning_rate setting up").click()
     assert findings(page) == []
     dialog.get_by_role("button", name="Apply").click()
@@ -95,7 +95,7 @@ def watch_chosen_columns(page: Page, first: Run, second: Run) -> None:
     assert [title.strip() for title in titles[2:5]] == [
         "State",
         "optim.learning_rate",
-        "Model",
+        "Reward",
     ]
 
     row = page.locator(f"tr[data-run='{first.pk}']")
@@ -140,8 +140,9 @@ def complete_a_query(page: Page, second: Run) -> None:
 
 
 def show_a_query_error(page: Page) -> None:
-    page.get_by_role("combobox", name="Search").fill("state:runing")
-    page.get_by_role("button", name="Find").click()
+    search = page.get_by_role("combobox", name="Search")
+    search.fill("state:runing")
+    search.press("Enter")
 
     expect(page.get_by_role("alert")).to_contain_text("'runing'")
     expect(page.get_by_role("alert").locator("mark")).to_have_text("runing")
@@ -151,6 +152,7 @@ def show_a_query_error(page: Page) -> None:
 
 
 def group(page: Page) -> None:
+    page.get_by_text("Group", exact=True).first.click()
     by = page.get_by_label("Group by")
     by.fill(RATE)
     by.press("Enter")
@@ -186,6 +188,7 @@ def mark(page: Page, alice: User, first: Run, second: Run) -> None:
     expect(page.get_by_text("2 selected")).to_be_visible()
     open_actions(page)
     assert findings(page) == []
+    page.locator(".list-bar summary").first.click()
     page.get_by_label("Tag", exact=True).fill("baseline")
     page.get_by_label("Tag", exact=True).press("Enter")
     expect(page.get_by_text("2 runs were tagged.")).to_be_visible()
@@ -196,7 +199,6 @@ def mark(page: Page, alice: User, first: Run, second: Run) -> None:
     page.get_by_role("button", name="Lock", exact=True).click()
     expect(page.get_by_text("quick-lynx was locked.")).to_be_visible()
     page.get_by_label("Select every run on this page").check()
-    open_actions(page)
     page.get_by_role("button", name="Archive", exact=True).click()
     for part in ("slow-otter", f"quick-lynx (#{second.pk}) is locked"):
         expect(page.locator("#messages")).to_contain_text(part)
@@ -218,12 +220,12 @@ def mark(page: Page, alice: User, first: Run, second: Run) -> None:
 
 
 def open_actions(page: Page) -> None:
-    page.locator(".list-bar summary").click()
+    page.locator(".list-bar summary").last.click()
 
 
 def keep_a_view(page: Page) -> None:
     page.goto("/alpha/runs/?q=tag:baseline&sort=-reward/mean.best")
-    page.locator(".page-actions summary").click()
+    page.locator(".list-heading summary").first.click()
     page.get_by_label("Save view as").fill("Baselines")
     page.get_by_role("button", name="Save view").click()
     expect(page.get_by_text("Saved view Baselines")).to_be_visible()
@@ -231,13 +233,14 @@ def keep_a_view(page: Page) -> None:
 
     page.goto(f"/alpha/runs/views/{view.code}/")
     expect(page.get_by_role("combobox", name="Search")).to_have_value("tag:baseline")
-    page.locator(".page-actions summary").click()
+    page.locator(".list-heading summary").first.click()
     assert findings_in_each_view(page) == []
     page.get_by_role("button", name="Open by default").click()
     page.goto("/alpha/runs/")
     expect(page).to_have_url(re.compile(f"view={view.code}"))
+    page.get_by_text("Filter", exact=True).click()
     page.get_by_label("State").select_option("failed")
-    expect(page.locator(".page-actions summary")).to_contain_text("(changed)")
+    expect(page.locator(".list-heading summary").first).to_contain_text("(changed)")
 
 
 def move_to_trash(page: Page, first: Run) -> None:
@@ -247,7 +250,7 @@ def move_to_trash(page: Page, first: Run) -> None:
     page.get_by_role("button", name="Move to trash").click()
     expect(page.get_by_text("slow-otter was moved")).to_be_visible()
     expect(page.locator("tr[data-run]")).to_have_count(1)
-    page.get_by_role("link", name="trash 1").click()
+    page.get_by_role("link", name="Trash (1)").click()
     page.get_by_role("link", name="slow-otter").click()
     expect(page.get_by_role("button", name="Restore")).to_be_visible()
     assert findings_in_each_view(page) == []

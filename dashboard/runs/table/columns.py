@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from django.db.models import F, FilteredRelation, OrderBy, Q, QuerySet
+from django.db.models import (
+    Case,
+    F,
+    FilteredRelation,
+    OrderBy,
+    Q,
+    QuerySet,
+    When,
+)
 from django.db.models.functions import Lower
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import NOTHING, duration
-from dashboard.runs.models import REWARD, Run
+from dashboard.runs.models import REWARD, Run, RunState
 from dashboard.runs.table.expressions import (
     CONFIG,
     SettingNumber,
@@ -25,7 +33,7 @@ from dashboard.runs.table.expressions import (
     split_metric,
     stat_of,
 )
-from trainer.metric_names import title_of
+from trainer.metric_names import MAIN_SET, title_of
 
 MAX_COLUMNS = 40
 MAX_KEY = 200
@@ -141,14 +149,14 @@ OWN: Mapping[str, Column] = MappingProxyType(
             _own("owner", "Owner", write=_write_owner),
             _own("model", "Model", write=lambda run: run.model_label),
             _own("dataset", "Dataset"),
-            _own("reward", "Reward"),
+            _own("reward", "Reward recipe"),
             _own(
                 "progress",
                 "Progress",
                 is_number=True,
                 write=lambda run: f"{run.last_step:,} of {run.num_steps:,}",
             ),
-            _own("duration", "Duration", is_number=True, write=_write_duration),
+            _own("duration", "Took", is_number=True, write=_write_duration),
             _own("created", "Created", "moment", is_number=True),
             _own("started", "Started", "moment", is_number=True),
             _own("finished", "Finished", "moment", is_number=True),
@@ -171,15 +179,21 @@ ALIASES = MappingProxyType(
 )
 DEFAULT = (
     "state",
-    "owner",
+    f"{REWARD}.last",
+    f"eval/{MAIN_SET}/mean.best",
     "model",
     "dataset",
     "reward",
-    "progress",
-    f"{REWARD}.last",
-    f"{REWARD}.best",
+    "owner",
     "started",
     "duration",
+)
+AT_WORK = (
+    RunState.STARTING,
+    RunState.RUNNING,
+    RunState.PAUSING,
+    RunState.PAUSED,
+    RunState.STOPPING,
 )
 
 
@@ -201,7 +215,7 @@ def find_column(key: str) -> Column | None:
         return None
     return Column(
         key=f"{metric}.{stat}",
-        title=title_of(metric),
+        title=title_of(metric).removesuffix(" (mean)"),
         note=stat,
         kind="metric",
         is_number=True,
@@ -239,6 +253,7 @@ def default_columns() -> tuple[Column, ...]:
 
 def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
     """By a column's key, descending after "-"; runs without a value come last."""
+    # On a tie, and without an order of its own.
     newest_first = OrderBy(F("id"), descending=True)
     column = find_column(sort.removeprefix("-")) if sort else None
     if column is None:
@@ -247,6 +262,12 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
     runs, by = _orders(runs, column)
     orders = [OrderBy(one, descending=descending, nulls_last=True) for one in by]
     return runs.order_by(*orders, newest_first)
+
+
+def pin_runs_at_work(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """Runs that a trainer works on come first, the newest of them first."""
+    at_work = Case(When(state__in=AT_WORK, then=0), default=1)
+    return runs.order_by(at_work, OrderBy(F("id"), descending=True))
 
 
 def _orders(runs: QuerySet[Run], column: Column) -> tuple[QuerySet[Run], Sequence[Any]]:

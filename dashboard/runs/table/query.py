@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from django.db.models import (
+    Case,
     Count,
     Exists,
     F,
@@ -23,7 +24,9 @@ from django.db.models import (
     Q,
     QuerySet,
     TextField,
+    When,
 )
+from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from dashboard.accounts.models import Team, User
@@ -159,8 +162,14 @@ def with_related(runs: QuerySet[Run], user: User) -> QuerySet[Run]:
     return (
         runs.select_related(*related, "recipe_version__recipe")
         .defer("config", "metric_names", "summary", "fail_reason", "pause_reason")
-        .annotate(is_starred=Exists(starred))
+        .annotate(is_starred=Exists(starred), pace=pace_of_active())
     )
+
+
+def pace_of_active() -> Case:
+    """The latest steps' seconds, of runs that have not ended."""
+    latest = KeyTransform("step_seconds", "summary")
+    return Case(When(state__in=ENDED, then=None), default=latest)
 
 
 def list_runs(team: Team, user: User, query: ListQuery) -> QuerySet[Run]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from django.db import connection
 from django.db.models import QuerySet
 
-from dashboard.accounts.templatetags.numbers import NOTHING, sig4
+from dashboard.accounts.templatetags.numbers import NOTHING, duration, sig4
+from dashboard.runs.charts.chart import clip
+from dashboard.runs.charts.series import Curve
 from dashboard.runs.config.snapshot import write_setting
-from dashboard.runs.models import MetricSummary, Run, RunState
+from dashboard.runs.headline import draw_spark
+from dashboard.runs.models import ENDED, REWARD, MetricSummary, Run, RunState
+from dashboard.runs.progress import RESTING
+from dashboard.runs.queue.estimates import step_seconds, steps_take
 from dashboard.runs.queue.messages import describe_short
 from dashboard.runs.queue.order import Queue, read_queue
 from dashboard.runs.table.columns import MOMENTS, Column
@@ -21,6 +27,23 @@ from dashboard.runs.table.parser import quote
 
 LIVE = ("progress", "duration", "metric")  # cells that change while they are displayed
 Summaries = dict[tuple[int, str], MetricSummary]
+NUM_COLOURS = 10  # --cohort-series-1 … in colors.css
+NUM_SPARK = 24  # points of a curve
+SPARKLINE = f"{REWARD}.last"  # the column that shows it
+# Of each run the reward at evenly spaced steps, or at the last one before.
+CURVES = """
+    SELECT DISTINCT requested.run, found.step, found.value
+      FROM unnest(%s::bigint[], %s::int[]) AS requested(run, step)
+      JOIN runs_run ON runs_run.id = requested.run,
+           LATERAL (
+        SELECT step, values[array_position(metric_names, %s)] AS value FROM runs_step
+         WHERE run_id = requested.run AND superseded_by IS NULL
+           AND step <= requested.step
+         ORDER BY step DESC LIMIT 1
+      ) AS found
+     WHERE abs(found.value) < 'Infinity'
+     ORDER BY 1, 2
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +63,46 @@ class Row:
     run: Run
     place: str  # in the queue
     cells: list[Cell]
+    curve: Curve = field(default_factory=Curve)  # of the reward
+
+    @property
+    def spark(self) -> str:
+        values = [float(clip(value)) for value in self.curve.values]
+        return draw_spark(values) if values else ""
+
+    @property
+    def done(self) -> str:
+        """Steps; a run that waits for its first one has a place instead."""
+        if self.place and not self.run.last_step:
+            return ""
+        return f"{self.run.last_step:,}/{self.run.num_steps:,}"
+
+    @property
+    def left(self) -> str:
+        """The time to the end at the latest pace."""
+        run = self.run
+        if run.state in RESTING or run.last_step >= run.num_steps:
+            return ""
+        pace = step_seconds(getattr(run, "pace", None), None)
+        seconds = steps_take(run.num_steps - run.last_step, pace)
+        return f"{duration(seconds)} left" if seconds else ""
+
+    @property
+    def colour(self) -> int:
+        """As in a comparison."""
+        return (self.run.pk - 1) % NUM_COLOURS + 1
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """For the panel of curves."""
+        values = [float(f"{clip(value):.6g}") for value in self.curve.values]
+        return {
+            "id": self.run.pk,
+            "name": self.run.name,
+            "colour": self.colour,
+            "steps": self.curve.steps,
+            "values": values,
+        }
 
     @property
     def tags(self) -> list[tuple[str, str]]:
@@ -56,6 +119,10 @@ class Row:
             "state": self.run.state,
             "place": self.place,
             "step": self.run.last_step,
+            "done": self.done,
+            "left": self.left,
+            "spark": self.spark,
+            "curve": self.drawn,
             "cells": {c.column.key: c.text for c in self.cells if c.kind in LIVE},
         }
 
@@ -72,9 +139,16 @@ def _alias(place: int) -> str:
     return f"setting_{place}"
 
 
-def make_rows(runs: Iterable[Run], columns: Sequence[Column]) -> list[Row]:
-    """One query more if there are metrics, four if a run is queued."""
+def make_rows(
+    runs: Iterable[Run], columns: Sequence[Column], *, draws_all: bool = True
+) -> list[Row]:
+    """One query more if there are metrics, another for the curves of the reward, four
+    if a run is queued.
+    """
     found = list(runs)
+    drawn = [run for run in found if draws_all or run.state not in ENDED]
+    shows_curves = any(column.key == SPARKLINE for column in columns)
+    curves = read_curves(drawn) if shows_curves else {}
     metrics = {column.metric for column in columns if column.metric}
     summaries = read_summaries([run.pk for run in found], metrics)
     waits = any(run.state == RunState.QUEUED for run in found)
@@ -83,10 +157,31 @@ def make_rows(runs: Iterable[Run], columns: Sequence[Column]) -> list[Row]:
         Row(
             run=run,
             place=_place(run, queue),
+            curve=curves.get(run.pk, Curve()),
             cells=[_cell(run, i, c, summaries) for i, c in enumerate(columns)],
         )
         for run in found
     ]
+
+
+def read_curves(runs: Sequence[Run]) -> dict[int, Curve]:
+    """Few points of each run's reward; one query."""
+    requested: list[tuple[int, int]] = []
+    for run in runs:
+        first, last = (run.fork_step or 0) + 1, run.last_step
+        num = min(NUM_SPARK, last - first + 1)
+        stride = (last - first) / max(1, num - 1)
+        requested += [(run.pk, round(first + i * stride)) for i in range(num)]
+    curves: dict[int, Curve] = {}
+    if not requested:
+        return curves
+    with connection.cursor() as cursor:
+        cursor.execute(CURVES, [*map(list, zip(*requested, strict=True)), REWARD])
+        for pk, step, value in cursor:
+            curve = curves.setdefault(pk, Curve())
+            curve.steps.append(step)
+            curve.values.append(value)
+    return curves
 
 
 def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:

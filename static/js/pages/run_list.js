@@ -1,6 +1,7 @@
 // The run list: a query with completion, columns, selection, rows that stay current.
 
 import { startColumns } from "../runs/columns.js";
+import { startCurves } from "../runs/curves.js";
 import { startLive } from "../runs/live.js";
 import { startQueryBox } from "../runs/query_box.js";
 import { startSelection } from "../runs/selection.js";
@@ -34,6 +35,8 @@ async function offerSettingsToGroupBy() {
 
 if (filters) {
   applyAtOnce();
+  for (const button of filters.querySelectorAll("[data-without-script]"))
+    button.hidden = true;
   startQueryBox(filters.querySelector("[data-query-box]"));
   startColumns(filters.querySelector("[data-open-columns]"), filters);
   filters
@@ -46,5 +49,6 @@ if (filters) {
 }
 if (document.querySelector("[data-run-list]")) {
   startSelection();
+  startCurves();
   startLive();
 }

@@ -1,5 +1,7 @@
 // Keeps the displayed rows current.
 
+import { updateCurves } from "./curves.js";
+
 const LIVE_MS = 3_000;
 const IDLE_MS = 15_000;
 const ENDED = new Set(["finished", "stopped", "failed"]);
@@ -16,7 +18,10 @@ function update(row, live) {
     badge.dataset.state = live.state;
     badge.textContent = live.state;
   }
-  write(row.querySelector("[data-live=place]"), live.place);
+  for (const part of ["place", "done", "left"])
+    write(row.querySelector(`[data-live=${part}]`), live[part]);
+  if (live.spark)
+    row.querySelector("[data-live=spark]")?.setAttribute("points", live.spark);
   const bar = row.querySelector("progress");
   if (bar) bar.value = live.step;
   for (const cell of row.querySelectorAll("[data-cell]")) {
@@ -27,8 +32,9 @@ function update(row, live) {
 
 function announce(total) {
   const more = total - Number(list().dataset.total);
-  const news = list().querySelector("[data-news]");
+  const news = document.querySelector("[data-news]");
   news.hidden = more <= 0;
+  if (more > 0) news.closest("[data-list-line]").hidden = false;
   news.textContent = more === 1 ? "Show 1 new run" : `Show ${more} new runs`;
 }
 
@@ -54,6 +60,7 @@ async function refresh() {
   for (const [id, live] of Object.entries(current)) {
     for (const row of rows.get(id) ?? []) update(row, live);
   }
+  updateCurves(Object.values(current).map(({ curve }) => curve));
   announce(total);
   return Object.values(current).some((live) => !ENDED.has(live.state));
 }

@@ -25,11 +25,13 @@ export function showSelection() {
     head.indeterminate = chosen.length > 0 && !head.checked;
   }
   const num = count();
-  list().querySelector("[data-compare]").disabled = num < 2;
-  for (const button of list().querySelectorAll("[data-act]")) button.disabled = num < 1;
-  list().querySelector("[data-selected]").textContent = num
-    ? `${num.toLocaleString("en")} selected`
-    : "Select runs to compare or change them.";
+  const bar = list().querySelector("[data-bar]");
+  if (!bar) return;
+  bar.hidden = num < 1;
+  bar.querySelector("[data-compare]").disabled = num < 2;
+  for (const button of bar.querySelectorAll("[data-act]")) button.disabled = num < 1;
+  bar.querySelector("[data-selected]").textContent =
+    `${num.toLocaleString("en")} selected`;
 }
 
 function keepOrder() {

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
@@ -18,10 +19,12 @@ from tests.dashboard.runs.launching import (
     make_run,
     summarize,
 )
+from tests.dashboard.samples.factories import make_steps
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
-# counts of archived and trashed runs, saved views, number of runs, a page, metrics.
-PAGE_QUERIES = 11
+# counts of archived and trashed runs, saved views, number of runs, a page, metrics,
+# curves of the reward.
+PAGE_QUERIES = 12
 # Who waits, workers, their runs, past paces: where one of the page waits for a worker.
 QUEUE_QUERIES = 4
 
@@ -127,8 +130,8 @@ def test_rewards_have_four_digits_and_progress_is_of_a_total(
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/").text
 
-    assert ">0.75<" in page
-    assert "40 of 100" in page
+    assert ">0.5<" in page
+    assert "40/100" in page
     assert ">2 h 00 min<" in page
 
 
@@ -155,18 +158,84 @@ def test_rows_on_the_screen_are_refreshed_and_new_runs_counted(
     ).json()
 
     assert answer["total"] == 2
-    assert answer["rows"][str(amber.pk)]["cells"]["progress"] == "41 of 100"
+    assert answer["rows"][str(amber.pk)]["done"] == "41/100"
     assert answer["rows"][str(amber.pk)]["cells"]["reward/mean.last"] == "0.5"
 
 
-def test_an_empty_list_leads_to_the_launch_form_models_and_the_queue(
+def test_an_empty_list_shows_what_a_first_run_needs(
     alice_client: Client, team: Team
+) -> None:
+    before = alice_client.get(f"/{team.slug}/runs/").text
+    make_dataset(team)
+    after = alice_client.get(f"/{team.slug}/runs/").text
+
+    assert re.findall(r'data-done="(\w+)"', before) == ["false"] * 3
+    assert re.findall(r'data-done="(\w+)"', after) == ["true", "false", "false"]
+    for place in ("run_new", "run_imports"):
+        assert f'href="{reverse(place, args=[team.slug])}"' in after
+
+
+def test_the_list_leads_to_models_and_the_queue(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/").text
 
-    assert "No runs yet" in page
-    for place in ("runs/new", "models/", "queue/"):
+    for place in ("models/", "queue/"):
         assert f'href="/{team.slug}/{place}"' in page
+    assert "q=archived" not in page
+
+
+def test_runs_at_work_come_first_unless_another_order_is_chosen(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    Run.objects.filter(name="amber-otter").update(
+        state=RunState.RUNNING, attempt=1, lease_until=timezone.now()
+    )
+
+    names = _names(alice_client, team)
+    by_name = _names(alice_client, team, "?sort=-name")
+
+    assert names == ["amber-otter", "calm-wren", "brave-lynx"]
+    assert by_name == ["calm-wren", "brave-lynx", "amber-otter"]
+
+
+def test_a_row_has_the_curve_of_its_reward_and_its_time_left(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    amber = three_runs["amber"]
+    make_steps(amber, {"loss": [9.0] * 40, "reward/mean": [i / 40 for i in range(40)]})
+    summary = {"step_seconds": [2.0, 4.0], "last": {}, "best": {}}
+    Run.objects.filter(pk=amber.pk).update(
+        state=RunState.RUNNING, attempt=1, lease_until=timezone.now(), summary=summary
+    )
+
+    page = alice_client.get(f"/{team.slug}/runs/?curves=1")
+    live = alice_client.get(f"/{team.slug}/runs/live.json?ids={amber.pk}").json()
+
+    row = page.context["rows"][0]
+    assert row.curve.steps[0] == 1
+    assert row.curve.steps[-1] == 40
+    assert row.curve.values[-1] == 39 / 40
+    assert len(row.curve.steps) == 24
+    assert row.left == "3 min 00 s left"  # 60 steps of 3 s
+    assert page.context["curves"][0]["id"] == amber.pk
+    assert live["rows"][str(amber.pk)]["curve"]["values"] == [
+        pytest.approx(value, rel=1e-5) for value in row.curve.values
+    ]
+    closed = alice_client.get(f"/{team.slug}/runs/")
+    assert "curves" not in closed.context
+
+
+def test_active_filters_are_chips_that_are_removed_one_by_one(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/?state=failed&model=model&by=state")
+
+    assert page.context["chips"] == [
+        ("State: failed", "?model=model&by=state"),
+        ("Model: model", "?state=failed&by=state"),
+        ("Grouped by: state", "?state=failed&model=model"),
+    ]
 
 
 def test_filters_without_a_match_can_be_cleared(
@@ -192,6 +261,7 @@ def many_runs(team: Team, alice: User) -> None:
             dataset_version=dataset,
             recipe_version=recipe,
             num_steps=100,
+            last_step=2,
         )
         for number in range(119)
     )

@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+from tests.dashboard.samples.factories import make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -24,10 +25,11 @@ def test_selected_runs_are_compared_in_selection_order(
     page: Page, runs: list[Run]
 ) -> None:
     page.goto("/alpha/runs/")
-    compare = page.get_by_role("button", name="Compare selected")
-    expect(compare).to_be_disabled()
+    compare = page.get_by_role("button", name="Compare")
+    expect(compare).to_be_hidden()
 
     page.get_by_label("Select amber-otter").check()
+    expect(compare).to_be_disabled()
     page.get_by_label("Select calm-wren").check()
     compare.click()
 
@@ -48,7 +50,7 @@ def test_rows_update_live_and_keep_their_selection(page: Page, runs: list[Run]) 
 
     row = page.locator(f"tr[data-run='{runs[0].pk}']")
     expect(row.locator(".state")).to_have_text("stopped", timeout=10_000)
-    expect(row.get_by_text("7 of 100")).to_be_visible()
+    expect(row.get_by_text("7/100")).to_be_visible()
     expect(page.get_by_label("Select amber-otter")).to_be_checked()
     expect(page.locator("[data-news]")).to_be_visible()
 
@@ -58,10 +60,31 @@ def test_a_filter_applies_at_once_and_leaves_a_short_address(
 ) -> None:
     page.goto("/alpha/runs/")
 
+    page.get_by_text("Filter", exact=True).click()
     page.get_by_label("State").select_option("failed")
 
     expect(page).to_have_url("/alpha/runs/?state=failed")
     expect(page.get_by_text("No runs match")).to_be_visible()
+    page.get_by_role("link", name="State: failed").click()
+    expect(page).to_have_url("/alpha/runs/?view=")
+
+
+def test_the_panel_of_curves_is_in_the_address_and_points_to_its_row(
+    page: Page, runs: list[Run]
+) -> None:
+    for run in runs[:2]:
+        make_steps(run, {"reward/mean": [0.1, 0.5, 0.7]})
+        Run.objects.filter(pk=run.pk).update(last_step=3)
+    page.goto("/alpha/runs/")
+    page.get_by_text("View", exact=True).click()
+    page.get_by_role("link", name="Show reward curves").click()
+    expect(page).to_have_url("/alpha/runs/?curves=1")
+
+    page.locator(f"tr[data-run='{runs[1].pk}']").hover()
+
+    expect(page.locator("[data-curves] polyline")).to_have_count(2)
+    line = page.locator(f"[data-curves] [data-run='{runs[1].pk}']")
+    expect(line).to_have_class("is-pointed")
 
 
 def test_slash_goes_to_the_search(page: Page, runs: list[Run]) -> None:

@@ -176,7 +176,7 @@ def test_archived_runs_leave_the_list_until_unarchived(
     do(alice_client, "archive", [runs["amber"]])
     page = alice_client.get("/alpha/runs/").text
     assert f"/alpha/runs/{runs['amber'].pk}/" not in page
-    assert 'archived <span class="number">1</span>' in page
+    assert 'Archived (<span class="number">1</span>)' in page
 
     num, _ = do(alice_client, "unarchive", [runs["amber"]])
 

@@ -19,7 +19,6 @@ from dashboard.runs.table.columns import (
     write_columns,
 )
 from tests.dashboard.runs.table.rows import make_runs
-from trainer.metric_names import title_of
 
 pytestmark = pytest.mark.django_db
 RATE = "config.optim.learning_rate"
@@ -59,15 +58,15 @@ def test_chosen_columns_are_shown_in_their_order(
     table = read_table(alice_client, cols=cols, sort="name")
 
     assert table[0][2:] == [
-        f"{title_of('reward/mean')} mean",
+        "Reward mean",
         "State",
         "optim.learning_rate",
-        f"{title_of('reward/mean')} min",
+        "Reward min",
         "rules.answer.weight",
     ]
-    assert table[1][2:] == ["0.5", "finished", "1e-6", "0.1", "1"]
+    assert table[1][2:] == ["0.5", "finished 100/100", "1e-6", "0.1", "1"]
     assert table[3][2:] == ["–", f"queued {PLACE}", "1e-5", "–", "1"]
-    assert table[4][2:] == ["0.25", "failed", "3e-5", "0", "2"]
+    assert table[4][2:] == ["0.25", "failed 0/100", "3e-5", "0", "2"]
 
 
 def test_tags_notes_and_sweep_are_columns(
@@ -90,7 +89,7 @@ def test_runs_are_sorted_by_any_column_and_those_without_a_value_come_last(
         "-reward/mean.mean": "brave amber deft calm",
         "config.rollout.temperature": "deft brave amber calm",
         "-duration": "amber brave deft calm",
-        "entropy.best": "deft calm brave amber",  # it has none: newest first
+        "entropy.best": "brave deft calm amber",  # it has none: those at work first
     }
 
     assert {sort: names(alice_client, sort) for sort in expected} == expected
