@@ -123,6 +123,20 @@ def make_runs(team: Team, owner: User, num: int) -> None:
             _summary(run, name, draw.random()) for run in made for name in METRICS
         )
     first.delete()
+    _make_steps(made[-50:])
+
+
+def _make_steps(runs: list[Run]) -> None:
+    """Of the runs on the first page: their rows draw the reward."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_step (run_id, step, epoch, seq, time, values) "
+            "SELECT run, s, 1, s, now(), "
+            "(SELECT array_agg(random() + k) FROM generate_series(1, %s) k) "
+            "FROM unnest(%s::bigint[]) run, generate_series(1, 1000) s",
+            [len(METRICS), [run.pk for run in runs]],
+        )
+        cursor.execute("ANALYZE runs_step")
 
 
 def _summary(run: Run, name: str, value: float) -> MetricSummary:

@@ -333,7 +333,8 @@ def _read_held_out(arrangement: Arrangement) -> Scores | None:
 
 def _margin(metrics: dict[str, float | None], metric: str) -> float | None:
     low, high = metrics.get(f"{metric}/low"), metrics.get(f"{metric}/high")
-    return None if low is None or high is None else (high - low) / 2
+    # JSON's numbers may be whole ones, whose difference is no float.
+    return None if low is None or high is None else (clip(high) - clip(low)) / 2
 
 
 def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None:

@@ -175,14 +175,17 @@ def test_an_empty_list_shows_what_a_first_run_needs(
         assert f'href="{reverse(place, args=[team.slug])}"' in after
 
 
-def test_the_list_leads_to_models_and_the_queue(
+def test_the_list_leads_to_the_queue_and_to_archived_runs_where_there_are_some(
     alice_client: Client, team: Team, three_runs: dict[str, Run]
 ) -> None:
-    page = alice_client.get(f"/{team.slug}/runs/").text
+    brave = three_runs["brave"]
+    before = alice_client.get(f"/{team.slug}/runs/").text
+    Run.objects.filter(pk=brave.pk).update(archived_at=timezone.now())
+    after = alice_client.get(f"/{team.slug}/runs/").text
 
-    for place in ("models/", "queue/"):
-        assert f'href="/{team.slug}/{place}"' in page
-    assert "q=archived" not in page
+    assert f'href="/{team.slug}/queue/"' in before
+    assert "?q=archived" not in before
+    assert "?q=archived" in after
 
 
 def test_runs_at_work_come_first_unless_another_order_is_chosen(
