@@ -9,34 +9,44 @@ from typing import Any
 
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.accounts.models import Membership
 from dashboard.pages.requests import Request, read_number
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations import Annotations, read_annotations, suggest_tags
-from dashboard.samples.forms import GroupFilterForm, GroupViewForm, RewardLogForm
+from dashboard.samples.forms import (
+    GROUP_LAYOUTS,
+    GROUP_SORTS,
+    GROUP_VIEWS,
+    SIGNALS,
+    GroupFilterForm,
+    GroupViewForm,
+    RewardLogForm,
+)
 from dashboard.samples.groups import (
-    MAX_CELLS,
+    GroupCard,
     StepPosition,
     count_signals,
     find_page,
     find_step,
     get_group,
     list_groups,
-    make_cards,
-    neighbours_in_step,
     pick_sample,
-    read_signal_map,
     visits_around,
 )
-from dashboard.samples.models import Completion, GroupTokens, RuleNote
+from dashboard.samples.models import Completion, Group, GroupTokens, RuleNote
+from dashboard.samples.prompts import read_question
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.rewards import (
     GroupRank,
+    count_right,
     find_base,
+    merge_equal,
     rank_completions,
     rule_names,
     rule_weights,
@@ -50,13 +60,15 @@ from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
 # Of all texts together: longer pages are too slow for browsers.
 MAX_CHARS = 4 * 2**20
 MAX_SAMPLE_CHARS = 4_000  # of each text on the overview
+MAX_RULES = 5  # as columns; others are shown with an open completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """What the page shows of one completion."""
+    """What the page shows of one completion, and of others that are equal to it."""
 
     rank: GroupRank
+    alike: list[int]  # positions of equal completions, which have no card
     text: str  # truncated if the group's texts are very long
     notes: list[RuleNote]
     rendered: Rendered | None  # Markdown, in the view `rendered`
@@ -66,63 +78,219 @@ class Card:
     def completion(self) -> Completion:
         return self.rank.completion
 
+    @property
+    def times(self) -> int:
+        return 1 + len(self.alike)
+
+
+@require_safe
+def groups(request: Request, team: str, run_id: int) -> HttpResponse:
+    """A step's groups, the first of them open."""
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
+    form = GroupFilterForm.read(request.GET)
+    view = GroupViewForm.of_step(request.GET)
+    requested = form.value("step")
+    position = find_step(run, requested)
+    context = {
+        "group": None,
+        "requested": requested,
+        "is_following": requested is None and not run.has_ended,
+    }
+    if position:
+        context |= _describe_step(run, position, view, page=form.value("page"))
+        cards: list[GroupCard] = context["groups"]
+        if cards:
+            found = get_group(run, position.step, cards[0].group.prompt_index)
+            context |= _describe_group(membership, run, found, view)
+    return _render_reader(request, membership, run, view, context)
+
 
 @require_safe
 def group(
     request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
+    """The same page with one group open; only that group for a link of the list."""
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     found = get_group(run, step, prompt)
-    form = GroupViewForm.read(request.GET)
-    completions = found.completions
-    recipe = step_recipe(run, step)
-    weights = rule_weights(run, step)
-    ranks = rank_completions(found, completions, weights, recipe)
-    before, after = neighbours_in_step(found)
-    notes = notes_of(found)
-    ordered = sort_ranks(ranks, form.value("sort"))
-    view = form.value("view")
-    texts = [rank.completion.text for rank in ordered]
-    share = _share_of_page(texts)
-    rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
-    marks = read_annotations([found.pk], membership.user)
-    context = {
+    view = GroupViewForm.read(request.GET)
+    context = _describe_group(membership, run, found, view)
+    if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
+        shown = {"team": membership.team, "run": run, "view": view, **context}
+        return _vary(render(request, "samples/group.html", shown))
+    position = find_step(run, step, is_exact=True)
+    context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
+    if position:
+        context |= _describe_step(run, position, view, page=1, at=prompt)
+    return _render_reader(request, membership, run, view, context)
+
+
+def _render_reader(
+    request: Request,
+    membership: Membership,
+    run: Run,
+    view: GroupViewForm,
+    context: dict[str, Any],
+) -> HttpResponse:
+    is_part = request.htmx.target == "reader"
+    is_part = is_part and not request.htmx.history_restore_request
+    template = "samples/reader.html" if is_part else "samples/groups.html"
+    shown = {
         "team": membership.team,
         "run": run,
         "tab": "groups",
-        "group": found,
-        "form": form,
         "view": view,
-        "color": form.value("color"),
-        "is_stacked": form.value("layout") == "stacked",
+        "team_tags": suggest_tags(membership.team),
+        "can_write": membership.can_write,
+        **context,
+    }
+    return _vary(render(request, template, shown))
+
+
+def _vary(answer: HttpResponse) -> HttpResponse:
+    """A part of the page has the page's address."""
+    patch_vary_headers(answer, ["HX-Target"])
+    return answer
+
+
+def _describe_step(
+    run: Run,
+    position: StepPosition,
+    view: GroupViewForm,
+    *,
+    page: int,
+    at: int | None = None,
+) -> dict[str, Any]:
+    step, signal = position.step, view.value("signal")
+    counts = count_signals(run, step)
+    numbers, cards = list_groups(
+        run, step, signal=signal, sort=view.value("order"), page=page, at=at
+    )
+    return {
+        "position": position,
+        "step": step,
+        "newest_step": position.last,
+        "counts": counts,
+        "chips": [
+            (name, num, name == signal, view.query_of_step(step, signal=name))
+            for name, num in (
+                ("", counts.total),
+                *((name, counts.by_signal.get(name, 0)) for name, _ in SIGNALS),
+            )
+            if num or name in ("", signal)
+        ],
+        "moves": [
+            (mark, label, key, to, view.query_of_step(to))
+            for mark, label, key, to in (
+                ("⇤", "First step with groups", "{", position.first),
+                ("◀", "Previous step with groups", "[", position.previous),
+                ("▶", "Next step with groups", "]", position.next),
+                ("⇥", "Newest step with groups", "}", position.last),
+            )
+        ],
+        "orders": [
+            (words, value == view.value("order"), view.query_of_step(step, order=value))
+            for value, words in GROUP_SORTS
+        ],
+        "this_query": view.query_of_step(step),
+        "newest_query": view.query_of_step(None),
+        "page": numbers,
+        "groups": cards,
+    }
+
+
+def _describe_group(
+    membership: Membership, run: Run, found: Group, view: GroupViewForm
+) -> dict[str, Any]:
+    completions = found.completions
+    recipe = step_recipe(run, found.step)
+    weights = rule_weights(run, found.step)
+    ranks = rank_completions(found, completions, weights, recipe)
+    notes = notes_of(found)
+    marks = read_annotations([found.pk], membership.user)
+    marked = {position for pk, position in marks if pk == found.pk}
+    form = view.value("view")
+    are_tokens_kept = GroupTokens.objects.filter(group=found).exists()
+    merged = merge_equal(
+        sort_ranks(ranks, view.value("sort")),
+        # Each has values of its own, or its own notes and annotations.
+        separate={each.position for each in completions}
+        if form == "tokens"
+        else {*notes, *(position for position in marked if position is not None)},
+    )
+    texts = [rank.completion.text for rank, _ in merged]
+    share = _share_of_page(texts)
+    rendered = render_texts(texts) if form == "rendered" else [None] * len(texts)
+    return {
+        "group": found,
+        "question": read_question(run, found),
         "recipe": recipe,
         "cards": [
             Card(
                 rank=rank,
+                alike=alike,
                 text=rank.completion.text[:share],
                 notes=notes.get(rank.completion.position, []),
                 rendered=html,
                 marks=marks.get((found.pk, rank.completion.position), Annotations()),
             )
-            for rank, html in zip(ordered, rendered, strict=True)
+            for (rank, alike), html in zip(merged, rendered, strict=True)
         ],
+        "num_rules": min(len(found.rule_names), MAX_RULES),
+        "rules": found.rule_names[:MAX_RULES],
+        "rules_left": found.rule_names[MAX_RULES:],
         "marks": marks.get((found.pk, None), Annotations()),
-        "are_tokens_kept": view == "tokens"
-        and GroupTokens.objects.filter(group=found).exists(),
+        "are_tokens_kept": are_tokens_kept,
+        "shows_tokens": form == "tokens" and are_tokens_kept,
         "which_tokens": lambda: which_are_kept(run),
         "near": lambda: find_near(found),
-        "team_tags": suggest_tags(membership.team),
         "can_write": membership.can_write,
-        "base": find_base(ranks) if form.shows_diff else None,
+        "base": find_base(ranks) if view.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
+        "num_completions": len(completions),
+        "num_right": count_right(run, found.step, completions, recipe),
         "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
         "visits": visits_around(found),
-        "group_before": before,
-        "group_after": after,
+        "views": _choices(view, "view", GROUP_VIEWS),
+        "layouts": _choices(view, "layout", GROUP_LAYOUTS),
+        "heads": _heads(view),
+        "diff_query": view.query_with(diff=not view.value("diff")),
+        "group_query": view.query,
     }
-    return render(request, "samples/group.html", context)
+
+
+def _choices(
+    view: GroupViewForm, name: str, choices: list[tuple[str, str]]
+) -> list[tuple[str, str, bool, str]]:
+    chosen = view.value(name)
+    return [
+        (value, words, value == chosen, view.query_with(**{name: value}))
+        for value, words in choices
+    ]
+
+
+def _heads(view: GroupViewForm) -> list[dict[str, str]]:
+    """Of the columns that sort: high first, then low first."""
+    chosen = view.value("sort")
+    heads = []
+    for name, title, first, then in (
+        ("position", "#", "position", "position"),
+        ("reward", "Reward", "-reward", "reward"),
+        ("length", "Tokens", "-length", "length"),
+    ):
+        is_up = chosen == name
+        is_down = chosen == first and first != name
+        heads.append(
+            {
+                "name": name,
+                "title": title,
+                "direction": "ascending" if is_up else "descending" * is_down,
+                "query": view.query_with(sort=then if is_down else first),
+            }
+        )
+    return heads
 
 
 def _share_of_page(texts: Sequence[str]) -> int | None:
@@ -147,45 +315,6 @@ def group_tokens(
     if completions is None:
         return JsonResponse({"error": which_are_kept(run)}, status=404)
     return send_packed(request, pack_answer({"completions": completions}))
-
-
-@require_safe
-def groups(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    form = GroupFilterForm.read(request.GET)
-    position = find_step(run, form.value("step"))
-    context = {
-        "team": team_,
-        "run": run,
-        "tab": "groups",
-        "form": form,
-        "position": position,
-        **(_describe(run, position, form) if position else {}),
-    }
-    return render(request, "samples/groups.html", context)
-
-
-def _describe(
-    run: Run, position: StepPosition, form: GroupFilterForm
-) -> dict[str, Any]:
-    page = list_groups(
-        run,
-        position.step,
-        signal=form.value("signal"),
-        sort=form.value("sort"),
-        page=form.value("page"),
-    )
-    return {
-        "page": page,
-        "cards": make_cards(run, list(page)),
-        "counts": count_signals(run, position.step),
-        "cells": read_signal_map(run, position.step),
-        "max_cells": MAX_CELLS,
-        "requested": form.value("step"),
-        "signal": form.value("signal"),
-        "sort": form.value("sort"),
-    }
 
 
 @require_safe

@@ -15,11 +15,11 @@ from trainer.events import Signal
 
 SIGNALS = [(signal, signal) for signal in get_args(Signal)]
 GROUP_SORTS = [
+    ("-spread", "widest spread"),
+    ("spread", "narrowest spread"),
+    ("-mean", "highest mean reward"),
+    ("mean", "lowest mean reward"),
     ("prompt", "prompt number"),
-    ("-mean", "mean reward, high first"),
-    ("mean", "mean reward, low first"),
-    ("-spread", "spread, wide first"),
-    ("spread", "spread, narrow first"),
 ]
 COMPLETION_SORTS = [
     ("-step", "newest step first"),
@@ -36,13 +36,13 @@ GROUP_VIEWS = [
     ("rendered", "rendered"),
     ("tokens", "tokens"),
 ]
-GROUP_LAYOUTS = [("side", "side by side"), ("stacked", "stacked")]
+GROUP_LAYOUTS = [("table", "table"), ("cards", "cards")]
 COMPLETION_ORDERS = [
-    ("position", "sampling order"),
-    ("-reward", "best reward first"),
-    ("reward", "worst reward first"),
+    ("-reward", "best first"),
+    ("reward", "worst first"),
     ("-length", "longest first"),
     ("length", "shortest first"),
+    ("position", "as sampled"),
 ]
 TOKEN_COLORS = [
     ("logprob", "log-prob"),
@@ -159,52 +159,119 @@ def offer_rules(form: FilterForm, rules: Iterable[str]) -> None:
 
 
 class GroupFilterForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"sort": "prompt", "step": None, "page": 1}
+    defaults: ClassVar[dict[str, Any]] = {"step": None, "page": 1}
 
     step = forms.IntegerField(required=False, min_value=0)
-    signal = forms.ChoiceField(required=False, choices=SIGNALS)
-    sort = forms.ChoiceField(required=False, choices=GROUP_SORTS)
     page = forms.IntegerField(required=False, min_value=1)
 
 
 class GroupViewForm(FilterForm):
-    """How a group's completions are read."""
+    """A step's list of groups, and how the open group's completions are read.
+
+    `order` is of the groups, `sort` of the completions. On the address of a step, where
+    no group is chosen, `sort` is of the groups.
+    """
 
     defaults: ClassVar[dict[str, Any]] = {
+        "signal": "",
+        "order": "-spread",
         "view": "text",
-        "layout": "side",
-        "sort": "position",
+        "layout": "table",
+        "sort": "-reward",
         "color": "logprob",
         "diff": False,
     }
 
+    signal = forms.ChoiceField(required=False, choices=SIGNALS)
+    order = forms.ChoiceField(required=False, label="Order", choices=GROUP_SORTS)
     view = forms.ChoiceField(required=False, label="View", choices=GROUP_VIEWS)
     color = forms.ChoiceField(required=False, label="Colour", choices=TOKEN_COLORS)
     layout = forms.ChoiceField(required=False, label="Layout", choices=GROUP_LAYOUTS)
     sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_ORDERS)
-    diff = forms.BooleanField(
-        required=False, label="Differences from the best", widget=forms.CheckboxInput
-    )
+    diff = forms.BooleanField(required=False, label="Diff against best")
 
-    @property
-    def choices(self) -> list[tuple[forms.BoundField, str]]:
-        """Each select with its value; colours apply to tokens only."""
-        is_colored = self.value("view") == "tokens"
-        names = ["view", *(["color"] if is_colored else []), "layout", "sort"]
-        return [(self[name], self.value(name)) for name in names]
+    @classmethod
+    def of_step(cls, query: QueryDict) -> Self:
+        changed = query.copy()
+        changed.setlist("order", changed.pop("sort", []))
+        return cls.read(changed)
 
     @property
     def shows_diff(self) -> bool:
         return self.value("view") == "text" and bool(self.value("diff"))
 
     @property
+    def shows_plain(self) -> bool:
+        """As text without differences, of which two lines are shown at first."""
+        return self.value("view") == "text" and not self.value("diff")
+
+    @property
+    def shows_text(self) -> bool:
+        return bool(self.value("view") == "text")
+
+    @property
+    def wants_rendered(self) -> bool:
+        return bool(self.value("view") == "rendered")
+
+    @property
+    def wants_tokens(self) -> bool:
+        return bool(self.value("view") == "tokens")
+
+    @property
+    def is_table(self) -> bool:
+        return bool(self.value("layout") == "table")
+
+    @property
+    def color_shown(self) -> str:
+        return str(self.value("color"))
+
+    @property
+    def selects(self) -> list[tuple[forms.BoundField, str]]:
+        """Each with its value; a table is sorted by its headings."""
+        names = ["color"] * self.wants_tokens + ["sort"] * (not self.is_table)
+        return [(self[name], self.value(name)) for name in names]
+
+    @property
+    def kept(self) -> list[tuple[str, Any]]:
+        """Hidden fields beside the selects."""
+        shown = {field.name for field, _ in self.selects}
+        return [(k, v) for k, v in self._changed().items() if k not in shown]
+
+    @property
+    def of_list(self) -> list[tuple[str, Any]]:
+        """Hidden fields beside the number of the step."""
+        return list(self._of_step().items())
+
+    @property
     def query(self) -> str:
-        """For links to other groups with the same view: "?…" or empty."""
-        chosen = {name: self.value(name) for name in self.fields}
-        other = {k: v for k, v in chosen.items() if v != self.defaults[k]}
-        if "diff" in other:
-            other["diff"] = "on"
-        return f"?{urlencode(other)}" if other else ""
+        """For links to other groups with the same list and view: "?…" or empty."""
+        return self.query_with()
+
+    def query_with(self, **changes: Any) -> str:
+        """The same with these values changed."""
+        return _in_address(self._changed(**changes))
+
+    def query_of_step(self, step: int | None, **changes: Any) -> str:
+        """Of a step's address, the newest step's if None."""
+        chosen = {} if step is None else {"step": step}
+        return _in_address(chosen | self._of_step(**changes))
+
+    def _of_step(self, **changes: Any) -> dict[str, Any]:
+        chosen = self._changed(**changes)
+        chosen.pop("sort", None)
+        if "order" in chosen:
+            chosen["sort"] = chosen.pop("order")
+        return chosen
+
+    def _changed(self, **changes: Any) -> dict[str, Any]:
+        """What differs from the defaults."""
+        values = {name: self.value(name) for name in self.fields} | changes
+        chosen = {k: v for k, v in values.items() if v != self.defaults[k]}
+        return chosen | ({"diff": "on"} if "diff" in chosen else {})
+
+
+def _in_address(values: Mapping[str, Any]) -> str:
+    return f"?{urlencode(values)}" if values else ""
 
 
 class CompletionFilterForm(FilterForm):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from django.core.paginator import Page, Paginator
@@ -29,7 +29,6 @@ from dashboard.samples.rewards import reward_bounds
 from dashboard.samples.sparklines import Sparkline, draw_sparkline, reward_scale
 
 GROUPS_PER_PAGE = 48
-MAX_CELLS = 1_024  # of the signal map
 
 MAX_VISITS = 200
 PAGE_SIZE = 50
@@ -81,22 +80,22 @@ def count_signals(run: Run, step: int) -> SignalCounts:
     )
 
 
-def read_signal_map(run: Run, step: int) -> list[dict[str, object]]:
-    """(prompt_index, signal, mean, spread) of each group of the step."""
-    cells = step_groups(run, step).order_by("prompt_index")
-    names = ("prompt_index", "signal", "reward_mean", "reward_std")
-    return list(cells.values(*names)[:MAX_CELLS])
-
-
 def list_groups(
-    run: Run, step: int, *, signal: str | None, sort: str, page: int
-) -> Page[Group]:
+    run: Run, step: int, *, signal: str, sort: str, page: int, at: int | None
+) -> tuple[Page[int], list[GroupCard]]:
+    """The page of this number, or the one with prompt `at`; four queries."""
     groups = step_groups(run, step).order_by(*ORDERS[sort])
     if signal:
         groups = groups.filter(signal=signal)
+    prompts = list(groups.values_list("prompt_index", flat=True))
+    if at in prompts:
+        page = prompts.index(at) // GROUPS_PER_PAGE + 1
+    shown = Paginator(prompts, GROUPS_PER_PAGE).get_page(page)
     kept = GroupTokens.objects.filter(group=OuterRef("pk"))
-    found = groups.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
-    return cast("Page[Group]", Paginator(found, GROUPS_PER_PAGE).get_page(page))
+    found = groups.filter(prompt_index__in=list(shown)).defer("answer")
+    return shown, make_cards(
+        run, found.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
+    )
 
 
 def _rewards() -> Prefetch[str, QuerySet[GroupCompletions], str]:
@@ -112,7 +111,8 @@ def _packed(group: Group) -> GroupCompletions:
         return GroupCompletions(group=group, rewards=[], end_reasons=[])
 
 
-def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
+def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
+    groups = list(groups)
     packed = [_packed(group) for group in groups]
     rewards = [reward for each in packed for reward in each.rewards]
     step = groups[0].step if groups else 0
@@ -185,8 +185,13 @@ class StepPosition:
     next: int | None
 
 
-def find_step(run: Run, requested: int | None) -> StepPosition | None:
-    """The requested step, or the nearest with groups; None: the newest. Two queries."""
+def find_step(
+    run: Run, requested: int | None, *, is_exact: bool = False
+) -> StepPosition | None:
+    """The requested step, or the nearest with groups; None: the newest. Two queries.
+
+    is_exact: also if all groups of the step are superseded.
+    """
     groups = Group.objects.current().filter(run=OuterRef("pk"))
     first, last, below, above = _first_steps(
         run,
@@ -198,6 +203,8 @@ def find_step(run: Run, requested: int | None) -> StepPosition | None:
     if first is None or last is None:
         return None
     step = last if requested is None else _nearest(requested, below, above)
+    if is_exact and requested is not None:
+        step = requested
     previous, after = _first_steps(
         run,
         groups.filter(step__lt=step).order_by("-step"),
@@ -263,17 +270,6 @@ def visits_around(group: Group) -> VisitsAround:
         is_cut=len(before) > MAX_VISITS or len(after) > MAX_VISITS,
         previous=before[0] if before else None,
         next=after[0] if after else None,
-    )
-
-
-def neighbours_in_step(group: Group) -> tuple[int | None, int | None]:
-    """Prompt numbers of the groups before and after this one in its step."""
-    same = Group.objects.current().filter(run_id=group.run_id, step=group.step)
-    before = same.filter(prompt_index__lt=group.prompt_index).order_by("-prompt_index")
-    after = same.filter(prompt_index__gt=group.prompt_index).order_by("prompt_index")
-    return (
-        before.values_list("prompt_index", flat=True).first(),
-        after.values_list("prompt_index", flat=True).first(),
     )
 
 

@@ -86,6 +86,13 @@ def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
     }
 
 
+def read_question(run: Run, group: Prompted) -> str:
+    """The prompt as the dataset has it, or else as it was sampled. One query."""
+    version = run.dataset_version
+    row = version.rows.filter(position=group.prompt_index).first() if version else None
+    return row.question if row else group.prompt
+
+
 def shorten(text: str) -> str:
     """Its beginning, on one line."""
     line = " ".join(text[: 8 * SNIPPET_CHARS].split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,6 +140,39 @@ def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
     keyed = [(value, s) for s in ranks if (value := key(s)) is not None]
     keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
     return [s for _, s in keyed] + [s for s in ranks if key(s) is None]
+
+
+def merge_equal(
+    ranks: Sequence[GroupRank], *, separate: Collection[int]
+) -> list[tuple[GroupRank, list[int]]]:
+    """Each with the positions of later ones of equal text, scores and end.
+
+    Those at the positions of `separate` stay alone.
+    """
+    found: dict[Any, tuple[GroupRank, list[int]]] = {}
+    for rank in ranks:
+        c = rank.completion
+        key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens)
+        if c.position in separate:
+            found[c.position] = (rank, [])
+        elif key in found:
+            found[key][1].append(c.position)
+        else:
+            found[key] = (rank, [])
+    return list(found.values())
+
+
+def count_right(
+    run: Run, step: int, completions: Iterable[Completion], recipe: Recipe | None
+) -> int | None:
+    """Completions with the highest reward; None: correctness is unknown."""
+    if run.is_imported:
+        least: float | None = run.config["reward"]["right_from"]
+    else:
+        least = right_reward(recipe, step) if recipe else None
+    if least is None:
+        return None
+    return sum(c.reward is not None and c.reward >= least for c in completions)
 
 
 # The engine logs its length penalty as a rule with a negative score.

@@ -96,9 +96,7 @@ def addresses(page: Page, run: str) -> dict[str, str]:
     """Every page by name, once the first run is under way."""
     team = run.split("/runs/")[0]
     page.goto(f"{run}groups/?step={ENOUGH_STEPS - 10}")
-    group = (
-        page.locator("main tbody a[href*='/groups/']").first.get_attribute("href") or ""
-    )
+    group = page.locator(".group-link").first.get_attribute("href") or ""
     return {
         "run": run,
         "groups": f"{run}groups/?step={ENOUGH_STEPS - 10}",

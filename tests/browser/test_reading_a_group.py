@@ -34,8 +34,9 @@ def run(team: Team) -> Run:
 
 def test_a_key_shows_differences_and_the_url_keeps_them(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
-    page.get_by_role("heading", name="Completion 1").wait_for()
-    page.evaluate("scrollTo(0, 200)")
+    page.set_viewport_size({"width": 1440, "height": 350})
+    page.locator("#completion-0").wait_for()
+    page.evaluate("scrollTo(0, 60)")
 
     page.keyboard.press("d")
 
@@ -45,7 +46,7 @@ def test_a_key_shows_differences_and_the_url_keeps_them(page: Page, run: Run) ->
     expect(first.locator("[data-diff-note]")).to_contain_text("2 words added")
     expect(page.locator("#completion-2 ins")).to_have_count(0)
     expect(page).to_have_url(re.compile("diff=on"))
-    assert page.evaluate("scrollY") == 200
+    assert page.evaluate("scrollY") == 60
     page.reload()
     expect(first.locator("ins")).to_have_text(["48", "12"])
     page.keyboard.press("n")
@@ -60,6 +61,7 @@ def test_differences_stay_when_a_completion_is_annotated(page: Page, run: Run) -
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?diff=on")
     first = page.locator("#completion-0")
     expect(first.locator("ins")).to_have_text(["48", "12"])
+    first.hover()
     # Runs behind the page's own listener.
     page.evaluate(
         "document.addEventListener('htmx:afterSettle', () => requestAnimationFrame("
@@ -78,7 +80,7 @@ def test_other_keys_do_nothing(page: Page, run: Run) -> None:
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
-    page.get_by_role("heading", name="Completion 1").wait_for()
+    page.locator("#completion-0").wait_for()
 
     page.keyboard.press('"')
     page.keyboard.press("v")  # which is read behind it
@@ -97,27 +99,26 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     expect(text.locator("strong")).to_have_text("all")
     expect(text.locator("pre")).to_have_text("print(11)\n")
     expect(text.locator("math mfrac")).to_have_count(1)
-    expect(page.get_by_role("combobox", name="View")).to_have_value("rendered")
-    expect(page.get_by_role("combobox", name="View")).to_have_count(1)
+    chosen = page.locator("[data-view][aria-current]")
+    expect(chosen).to_have_attribute("data-view", "rendered")
+    expect(page).to_have_url(re.compile("view=rendered"))
 
 
 @pytest.mark.slow
-def test_stacked_completions_have_the_full_width(page: Page, run: Run) -> None:
+def test_completions_are_cards_on_request(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
-    box = page.locator("#completion-0").bounding_box()
 
-    page.get_by_role("combobox", name="Layout").select_option("stacked")
+    page.get_by_role("link", name="Cards").click()
 
-    page.locator(".is-stacked").wait_for()
-    wide = page.locator("#completion-0").bounding_box()
-    assert box is not None
-    assert wide is not None
-    assert wide["width"] > 2 * box["width"]
-    expect(page).to_have_url(re.compile("layout=stacked"))
+    expect(page.get_by_role("heading", name="Completion 1")).to_be_visible()
+    expect(page.locator(".completion-table")).to_have_count(0)
+    expect(page).to_have_url(re.compile("layout=cards"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", ["?diff=on", "?view=rendered", "?layout=stacked"])
+@pytest.mark.parametrize(
+    "query", ["?diff=on", "?view=rendered", "?layout=cards", "#completion-2"]
+)
 def test_each_view_is_accessible(page: Page, run: Run, query: str) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/{query}")
     page.locator("#completion-2").wait_for()
@@ -131,7 +132,9 @@ def test_completions_are_annotated_without_leaving_the_page(
 ) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
-    page.evaluate("scrollTo(0, 300)")
+    page.set_viewport_size({"width": 1440, "height": 350})
+    page.evaluate("scrollTo(0, 60)")
+    first.hover()
 
     first.get_by_role("button", name="Good").click()
     expect(first.get_by_role("button", name="Good")).to_have_attribute(
@@ -164,6 +167,7 @@ def test_completions_are_annotated_without_leaving_the_page(
 def test_an_unfinished_comment_survives_other_annotations(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
+    first.hover()
     first.get_by_text("Comment", exact=True).first.click()
     comment = first.get_by_role("textbox", name="Comment on completion 1")
     comment.fill("It guesses, be")

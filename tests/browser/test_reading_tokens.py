@@ -43,7 +43,7 @@ def run(team: Team) -> Run:
 
 def test_tokens_are_coloured_and_described(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
-    page.get_by_role("combobox", name="View").select_option("tokens")
+    page.get_by_role("link", name="Tokens", exact=True).first.click()
 
     tokens = page.locator("#text-0 .token")
     expect(tokens).to_have_count(5)

@@ -43,7 +43,7 @@ def test_the_bracket_keys_walk_through_the_steps(page: Page, run: Run) -> None:
     page.keyboard.press("}")
     page.wait_for_url("**/groups/?step=9&signal=mixed")
 
-    assert page.get_by_role("row").count() == 2  # the header and one mixed group
+    expect(page.locator(".group-link")).to_have_count(1)
 
 
 def test_a_key_typed_into_a_field_moves_nothing(page: Page, run: Run) -> None:
@@ -58,43 +58,127 @@ def test_the_slider_goes_to_the_nearest_step_with_groups(page: Page, run: Run) -
     page.goto(f"/alpha/runs/{run.pk}/groups/")
 
     slider = page.get_by_role("slider")
-    slider.evaluate("e => { e.value = 4; e.dispatchEvent(new Event('input')) }")
+    change = (
+        "e => { e.value = 4; e.dispatchEvent(new Event('input', {bubbles: true})) }"
+    )
+    slider.evaluate(change)
     expect(page.get_by_role("spinbutton", name="Step")).to_have_value("4")
-    slider.dispatch_event("change")
+    slider.dispatch_event("change", {"bubbles": True})
 
     expect(page.locator(".stepper-note")).to_contain_text("Step 4")
+    expect(page).to_have_url(re.compile(r"groups/\?step=4$"))
 
 
-def test_a_group_is_read_by_keyboard(page: Page, run: Run) -> None:
-    page.goto(f"/alpha/runs/{run.pk}/groups/5/4/")
+def test_groups_are_read_by_keyboard(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
+    expect(page.locator("#completion-0")).to_contain_text("Try 0")
 
     page.keyboard.press("j")
-    page.keyboard.press("j")
-    expect(page.locator("#completion-1")).to_be_focused()
+    page.wait_for_url("**/groups/5/6/")
+    expect(page.locator("#group-title")).to_have_text("What is 6 + 1?")
+    open_one = page.locator(".group-link[aria-current]")
+    expect(open_one).to_have_attribute("data-prompt", "6")
     page.keyboard.press("k")
+    page.wait_for_url("**/groups/5/4/")
+    expect(page.locator("#group-title")).to_have_text("What is 4 + 1?")
+    page.keyboard.press("J")
     expect(page.locator("#completion-0")).to_be_focused()
+    page.keyboard.press("e")
+    expect(page.locator("#more-0")).to_be_visible()
     page.keyboard.press("n")
     page.wait_for_url("**/groups/9/4/")
-    page.keyboard.press("]")
-    page.wait_for_url("**/groups/9/6/")
+    page.go_back()
+    expect(page.locator("#group-title")).to_have_text("What is 4 + 1?")
+    page.wait_for_url("**/groups/5/4/")
+    page.keyboard.press("[")
+    page.wait_for_url("**/groups/?step=3")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("previous completion")
 
 
-def test_a_long_completion_opens_and_a_short_one_has_no_button(
-    page: Page, run: Run
-) -> None:
+def test_going_back_reads_the_group_before(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
+    page.locator("[data-prompt='8']").click()
+    expect(page.locator("#group-title")).to_have_text("What is 8 + 1?")
+    page.locator("[data-prompt='6']").click()
+    expect(page.locator("#group-title")).to_have_text("What is 6 + 1?")
+
+    page.go_back()
+
+    expect(page.locator("#group-title")).to_have_text("What is 8 + 1?")
+    open_one = page.locator(".group-link[aria-current]")
+    expect(open_one).to_have_attribute("data-prompt", "8")
+    page.locator("td.completion-cell").first.click(position={"x": 5, "y": 9})
+    expect(page.locator(".completion-more").first).to_be_visible()
+
+
+def test_a_click_opens_the_whole_text(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/5/4/")
+    text = page.locator("#text-0")
+    before = text.bounding_box()
 
-    button = page.get_by_role("button", name="Show all")
-    expect(button).to_have_count(1)
-    before = page.locator("#text-0").bounding_box()
-    button.click()
-    after = page.locator("#text-0").bounding_box()
+    text.click(position={"x": 5, "y": 9})
 
+    after = text.bounding_box()
     assert before is not None
     assert after is not None
-    assert after["height"] > before["height"]
+    assert after["height"] > 3 * before["height"]
+    details = page.locator("#more-0")
+    expect(details.get_by_role("rowheader", name="format")).to_be_visible()
+
+
+def first_y(page: Page, selector: str) -> float:
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def test_groups_and_completions_begin_high_on_the_page(page: Page, run: Run) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"/alpha/runs/{run.pk}/groups/5/4/")
+    page.wait_for_load_state("networkidle")
+
+    assert first_y(page, ".group-link") <= 300
+    assert first_y(page, ".completion-text") <= 300
+
+
+def test_a_narrow_screen_shows_the_list_and_then_the_group(
+    page: Page, run: Run
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
+    expect(page.locator("#group-title")).to_be_hidden()
+    assert first_y(page, ".group-link") <= 450
+
+    page.locator("[data-prompt='6']").click()
+
+    expect(page.locator("#group-title")).to_be_visible()
+    expect(page.locator(".group-link").first).to_be_hidden()
+    page.get_by_role("link", name="All groups of step 5").click()
+    expect(page.locator(".group-link").first).to_be_visible()
+
+
+def test_a_live_run_shows_the_newest_step_unless_another_is_chosen(
+    page: Page, run: Run
+) -> None:
+    Run.objects.filter(pk=run.pk).update(state="queued", finished_at=None)
+    frame = "step => document.dispatchEvent(new CustomEvent('runframe', "
+    frame += "{detail: {steps: [{step}]}}))"
+    page.goto(f"/alpha/runs/{run.pk}/groups/")
+    follow = page.get_by_role("switch", name="Follow newest step")
+    expect(follow).to_be_checked()
+    make_group(run, step=11, prompt_index=2)
+
+    page.evaluate(frame, 11)
+
+    expect(page.get_by_role("spinbutton", name="Step")).to_have_value("11")
+    page.goto(f"/alpha/runs/{run.pk}/groups/?step=9")
+    make_group(run, step=12, prompt_index=2)
+    page.evaluate(frame, 12)
+    expect(follow).to_contain_text("12")
+    expect(page.get_by_role("spinbutton", name="Step")).to_have_value("9")
+    follow.click()
+    expect(page.get_by_role("spinbutton", name="Step")).to_have_value("12")
 
 
 def test_the_link_to_a_completion_is_copied(
@@ -103,15 +187,14 @@ def test_the_link_to_a_completion_is_copied(
     context = open_browser(alice)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
-    page.goto(f"/alpha/runs/{run.pk}/groups/5/4/?sort=-reward")
+    page.goto(f"/alpha/runs/{run.pk}/groups/5/4/?sort=reward")
 
-    page.locator("#completion-2").get_by_role("button", name="Copy link").click()
+    page.locator("#completion-3 .row-toggle").click()
+    page.locator("#more-3").get_by_role("button", name="Copy link").click()
 
     expect(page.get_by_text("Link copied.")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.endswith(
-        f"/alpha/runs/{run.pk}/groups/5/4/?sort=-reward#completion-2"
-    )
+    assert copied.endswith(f"/alpha/runs/{run.pk}/groups/5/4/?sort=reward#completion-3")
 
 
 def test_a_change_of_metric_redraws_and_is_kept_in_the_address(

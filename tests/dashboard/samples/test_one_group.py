@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from dashboard.samples.annotations import Target, add_tag
 from dashboard.samples.models import Group
 from dashboard.samples.rewards import rank_completions, rule_weights, step_recipe
 from tests.dashboard.samples.factories import make_group, make_note, make_run
@@ -105,7 +106,8 @@ def test_completions_are_ordered_and_unscored_ones_come_last(
         "-reward": [1, 0, 2],
         "reward": [0, 1, 2],
         "-length": [2, 1, 0],
-        "nonsense": [0, 1, 2],
+        "nonsense": [1, 0, 2],
+        "": [1, 0, 2],
     }.items():
         assert order(get(alice_client, group, f"?sort={sort}")) == expected, sort
 
@@ -116,20 +118,75 @@ def test_best_and_worst_are_marked_only_where_rewards_differ(
     differing = get(alice_client, make_group(run, rewards=(1.2, 0.2, 0.0)))
     equal = get(alice_client, make_group(run, rewards=(1.2, 1.2), prompt_index=1))
 
-    assert differing.count("▲ best") == differing.count("▼ worst") == 1
-    assert "▲ best" not in equal
-    assert "▼ worst" not in equal
+    for mark in ('data-mark="best"', 'data-mark="worst"'):
+        assert differing.count(mark) == 1
+        assert mark not in equal
 
 
-def test_completions_with_the_same_text_are_counted(
-    alice_client: Client, run: Run
-) -> None:
-    group = make_group(run, rewards=(0.0, 0.0, 1.2), texts=["same", "same", "own"])
+def test_equal_completions_are_one_row(alice_client: Client, run: Run) -> None:
+    texts = ["same", "same", "own", "same"]
+    group = make_group(run, rewards=(0.0, 0.0, 1.2, 1.2), texts=texts)
+    change_completions(group, position=1, num_tokens=10)
 
     html = get(alice_client, group)
 
-    assert html.count("same text ×2") == 2
+    # The last has another reward; links to the second lead to the first.
+    assert re.findall(r'data-completion="(\d)"', html) == ["2", "3", "0"]
+    assert order(html) == [2, 3, 0, 1]
+    assert html.count(">×2</span>") == 1
+    assert html.count('data-mark="alike"') == 2
     assert "data-num-distinct>2<" in html
+
+
+def test_an_annotated_completion_has_its_own_row(
+    alice_client: Client, alice: User, run: Run
+) -> None:
+    group = make_group(run, rewards=(0.0, 0.0, 0.0), texts=["same"] * 3)
+    change_completions(group, num_tokens=10)
+    add_tag(alice, Target(group, 1), "odd")
+
+    html = get(alice_client, group)
+
+    assert re.findall(r'data-completion="(\d)"', html) == ["0", "1"]
+
+
+def test_right_completions_are_counted(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, make_group(run, rewards=(1.2, 1.0, None, 1.2)))
+
+    assert "data-num-right>2<" in html
+
+
+def test_a_link_of_the_list_gets_only_its_group(alice_client: Client, run: Run) -> None:
+    make_group(run, step=4, prompt_index=6)
+    url = reverse("group", args=["alpha", run.pk, 4, 6])
+    of_list = {"HTTP_HX_REQUEST": "true", "HTTP_HX_TARGET": "group-pane"}
+
+    part = alice_client.get(url, **of_list)
+    whole = alice_client.get(url)
+    restored = alice_client.get(url, **of_list, HTTP_HX_HISTORY_RESTORE_REQUEST="true")
+
+    assert part.text.count("data-group ") == whole.text.count("data-group ") == 1
+    assert 'id="reader"' not in part.text
+    assert 'id="reader"' in whole.text
+    assert 'id="reader"' in restored.text
+    assert "HX-Target" in part["Vary"]
+
+
+def test_the_step_of_a_group_is_listed_beside_it(
+    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.samples.groups.GROUPS_PER_PAGE", 2)
+    for prompt in range(5):
+        make_group(run, step=4, prompt_index=prompt)
+    make_group(run, step=5, prompt_index=4)
+
+    html = get(alice_client, Group.objects.get(step=4, prompt_index=3), "?order=prompt")
+
+    # The page of the list that has the group.
+    assert re.findall(r'data-prompt="(\d)"( aria-current)?', html) == [
+        ("2", ""),
+        ("3", " aria-current"),
+    ]
 
 
 def test_the_same_prompt_is_found_at_its_other_steps(
@@ -145,20 +202,6 @@ def test_the_same_prompt_is_found_at_its_other_steps(
     after = reverse("group", args=["alpha", run.pk, 77, 6])
     assert f'rel="prev" href="{before}"' in html
     assert f'rel="next" href="{after}"' in html
-
-
-def test_the_neighbours_in_the_step_follow_the_prompt_number(
-    alice_client: Client, run: Run
-) -> None:
-    for prompt in (2, 5, 9):
-        make_group(run, step=4, prompt_index=prompt)
-
-    html = get(alice_client, Group.objects.get(prompt_index=5))
-
-    before = reverse("group", args=["alpha", run.pk, 4, 2])
-    after = reverse("group", args=["alpha", run.pk, 4, 9])
-    assert f'href="{before}" data-key="["' in html
-    assert f'href="{after}" data-key="]"' in html
 
 
 def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
@@ -207,7 +250,7 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
     big = make_group(run, step=2, prompt_index=1, rewards=tuple([0.0, 1.2] * 16))
 
     for group in (small, big):
-        with django_assert_num_queries(19):
+        with django_assert_num_queries(26):
             get(alice_client, group)
 
 

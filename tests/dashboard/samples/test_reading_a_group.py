@@ -39,25 +39,30 @@ def test_other_groups_are_read_in_the_same_way(alice_client: Client, run: Run) -
     for step, prompt in ((3, 4), (5, 4), (9, 4), (5, 3), (5, 6)):
         make_group(run, step=step, prompt_index=prompt)
 
-    html = get(alice_client, run, "?view=rendered&layout=stacked&sort=-reward&diff=on")
+    html = get(alice_client, run, "?view=rendered&layout=cards&sort=reward&order=mean")
 
     links = [link.replace("&amp;", "&") for link in LINK.findall(html)]
-    moves = [link for link in links if "?" in link]
-    assert {re.sub(r".*/groups/|\?.*", "", link) for link in moves} == {
-        "3/4/", "5/4/", "9/4/", "5/3/", "5/6/",
+    others = [link for link in links if "/5/4/" not in link]
+    assert {re.sub(r".*/groups/|\?.*", "", link) for link in others} == {
+        "3/4/", "9/4/", "5/3/", "5/6/",
     }  # fmt: skip
-    wanted = "?view=rendered&layout=stacked&sort=-reward&diff=on"
-    assert {link[link.index("?") :] for link in moves} == {wanted}
+    wanted = "?order=mean&view=rendered&layout=cards&sort=reward"
+    assert {link[link.index("?") :] for link in others} == {wanted}
+    steps = re.findall(r'href="[^"]*/groups/(\?step=[39][^"]*)"', html)
+    assert {step.replace("&amp;", "&")[8:] for step in steps} == {
+        "view=rendered&layout=cards&sort=mean"
+    }
 
 
 def test_a_plain_group_has_plain_links(alice_client: Client, run: Run) -> None:
     for step in (3, 5):
         make_group(run, step=step, prompt_index=4)
 
-    links = LINK.findall(get(alice_client, run, "?view=text&sort=position"))
+    html = get(alice_client, run, "?view=text&sort=-reward&signal=")
 
-    assert links
-    assert not any("?" in link for link in links)
+    others = [link for link in LINK.findall(html) if "/5/4/" not in link]
+    assert others
+    assert not any("?" in link for link in others)
 
 
 def test_the_first_best_completion_is_the_reference(
@@ -82,7 +87,9 @@ def test_without_a_best_the_first_is_the_reference(
     assert 'data-diff-with="text-0"' in get(alice_client, run, "?diff=on")
 
 
-@pytest.mark.parametrize("query", ["?view=x", "?layout=x&diff=x&color=x&sort=x"])
+@pytest.mark.parametrize(
+    "query", ["?view=x", "?layout=stacked&diff=x&color=x&sort=x&order=x&signal=x"]
+)
 def test_unknown_choices_use_the_default(
     alice_client: Client, run: Run, query: str
 ) -> None:
@@ -131,5 +138,5 @@ def test_the_list_marks_groups_with_token_values(
 
     page = alice_client.get(f"/alpha/runs/{run.pk}/groups/?step=5").content.decode()
 
-    assert page.count("?view=tokens") == 1
-    assert "/groups/5/4/?view=tokens" in page
+    assert page.count(">tokens</span>") == 1
+    assert page.index('data-prompt="4"') < page.index(">tokens</span>")
