@@ -34,15 +34,18 @@ from dashboard.samples.annotations import (
     see_mentions,
     suggest_tags,
 )
+from dashboard.samples.flags import ENDS
 from dashboard.samples.forms import CompletionFilterForm, MentionForm
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Mention
+from dashboard.samples.prompts import read_snippets_of
 from dashboard.samples.rewards import rule_names
 from dashboard.samples.search.annotated import Label, read_labels
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.columns import compares_answers
-from dashboard.samples.search.facets import Facet, Facets
+from dashboard.samples.search.facets import Facet, Facets, FacetValue
 from dashboard.samples.search.results import TEXT_SECONDS, Found, find
+from dashboard.samples.search.text import excerpt
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
 MENTIONS_PER_PAGE = 50
@@ -134,7 +137,10 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     is_mine = form.value("by") == "me"
     all_marks = read_labels(run, by=membership.user if is_mine else None)
     found, facets = _find(request, run, form, membership.user, all_marks)
-    marks = read_annotations({c.group_id for c in found.completions}, membership.user)
+    groups = {c.group_id for c in found.completions}
+    marks = read_annotations(groups, membership.user)
+    snippets = read_snippets_of(run, groups)
+    chips = form.chips(request.GET)
     context = {
         "team": membership.team,
         "run": run,
@@ -142,16 +148,33 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "form": form,
         "page": found,
         "completions": [
-            (c, marks.get((c.group_id, c.position)), marks.get((c.group_id, None)))
+            {
+                "c": c,
+                "snippet": snippets.get(c.group.prompt_index, ""),
+                "pieces": excerpt(c.text, found.pattern),
+                "rules": zip(c.group.rule_names, c.rule_scores, strict=False),
+                "marks": marks.get((c.group_id, c.position)),
+                "of_group": marks.get((c.group_id, None)),
+            }
             for c in found.completions
         ],
+        "chips": chips,
+        "last_chip": next((chip for chip in reversed(chips) if chip.words), None),
         "facets": facets,
+        "presets": _presets(facets),
         "text_seconds": TEXT_SECONDS,
         "has_answer_rules": compares_answers(run),
         "team_tags": suggest_tags(membership.team),
         "has_marks": bool(all_marks) or is_mine,
     }
     return render(request, "samples/completions.html", context)
+
+
+def _presets(facets: list[Facet]) -> list[FacetValue]:
+    """Unusual completions and truncated ones, with their numbers."""
+    by_title = {facet.title: facet.values for facet in facets}
+    cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
+    return by_title.get("Unusual", []) + cut
 
 
 def _find(

@@ -26,7 +26,6 @@ from dashboard.samples.forms import (
     SIGNALS,
     GroupFilterForm,
     GroupViewForm,
-    RewardLogForm,
 )
 from dashboard.samples.groups import (
     GroupCard,
@@ -53,7 +52,12 @@ from dashboard.samples.rewards import (
     sort_ranks,
     step_recipe,
 )
-from dashboard.samples.rule_logs import find_notes, notes_of, read_entries
+from dashboard.samples.rule_logs import (
+    RewardLogForm,
+    find_notes,
+    notes_of,
+    read_entries,
+)
 from dashboard.samples.signals.figures import READERS, SignalForm
 from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
 
@@ -328,6 +332,7 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "reward-log",
         "form": form,
+        "chips": form.chips(request.GET),
         "page": page,
         "entries": read_entries(run, page.ids),
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 from urllib.parse import urlencode
 
@@ -54,7 +55,6 @@ TOKEN_COLORS = [
     ("coefficient", "gradient coefficient"),
     ("none", "token boundaries only"),
 ]
-NOTE_KINDS = [("error", "errors"), ("print", "output")]
 MARKS = [
     ("", "all"),
     ("any", "annotated"),
@@ -82,10 +82,44 @@ def number_field(
     )
 
 
+HIGHS = {"min": "max", "first": "last"}  # by how the other field's name begins
+
+
+def range_words(low: float | None, high: float | None) -> str:
+    """
+    >>> range_words(0.5, None), range_words(3, 7), range_words(3, 3)
+    ('≥ 0.5', '3–7', '3')
+    """
+    if low is None:
+        return "" if high is None else f"≤ {high:g}"
+    if high is None:
+        return f"≥ {low:g}"
+    return f"{low:g}" if low == high else f"{low:g}–{high:g}"
+
+
+def _without(query: QueryDict, names: Collection[str]) -> str:
+    """May be "?" alone, which is the page without a query."""
+    kept = query.copy()
+    for name in names:
+        kept.pop(name, None)
+    return f"?{kept.urlencode()}"
+
+
 def _class_of(widget: forms.Widget) -> str:
     if isinstance(widget, forms.CheckboxInput):
         return "form-check-input"
     return "form-select" if isinstance(widget, forms.Select) else "form-control"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chip:
+    """Fields behind one button."""
+
+    title: str
+    words: str  # what they are set to; may be empty
+    fields: list[forms.BoundField]
+    without: str  # the query string that unsets them
+    has_errors: bool
 
 
 class FilterForm(forms.Form):
@@ -93,7 +127,8 @@ class FilterForm(forms.Form):
 
     defaults: ClassVar[dict[str, Any]] = {}
     hidden: ClassVar[tuple[str, ...]] = ("page",)  # not filters
-    further: ClassVar[tuple[str, ...]] = ()  # filters in a closed section
+    # Titles of chips, and the fields of each.
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -114,20 +149,32 @@ class FilterForm(forms.Form):
 
     @property
     def filters(self) -> list[forms.BoundField]:
-        elsewhere = (*self.hidden, *self.further)
-        return [field for field in self if field.name not in elsewhere]
+        return [field for field in self if field.name not in self.hidden]
 
-    @property
-    def further_filters(self) -> list[forms.BoundField]:
-        return [self[name] for name in self.further]
+    def chips(self, query: QueryDict) -> list[Chip]:
+        return [
+            Chip(
+                title=title,
+                words=", ".join(self._words(names)),
+                fields=[self[name] for name in names],
+                without=_without(query, {*names, *self.hidden}),
+                has_errors=any(name in self.errors for name in names),
+            )
+            for title, names in self.behind
+        ]
 
-    @property
-    def uses_further(self) -> bool:
-        """Whether one is set or invalid, so that the section must be open."""
-        return any(
-            self.value(name) not in (None, "") or name in self.errors
-            for name in self.further
-        )
+    def _words(self, names: Sequence[str]) -> Iterator[str]:
+        """A range by its first field; its noun only beside other fields."""
+        for name in names:
+            value, (low, _, noun) = self.cleaned_data.get(name), name.partition("_")
+            if low in HIGHS:
+                end = self.cleaned_data.get(f"{HIGHS[low]}_{noun}")
+                if words := range_words(value, end):
+                    yield f"{noun} {words}" if len(names) > 3 else words
+            elif low not in HIGHS.values() and value not in (None, ""):
+                choices = getattr(self.fields[name], "choices", ())
+                words = str(dict(choices).get(value, value))
+                yield f"{noun or name} {words}" if name in ("by", "prompt") else words
 
     @property
     def is_narrowed(self) -> bool:
@@ -283,14 +330,18 @@ class CompletionFilterForm(FilterForm):
         "before": 0,
     }
     hidden: ClassVar[tuple[str, ...]] = ("page", "start", "before")
-    further: ClassVar[tuple[str, ...]] = (
-        "min_advantage",
-        "max_advantage",
-        "min_length",
-        "max_length",
-        "rule",
-        "min_score",
-        "max_score",
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = (
+        ("Outcome", ("outcome",)),
+        ("Reward", ("min_reward", "max_reward")),
+        ("Steps", ("first_step", "last_step")),
+        ("Finish", ("end",)),
+        ("Rule score", ("rule", "min_score", "max_score")),
+        ("Unusual", ("surprise",)),
+        ("Annotated", ("mark", "tag", "by")),
+        (
+            "More",
+            ("prompt", "min_advantage", "max_advantage", "min_length", "max_length"),
+        ),
     )
 
     text = forms.CharField(required=False, max_length=200, label="Text contains")
@@ -368,29 +419,3 @@ class MentionForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {"page": 1}
 
     page = forms.IntegerField(required=False, min_value=1)
-
-
-class RewardLogForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"page": 1}
-
-    text = forms.CharField(required=False, max_length=200, label="Text contains")
-    rule = forms.CharField(
-        required=False, max_length=40, label="Rule", widget=forms.Select
-    )
-    kind = forms.ChoiceField(
-        required=False, label="Type", choices=[("", "all"), *NOTE_KINDS]
-    )
-    first_step = forms.IntegerField(required=False, min_value=0, label="From step")
-    last_step = forms.IntegerField(required=False, min_value=0, label="To step")
-    prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
-    page = forms.IntegerField(required=False, min_value=1)
-
-    @classmethod
-    def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
-        form = cls.read(query)
-        offer_rules(form, rules)
-        return form
-
-    def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        return super().clean()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from django.db.models.functions import Right
 
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
 from dashboard.runs.models import Run
+from dashboard.samples.models import Group
 from dashboard.samples.pass_rates import (
     KINDS,
     NONE,
@@ -91,6 +93,18 @@ def read_question(run: Run, group: Prompted) -> str:
     version = run.dataset_version
     row = version.rows.filter(position=group.prompt_index).first() if version else None
     return row.question if row else group.prompt
+
+
+class _Prompted(NamedTuple):
+    prompt_index: int
+    prompt: str
+
+
+def read_snippets_of(run: Run, group_ids: Iterable[int]) -> dict[int, str]:
+    """By prompt, of groups without their prompts. Two queries."""
+    end = Right("prompt", 8 * SNIPPET_CHARS)
+    found = Group.objects.filter(pk__in=group_ids).values_list("prompt_index", end)
+    return read_snippets(run, [_Prompted(*each) for each in found])
 
 
 def shorten(text: str) -> str:

@@ -4,15 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+from django import forms
 from django.db.models import Count, QuerySet
+from django.http import QueryDict
 
 from dashboard.runs.models import Run
-from dashboard.samples.forms import RewardLogForm
+from dashboard.samples.forms import FilterForm, offer_rules
 from dashboard.samples.models import Group, RuleNote
 from dashboard.samples.prompts import read_snippets
 
 KINDS = {"error": True, "print": False}
+
+
+class RewardLogForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"page": 1}
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = (
+        ("Rule output", ("kind",)),
+        ("Rule", ("rule",)),
+        ("Steps", ("first_step", "last_step")),
+        ("Prompt", ("prompt",)),
+    )
+
+    text = forms.CharField(required=False, max_length=200, label="Text contains")
+    rule = forms.CharField(
+        required=False, max_length=40, label="Rule", widget=forms.Select
+    )
+    kind = forms.ChoiceField(
+        required=False,
+        label="Type",
+        choices=[("", "all"), ("error", "failed"), ("print", "printed")],
+    )
+    first_step = forms.IntegerField(required=False, min_value=0, label="From step")
+    last_step = forms.IntegerField(required=False, min_value=0, label="To step")
+    prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
+    page = forms.IntegerField(required=False, min_value=1)
+
+    @classmethod
+    def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
+        form = cls.read(query)
+        offer_rules(form, rules)
+        return form
+
+    def clean(self) -> dict[str, Any] | None:
+        self.refuse_empty_range("first_step", "last_step", "step")
+        return super().clean()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

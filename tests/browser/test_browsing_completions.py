@@ -57,15 +57,39 @@ def test_words_are_searched_by_keyboard(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/completions/")
 
     page.get_by_label("Match").select_option("words")
-    page.get_by_label("Text contains").focus()
+    page.wait_for_url("**/completions/?match=words")
+    page.keyboard.press("/")
     page.keyboard.type("numbers -so")
     page.keyboard.press("Enter")
 
     expect(page).to_have_url(re.compile(r"completions/\?text=[^&]+&match=words$"))
     expect(page.get_by_text("1–40 of 40")).to_have_count(2)
-    page.keyboard.press("Tab")
+    expect(page.locator(".found mark").first).to_have_text("numbers")
+    page.keyboard.press("j")
     page.keyboard.press("c")
     expect(page.locator("[data-copy-status]")).not_to_be_empty()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/groups/39/4/#completion-1$"))
+    expect(page.locator("#completion-1")).to_have_class(re.compile("is-linked"))
+
+
+def test_the_worst_completion_of_a_step_is_found_by_chips(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/completions/")
+    box = page.locator(".found-text").first.bounding_box()
+    assert box is not None
+    assert box["y"] <= 300
+
+    page.get_by_text("Steps ▾").click()
+    page.get_by_label("From step").fill("40")
+    page.get_by_label("To step").fill("40")
+    page.keyboard.press("Enter")
+    page.get_by_label("Order").select_option("reward")
+
+    page.wait_for_url(re.compile(r"first_step=40&last_step=40"))
+    expect(page.locator(".found-text").first).to_have_text("No.")
+    page.get_by_role("link", name="Remove filter Steps").click()
+    page.wait_for_url("**/completions/?sort=reward")
 
 
 def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:
@@ -75,6 +99,7 @@ def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:
         "?surprise=near&tag=clever",
         "?text=nowhere",
         "?text=numbers+so&match=words&max_length=10",
+        "?min_score=1",
     ):
         page.goto(f"/alpha/runs/{run.pk}/completions/{query}")
         found += findings_in_each_view(page)

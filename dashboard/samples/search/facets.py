@@ -47,7 +47,7 @@ class Facets:
         found = [
             self._of_flags("Outcome", "outcome", OUTCOMES),
             self._of_flags("Unusual", "surprise", SURPRISES),
-            self._of_flags("Finish reason", "end", ENDS),
+            self._of_flags("Finish", "end", ENDS),
             self._of_rules(),
             self._of_steps(),
             *self._of_marks(marks),

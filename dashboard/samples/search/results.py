@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -65,6 +66,7 @@ class Found:
     num_before: int
     num_found: int
     progress: TextProgress | None = None
+    pattern: re.Pattern[str] | None = None  # of the text, where it is to be marked
 
     @property
     def number(self) -> int:
@@ -141,6 +143,7 @@ def _find_text(
         blocks=blocks,
         num_before=before,
         num_found=before + len(matches.found),
+        pattern=text.pattern,
         progress=TextProgress(
             start=start,
             end=matches.end,

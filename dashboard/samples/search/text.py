@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,12 +143,18 @@ class TextFilter:
     condition: str
     given: tuple[str, ...]
     needles: tuple[tuple[str, ...], ...]
+    pattern: re.Pattern[str] | None  # what is found of it; None: only left-out words
 
 
 def text_filter(text: str, *, by_words: bool) -> TextFilter:
     """By words: one query, which matches no text if it contains no word."""
     if not by_words:
-        return TextFilter(condition=HAS_TEXT, given=(text,), needles=((text,),))
+        return TextFilter(
+            condition=HAS_TEXT,
+            given=(text,),
+            needles=((text,),),
+            pattern=re.compile(re.escape(text), re.IGNORECASE),
+        )
     with connection.cursor() as cursor:
         cursor.execute("SELECT websearch_to_tsquery('simple', %s)::text", [text])
         (query,) = cursor.fetchone()
@@ -159,8 +165,40 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
         conditions = [HAS_TEXT] * len(needles[0]) + conditions
         given = [*needles[0], query]
     return TextFilter(
-        condition=" AND ".join(conditions), given=tuple(given), needles=needles
+        condition=" AND ".join(conditions),
+        given=tuple(given),
+        needles=needles,
+        pattern=_any_of(word for each in needles for word in each),
     )
+
+
+def _any_of(words: Iterable[str]) -> re.Pattern[str] | None:
+    found = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return re.compile(rf"\b(?:{found})\b", re.IGNORECASE) if found else None
+
+
+EXCERPT_CHARS, LEAD_CHARS = 600, 80
+
+
+def excerpt(text: str, pattern: re.Pattern[str] | None) -> list[tuple[str, bool]]:
+    """Around the first match: pieces, and whether each is a match.
+
+    >>> excerpt("a cat", re.compile("CAT", re.I))
+    [('a ', False), ('cat', True)]
+    """
+    first = pattern.search(text) if pattern else None
+    start = (
+        first.start() - LEAD_CHARS if first and first.start() > 2 * LEAD_CHARS else 0
+    )
+    shown = text[start : start + EXCERPT_CHARS]
+    pieces, end = [("…", False)] if start else [], 0
+    for match in pattern.finditer(shown) if pattern else ():
+        pieces += [(shown[end : match.start()], False), (match[0], True)]
+        end = match.end()
+    pieces.append((shown[end:], False))
+    if start + EXCERPT_CHARS < len(text):
+        pieces.append(("…", False))
+    return [piece for piece in pieces if piece[0]]
 
 
 def _needles(part: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def export(client: Client, run: Run, name: str) -> list[dict[str, Any]]:
 
 def found(client: Client, run: Run, query: str) -> list[int]:
     answer = client.get(f"/alpha/runs/{run.pk}/completions/?sort=step&{query}")
-    return [completion.position for completion, *_ in answer.context["completions"]]
+    return [found["c"].position for found in answer.context["completions"]]
 
 
 def test_a_user_has_one_judgement_and_can_remove_it(

@@ -17,7 +17,7 @@ from dashboard.samples.search import results
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 
-PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
+PLACE = re.compile(r'data-found="(\d+)/(\d+)/(\d+)"')
 
 
 @pytest.fixture(params=["from the table", "from blocks"])
@@ -44,7 +44,7 @@ def get(client: Client, run: Run, query: str = "") -> str:
 
 
 def found(html: str) -> list[tuple[int, int, int]]:
-    return [(int(a), int(b), int(c)) for a, b, c in PLACE.findall(html)]
+    return [(int(a), int(b), int(c) + 1) for a, b, c in PLACE.findall(html)]
 
 
 A, B, C, D = (1, 4, 1), (1, 4, 2), (2, 5, 1), (2, 5, 2)
@@ -198,7 +198,7 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
     for step in range(10, 30):
         make_group(run, step=step, rewards=(0.0, 1.2))
 
-    with django_assert_num_queries(18):
+    with django_assert_num_queries(20):
         get(alice_client, run)
 
 
@@ -206,14 +206,71 @@ def test_a_score_without_its_rule_is_refused(alice_client: Client, run: Run) -> 
     html = get(alice_client, run, "?min_score=0.5")
 
     assert 'id="id_rule_error"' in html
-    assert '<details class="filter-further" open>' in html
+    assert html.count('<details class="menu" data-menu open>') == 1
 
 
-def test_further_filters_are_closed_until_used(alice_client: Client, run: Run) -> None:
-    assert '<details class="filter-further">' in get(alice_client, run)
-    assert '<details class="filter-further" open>' in get(
-        alice_client, run, "?max_length=10"
+def test_a_chip_says_what_it_filters_by_and_is_removed(
+    alice_client: Client, run: Run
+) -> None:
+    response = alice_client.get(
+        reverse("completions", args=["alpha", run.pk]),
+        {
+            "outcome": "right",
+            "min_reward": "0.5",
+            "first_step": "1",
+            "last_step": "2",
+            "rule": "answer",
+            "max_score": "1",
+            "by": "me",
+            "min_length": "3",
+            "page": "1",
+        },
     )
+
+    chips = {chip.title: chip for chip in response.context["chips"]}
+    assert {title: chip.words for title, chip in chips.items() if chip.words} == {
+        "Outcome": "correct",
+        "Reward": "≥ 0.5",
+        "Steps": "1–2",
+        "Rule score": "answer, ≤ 1",
+        "Annotated": "by me",
+        "More": "length ≥ 3",
+    }
+    query = QueryDict(chips["Rule score"].without[1:])
+    assert sorted(query) == [
+        "by", "first_step", "last_step", "min_length", "min_reward", "outcome",
+    ]  # fmt: skip
+    assert response.context["last_chip"].title == "More"
+
+
+def test_an_empty_result_offers_to_remove_the_last_filter(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, run, "?outcome=right&min_reward=99")
+
+    assert found(html) == []
+    assert 'class="btn btn-primary" href="?outcome=right"' in html
+
+
+def test_matches_are_marked_in_an_excerpt(alice_client: Client, run: Run) -> None:
+    text = "word " * 200 + "needle <b> " + "word " * 200
+    make_group(run, step=9, rewards=(0.0,), texts=[text])
+
+    by_text, by_words = (
+        get(alice_client, run, f"?text={query}")
+        for query in ("NEEDLE+%3Cb", "-sure+needle&match=words")
+    )
+
+    assert by_text.count("<mark>") == 1
+    assert "<mark>needle &lt;b</mark>" in by_text
+    assert "<mark>needle</mark>" in by_words
+    assert len(by_text) < len(get(alice_client, run, "?first_step=9")) + 2_000
+
+
+def test_a_result_shows_its_prompt(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, run, "?prompt=4")
+
+    assert html.count("<bdi>What is 4 + 1?</bdi></a>") == 2
 
 
 def test_an_empty_range_of_further_filters_is_named(

@@ -52,7 +52,7 @@ def get(client: Client, run: Run, query: str = "") -> str:
 
 
 def steps(html: str) -> list[int]:
-    return [int(step) for step in re.findall(r"Step (\d+), prompt", html)]
+    return [int(step) for step in re.findall(r"data-found=\"(\d+)/", html)]
 
 
 def next_query(html: str) -> str:

@@ -17,14 +17,14 @@ from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.stored import change_completions
 
-PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
+PLACE = re.compile(r'data-found="(\d+)/(\d+)/(\d+)"')
 WORDS = [f"word{n}" for n in range(44)]  # 40 shingles
 
 
 def find(client: Client, run: Run, query: str) -> list[tuple[int, int, int]]:
     response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
     found = PLACE.findall(response.content.decode())
-    return [(int(a), int(b), int(c)) for a, b, c in found]
+    return [(int(a), int(b), int(c) + 1) for a, b, c in found]
 
 
 def test_a_right_answer_below_the_mean_of_its_group_is_surprising(
