@@ -19,10 +19,20 @@ from dashboard.runs.queries import RELATED, get_run
 from dashboard.samples.groups import read_completions_of
 from dashboard.samples.learning_curve import describe, draw_curves, make_points
 from dashboard.samples.models import Group
-from dashboard.samples.pass_rates import Counts, tally
-from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm, PromptViewForm
+from dashboard.samples.pass_rates import Counts, Kind, tally
+from dashboard.samples.prompt_forms import (
+    CLASS_WORDS,
+    PromptFilterForm,
+    PromptViewForm,
+    share_words,
+)
 from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
-from dashboard.samples.prompts import Found, find_prompts, make_lines, source_of_prompts
+from dashboard.samples.prompts import (
+    Found,
+    find_prompts,
+    make_lines,
+    source_of_prompts,
+)
 from dashboard.samples.rewards import why_nothing_is_right
 
 PROMPTS_PER_PAGE = 20
@@ -76,6 +86,7 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "prompts",
         "form": form,
+        "chips": form.chips(request.GET),
         "found": found,
         "target": target,
         "can_write": membership.can_write,
@@ -90,7 +101,8 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     if found.span is None or found.counts is None or found.visits is None:
         return {}
     shown = {
-        "chips": _chips(form, found.counts),
+        "tiles": _tiles(form, found.counts),
+        "bars": _bars(form, found.bins),
         "visits_counted": form.span_words(found.span),
         "sort": form.value("sort"),
         "view_query": form.view_query,
@@ -107,14 +119,39 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     }
 
 
-def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, bool]]:
-    """Filters by class: value, label, number of prompts, whether it is set."""
+def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
+    """Filters by class; another click removes one."""
     which = form.value("which")
-    chips = [("all", "all", counts.seen, which == "all")]
-    return chips + [
-        (kind, CLASS_WORDS[kind], num, which == kind)
-        for kind, num in counts.kinds.items()
-        if num or which == kind or kind != "unscored"
+    shown: list[Kind] = ["never", "forgotten", "oscillating", "solved"]
+    if counts.kinds["unscored"] or which == "unscored":
+        shown.append("unscored")
+    return [
+        {
+            "kind": kind,
+            "num": counts.kinds[kind],
+            "is_set": which == kind,
+            "query": None if which == kind else kind,
+        }
+        for kind in shown
+    ]
+
+
+def _bars(
+    form: PromptFilterForm, bins: list[tuple[float, float, int]]
+) -> list[dict[str, Any]]:
+    """The histogram of pass rates, each bar a filter."""
+    most = max((num for *_, num in bins), default=0)
+    chosen = form.bounds
+    return [
+        {
+            "low": f"{low:g}",
+            "high": f"{high:g}",
+            "num": num,
+            "words": f"{low:g} %" if low == high else share_words(low, high),
+            "height": 100 * num / most if most else 0,
+            "is_set": chosen is not None and chosen[0] <= low and high <= chosen[1],
+        }
+        for low, high, num in bins
     ]
 
 
@@ -124,14 +161,19 @@ def run_prompt(request: Request, team: str, run_id: int, prompt: int) -> HttpRes
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = PromptViewForm.read(request.GET)
+    newest = newest_group(run, prompt)
+    learned = _learning(run, prompt, form)
+    row = learned["line"].row if learned else None
     context = {
         "team": team_,
         "run": run,
         "tab": "prompts",
         "prompt": prompt,
-        "newest": newest_group(run, prompt),
+        "newest": newest,
+        "question": row.question if row else newest.prompt,
         "form": form,
-        **_learning(run, prompt, form),
+        "chips": form.chips(request.GET),
+        **learned,
     }
     return render(request, "samples/prompt.html", context)
 

@@ -169,6 +169,20 @@ def count_prompts(tallies: Tallies) -> Counts:
     )
 
 
+GAP = 0.01  # percentage points: a bin's end is that of the next less this
+BINS = (
+    (0.0, 0.0),
+    (GAP, 10 - GAP),
+    *((float(low), low + 10 - GAP) for low in range(10, 100, 10)),
+    (100.0, 100.0),
+)
+
+
+def count_bins(tallies: Tallies) -> list[tuple[float, float, int]]:
+    """Bounds in percent, and the number of prompts that `select` finds by them."""
+    return [(low, high, len(select(tallies, low=low, high=high))) for low, high in BINS]
+
+
 def select(tallies: Tallies, *, low: float, high: float) -> Tallies:
     """Prompts with a pass rate of low to high percent."""
     right, scored = tallies["num_right"], tallies["num_scored"]

@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from dashboard.samples.forms import FilterForm, number_field
-from dashboard.samples.pass_rates import KINDS, Kind
+from dashboard.samples.pass_rates import GAP, KINDS, Kind
 from dashboard.samples.prompt_visits import Span
 
 CLASS_WORDS = {
@@ -17,7 +17,7 @@ CLASS_WORDS = {
     "never": "never solved",
     "solved": "solved",
     "forgotten": "forgotten",
-    "oscillating": "oscillating",
+    "oscillating": "unstable",
     "unscored": "not scored",
 }
 PROMPT_CHOICES = [
@@ -25,7 +25,7 @@ PROMPT_CHOICES = [
     ("never", "never solved: no correct group"),
     ("solved", "solved: last groups correct"),
     ("forgotten", "forgotten: correct before, not in the last groups"),
-    ("oscillating", "oscillating: sometimes correct in the last groups"),
+    ("oscillating", "unstable: sometimes correct in the last groups"),
     ("unscored", "not scored"),
     ("unsolved", "unsolved: pass rate 0"),
     ("failed", "failed: pass rate up to a limit"),
@@ -44,9 +44,13 @@ PROMPT_SORTS = [
 ]
 
 
+VISITS = (("Last groups", ("visits",)), ("Steps", ("first_step", "last_step")))
+
+
 class PromptFilterForm(FilterForm):
     """Filters a run's prompts by class or pass rate."""
 
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
     defaults: ClassVar[dict[str, Any]] = {
         "which": "all",
         "at_most": 25.0,
@@ -117,8 +121,19 @@ class PromptFilterForm(FilterForm):
         return {
             "unsolved": "unsolved",
             "failed": f"correct in at most {high:g} % of completions",
-            "mixed": f"correct in {low:g} to {high:g} % of completions",
+            "mixed": f"correct in {share_words(low, high)} of completions",
         }[which]
+
+    @property
+    def kept(self) -> list[tuple[str, Any]]:
+        """Hidden fields beside the chips: what the address has else."""
+        names = ("which", "at_most", "low", "high", "sort")
+        values = [(name, self.cleaned_data.get(name)) for name in names]
+        return [
+            (name, f"{value:.12g}" if isinstance(value, float) else value)
+            for name, value in values
+            if value not in (None, "")
+        ]
 
     def span_words(self, span: Span) -> str:
         num = self.value("visits")
@@ -148,8 +163,21 @@ class PromptFilterForm(FilterForm):
         )
 
 
+def share_words(low: float, high: float) -> str:
+    """
+    >>> share_words(10, 19.99), share_words(0.01, 9.99), share_words(1, 99)
+    ('10 to under 20 %', 'above 0 to under 10 %', '1 to 99 %')
+    """
+    begin = f"above {low - GAP:g}" if low - GAP == int(low) else f"{low:g}"
+    if round(high + GAP, 6) == round(high + GAP) and high != int(high):
+        return f"{begin} to under {high + GAP:g} %"
+    return f"{begin} to {high:g} %"
+
+
 class PromptViewForm(FilterForm):
     """Filters the groups of one prompt."""
+
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
 
     defaults: ClassVar[dict[str, Any]] = {"visits": 3, "page": 1}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from dashboard.samples.pass_rates import (
     Counts,
     Kind,
     Tallies,
+    count_bins,
     count_prompts,
     select,
     select_kind,
@@ -59,6 +60,10 @@ class PromptLine:
     @property
     def percent(self) -> str:
         return percent(self.num_right, self.num_scored)
+
+    @property
+    def share(self) -> float:
+        return self.num_right / self.num_scored if self.num_scored else 0.0
 
 
 class Prompted(Protocol):
@@ -190,6 +195,7 @@ class Found:
     span: Span | None = None
     visits: Visits | None = None
     counts: Counts | None = None
+    bins: list[tuple[float, float, int]] = field(default_factory=list)
     chosen: Tallies | None = None  # None: no prompt matches
     problem: str = ""
 
@@ -208,6 +214,7 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
         span=span,
         visits=visits,
         counts=count_prompts(tallies),
+        bins=count_bins(tallies),
         chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
         problem=why_nothing_is_right(run, span.last),
     )

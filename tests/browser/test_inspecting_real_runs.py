@@ -184,7 +184,7 @@ def find_completions(page: Page, run: Run) -> None:
 
 def follow_a_prompt(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/prompts/")
-    page.get_by_role("link", name=re.compile("^Prompt ")).first.click()
+    page.locator(".prompt-link").first.click()
     page.wait_for_url(re.compile(r"/prompts/\d+/$"))
     expect(page.locator("[data-figure].js-plotly-plot")).to_have_count(2)
     expect(page.locator(".found").first).to_be_visible()

@@ -194,25 +194,43 @@ def test_the_table_counts_classes_and_describes_each_prompt(
     page = words(alice_client.get(address(learned)))
 
     assert "5 of 30 prompts" in page
-    for chip in ("never solved", "solved", "forgotten", "oscillating"):
-        assert f"{chip} 1 of 5" in page
-    assert "not scored 1 of 5" in page
-    assert "0 of 12 −37.5 points forgotten 4 ×" in page
-    assert "forgotten from 2" in page
-    assert "7 of 12 +62.5 points solved 4 ×" in page
-    assert "solved at step 2 –" in page
+    for kind in ("never solved", "solved", "forgotten", "unstable", "not scored"):
+        assert f"1 {kind}" in page
+    assert "0 / 12 −37.5 points forgotten Prompt 2 forgotten from 2" in page
+    assert "7 / 12 +62.5 points solved Prompt 1 solved first at 2" in page
+    assert "4 4 ×" in page
 
 
 CLASSES = ("never", "solved", "forgotten", "oscillating")
 
 
-def test_a_chip_keeps_the_rest_of_the_address(alice_client: Client, learned: Run):
+def test_a_tile_keeps_the_rest_of_the_address(alice_client: Client, learned: Run):
     page = alice_client.get(address(learned, "visits=2&sort=-pass&page=1")).text
 
-    links = re.findall(r'class="chip" href="([^"]*)"', page)
-    assert {f"?visits=2&amp;sort=-pass&amp;which={kind}" for kind in CLASSES} <= {
-        *links
+    links = set(re.findall(r'class="tile" href="([^"]*)"', page))
+    # By their last two groups the fourth is forgotten or unstable.
+    assert links
+    assert links <= {
+        f"?visits=2&amp;sort=-pass&amp;which={k}" for k in (*CLASSES, "unscored")
     }
+
+
+def test_the_bars_of_the_histogram_lead_to_their_prompts(
+    alice_client: Client, learned: Run
+):
+    bars = alice_client.get(address(learned)).context["bars"]
+
+    counted = {(bar["low"], bar["high"]): bar["num"] for bar in bars}
+    assert sum(counted.values()) == 4  # one is not scored
+    assert counted["0", "0"] == 2
+    for (low, high), num in counted.items():
+        query = f"which=mixed&low={low}&high={high}"
+        assert len(listed(alice_client, learned, query)) == num, query
+    chosen = alice_client.get(address(learned, "which=mixed&low=50&high=69.99"))
+    assert [bar["low"] for bar in chosen.context["bars"] if bar["is_set"]] == [
+        "50",
+        "60",
+    ]
 
 
 def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learned: Run):

@@ -57,9 +57,9 @@ def test_the_table_leads_to_a_group_and_back(
     found = findings_in_each_view(page)
     page.get_by_text("Columns and classes").click()
     found += findings_in_each_view(page)
-    page.get_by_role("link", name="forgotten 1 of 5").click()
+    page.locator(".tile[data-kind=forgotten]").click()
     expect(page.locator("#prompts-title")).to_contain_text("1 of 5")
-    page.get_by_role("link", name="Prompt 2", exact=True).click()
+    page.get_by_role("link", name="Prompt 2: What is 2?", exact=True).click()
 
     page.wait_for_url("**/prompts/2/")
     expect(page.locator("[data-figure].js-plotly-plot")).to_have_count(2)
@@ -67,6 +67,7 @@ def test_the_table_leads_to_a_group_and_back(
     found += findings_in_each_view(page)
     page.get_by_role("link", name="Step 60, completion 1").click()
     page.wait_for_url(re.compile(r"/groups/60/2/#completion-0$"))
+    page.get_by_text("⋯").click()
     page.get_by_role("link", name="Learning curve").click()
     page.wait_for_url("**/prompts/2/")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
@@ -72,18 +73,34 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
     found = findings_in_each_view(page)
     page.get_by_role("link", name="calm-otter-1").click()
     expect(page.locator("#prompts-title")).to_contain_text("30 of 60")
-    page.locator("#id_which").select_option("unsolved")
-    page.get_by_role("button", name="Show").click()
+    bars = page.locator("[data-low]")
+    bars.first.click()
     expect(page.locator("#prompts-title")).to_contain_text("10 of 30")
     found += findings_in_each_view(page)
-    page.locator("#id_which").select_option("mixed")
-    page.get_by_role("button", name="Show").click()
-    expect(page.locator("#prompts-title")).to_contain_text("1 to 99 %")
+    # From the pass rates of 10 % to those under 100 %.
+    page.mouse.move(*middle(bars.nth(2)))
+    page.mouse.down()
+    page.mouse.move(*middle(bars.nth(10)), steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"low=10&high=99.99"))
+    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100 %")
+    save = page.get_by_role("button", name="Save these 10 prompts")
+    box = page.locator(".prompt-table tbody tr").first.bounding_box()
+    assert box is not None
+    assert box["y"] <= 300
+    save.click()
+    found += findings_in_each_view(page)
     page.get_by_role("button", name="Create dataset").click()
 
     expect(page.get_by_text("Saved 10 rows as version 1.")).to_be_visible()
     found += findings_in_each_view(page)
     page.get_by_role("link", name="in calm-otter-1").click()
-    expect(page.locator("#prompts-title")).to_contain_text("1 to 99 %")
+    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100 %")
 
     assert found == []
+
+
+def middle(of: Locator) -> tuple[float, float]:
+    box = of.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
