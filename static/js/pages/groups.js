@@ -145,6 +145,9 @@ function drawGroup() {
   const page = find("[data-group]");
   if (!page) return;
   showToggles();
+  const visits = page.querySelector(".visits");
+  const visit = visits?.querySelector("[aria-current]");
+  if (visit) visits.scrollTop = visit.offsetTop - visits.offsetTop;
   drawDifferences(page);
   drawTokenView(page, showToggles);
 }
