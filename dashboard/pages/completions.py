@@ -49,6 +49,7 @@ from dashboard.samples.search.text import excerpt
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
 MENTIONS_PER_PAGE = 50
+MAX_RULES = 4  # of a result; the group shows all
 Action = Callable[[User, Target, str], None]
 # By the name of the submitted button or field.
 ACTIONS: dict[str, Action] = {
@@ -152,7 +153,9 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
                 "c": c,
                 "snippet": snippets.get(c.group.prompt_index, ""),
                 "pieces": excerpt(c.text, found.pattern),
-                "rules": zip(c.group.rule_names, c.rule_scores, strict=False),
+                "rules": list(zip(c.group.rule_names, c.rule_scores, strict=False))[
+                    :MAX_RULES
+                ],
                 "marks": marks.get((c.group_id, c.position)),
                 "of_group": marks.get((c.group_id, None)),
             }

@@ -121,6 +121,7 @@ def group(
     view = GroupViewForm.read(request.GET)
     context = _describe_group(membership, run, found, view)
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
+        context |= {"is_part": True, "is_open": True}
         shown = {"team": membership.team, "run": run, "view": view, **context}
         return _vary(render(request, "samples/group.html", shown))
     position = find_step(run, step, is_exact=True)
@@ -144,6 +145,7 @@ def _render_reader(
         "team": membership.team,
         "run": run,
         "tab": "groups",
+        "is_part": is_part,
         "view": view,
         "team_tags": suggest_tags(membership.team),
         "can_write": membership.can_write,

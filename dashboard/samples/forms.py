@@ -90,11 +90,13 @@ def range_words(low: float | None, high: float | None) -> str:
     >>> range_words(0.5, None), range_words(3, 7), range_words(3, 3)
     ('≥ 0.5', '3–7', '3')
     """
+    # An integer may be too large for a float.
+    begin, end = (f"{n:g}" if isinstance(n, float) else str(n) for n in (low, high))
     if low is None:
-        return "" if high is None else f"≤ {high:g}"
+        return "" if high is None else f"≤ {end}"
     if high is None:
-        return f"≥ {low:g}"
-    return f"{low:g}" if low == high else f"{low:g}–{high:g}"
+        return f"≥ {begin}"
+    return begin if low == high else f"{begin}–{end}"
 
 
 def _without(query: QueryDict, names: Collection[str]) -> str:

@@ -90,6 +90,9 @@ def test_the_worst_completion_of_a_step_is_found_by_chips(page: Page, run: Run) 
     expect(page.locator(".found-text").first).to_have_text("No.")
     page.get_by_role("link", name="Remove filter Steps").click()
     page.wait_for_url("**/completions/?sort=reward")
+    page.goto(f"/alpha/runs/{run.pk}/groups/?step=40")
+    page.get_by_role("link", name="Worst completions").click()
+    expect(page.locator(".found-text").first).to_have_text("No.")
 
 
 def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:

@@ -76,6 +76,7 @@ def test_groups_are_read_by_keyboard(page: Page, run: Run) -> None:
     page.keyboard.press("j")
     page.wait_for_url("**/groups/5/6/")
     expect(page.locator("#group-title")).to_have_text("What is 6 + 1?")
+    expect(page).to_have_title(re.compile("^Prompt 6 at step 5,"))
     open_one = page.locator(".group-link[aria-current]")
     expect(open_one).to_have_attribute("data-prompt", "6")
     page.keyboard.press("k")
