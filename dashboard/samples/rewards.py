@@ -264,7 +264,7 @@ def why_nothing_is_right(run: Run, step: int) -> str:
     if recipe is None:
         return (
             "A rule of this run no longer exists, so correctness is unknown. See the "
-            "run's Config."
+            "run's settings."
         )
     if right_reward(recipe, step) is None:
         return (
