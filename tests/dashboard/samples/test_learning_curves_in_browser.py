@@ -67,7 +67,7 @@ def test_the_table_leads_to_a_group_and_back(
     found += findings_in_each_view(page)
     page.get_by_role("link", name="Step 60, completion 1").click()
     page.wait_for_url(re.compile(r"/groups/60/2/#completion-0$"))
-    page.get_by_text("⋯").click()
+    page.get_by_label("More about this group").click()
     page.get_by_role("link", name="Learning curve").click()
     page.wait_for_url("**/prompts/2/")
 
