@@ -1,18 +1,20 @@
-"""Alert rules, and the alerts of a team and of a run."""
+"""The alerts of a team, their rules, and the channels that receive them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
+from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.forms import ChoiceField, ValidationError
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
-    require_GET,
     require_http_methods,
     require_POST,
     require_safe,
@@ -20,38 +22,54 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.alerts.delivery import MAX_ATTEMPTS
 from dashboard.alerts.forms import (
-    ANY,
     OPEN_ONLY,
     ActionForm,
+    ChannelForm,
+    EventsForm,
     FilterForm,
     MuteForm,
     RuleForm,
 )
-from dashboard.alerts.models import AlertQuerySet, Rule
+from dashboard.alerts.messages import signing_secret
+from dashboard.alerts.models import Channel, DeliveryState, Event, Rule
 from dashboard.alerts.queries import (
     describe,
-    describe_for_page,
     get_alert,
+    get_channel,
+    get_delivery,
     get_rule,
     list_alerts,
+    list_deliveries,
     list_metrics,
     list_rules,
-    muted_until,
 )
 from dashboard.alerts.services import (
     acknowledge,
+    add_channel,
     change_rule,
+    change_secret,
+    choose_events,
     create_rule,
+    delete_channel,
     delete_rule,
     mute_rule,
-    mute_run,
+    resend,
+    send_test,
+    shown_address,
+    switch_channel,
     switch_rule,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.project.edits import (
+    Edit,
+    EditConflict,
+    began_with,
+    merge_form,
+    show_conflict,
+)
 from dashboard.project.errors import code_of
-from dashboard.runs.queries import get_run
 
 PER_PAGE = 50
 
@@ -185,52 +203,19 @@ def _writable_rule(request: Request, team: str, rule_id: int) -> Rule:
 def alerts(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     found = list_alerts(team_)
-    context = _list(request, team_, found, state=OPEN_ONLY)
-    return render(request, "alerts/list.html", context | {"part": "alerts"})
-
-
-def _list(
-    request: Request, team: Team, found: AlertQuerySet, *, state: str
-) -> dict[str, Any]:
-    form = FilterForm(request.GET or None, team=team, state=state)
+    form = FilterForm(request.GET or None, team=team_, state=OPEN_ONLY)
     if not form.is_bound:
-        form = FilterForm({"state": state}, team=team, state=state)
+        form = FilterForm({"state": OPEN_ONLY}, team=team_, state=OPEN_ONLY)
     paginator = Paginator(form.narrow(found), PER_PAGE)
-    return {
-        "team": team,
+    context = {
+        "team": team_,
+        "part": "alerts",
         "form": form,
         "page": paginator.get_page(request.GET.get("page")),
         "num_alerts": found.count(),
         "is_narrowed": bool({"state", "rule", "run"} & set(request.GET)),
     }
-
-
-@require_safe
-def run_alerts(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    found = list_alerts(team_).filter(run=run)
-    context = _list(request, team_, found, state=ANY)
-    mute = {"muted_until": muted_until(run), "mute_form": MuteForm()}
-    context |= {"run": run, "tab": "alerts", **mute}
-    return render(request, "alerts/run.html", context)
-
-
-@require_GET
-def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
-    """What the run's page shows; it asks again when `alerts_seq` of a frame rises."""
-    run = get_run(get_team(request, team), run_id)
-    return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
-
-
-@require_POST
-def run_alerts_mute(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
-    form = MuteForm(request.POST)
-    if form.is_valid():
-        mute_run(run=run, user=request.user, until=form.until)
-    return redirect("run_alerts", team_.slug, run.id)
+    return render(request, "alerts/list.html", context)
 
 
 @require_safe
@@ -255,4 +240,141 @@ def alert_acknowledge(request: Request, team: str, alert_id: int) -> HttpRespons
     if not acknowledge(alert=alert_, user=request.user):
         alert_.refresh_from_db(fields=["state"])
         messages.info(request, f"Nothing to acknowledge: the alert is {alert_.state}.")
+    if "from_run" in request.POST:
+        return redirect("run_health", team_.slug, alert_.run_id)
     return redirect("alert", team_.slug, alert_.pk)
+
+
+# Delivery: the team's channels, and the log of what they received.
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_delivery(request: Request, team: str) -> HttpResponse:
+    if request.method != "POST":
+        return _show_delivery(request, get_team(request, team), ChannelForm())
+    team_ = get_writable_team(request, team)
+    form = ChannelForm(request.POST)
+    if not form.is_valid():
+        return _show_delivery(request, team_, form, status=400)
+    try:
+        channel = add_channel(team=team_, user=request.user, **form.cleaned_data)
+    except ValueError as error:
+        form.add_error(None, ValidationError(str(error), code=code_of(error)))
+        return _show_delivery(request, team_, form, status=400)
+    if channel.kind == Channel.Kind.WEBHOOK:
+        return _show_delivery(request, team_, ChannelForm(), revealed=channel)
+    messages.success(
+        request, f"Added the channel {channel.address}. Send a test to check it."
+    )
+    return redirect("alert_delivery", team_.slug)
+
+
+def _show_delivery(
+    request: Request,
+    team: Team,
+    form: ChannelForm,
+    *,
+    revealed: Channel | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    channels = Channel.objects.filter(team=team).order_by("pk")
+    state = request.GET.get("state", "")
+    logged = Paginator(list_deliveries(team, state), PER_PAGE)
+    page = logged.get_page(request.GET.get("page"))
+    context = {
+        "team": team,
+        "part": "delivery",
+        "form": form,
+        "channels": [(channel, shown_address(channel)) for channel in channels],
+        "logged": [(one, shown_address(one.channel)) for one in page],
+        "page": page,
+        "state": state,
+        "states": DeliveryState.values,
+        "events": Event.choices,
+        "chosen_events": form["events"].value() if form.is_bound else Event.values,
+        "mail_is_set_up": settings.MAIL_IS_SET_UP,
+        "revealed": revealed,
+        "secret": signing_secret(revealed) if revealed else "",
+        "max_attempts": MAX_ATTEMPTS,
+    }
+    return render(request, "alerts/delivery.html", context, status=status)
+
+
+@never_cache
+@require_POST
+def alert_channel_secret(request: Request, team: str, channel_id: int) -> HttpResponse:
+    """A new one, shown this once."""
+    channel = _writable_channel(request, team, channel_id)
+    if channel.kind != Channel.Kind.WEBHOOK:
+        return redirect("alert_delivery", team)
+    change_secret(channel=channel, user=request.user)
+    return _show_delivery(request, channel.team, ChannelForm(), revealed=channel)
+
+
+@require_POST
+def alert_channel_test(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
+    try:
+        send_test(channel=channel, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        message = "Sending a test. The log below shows the result."
+        messages.info(request, message)
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_delivery_again(
+    request: Request, team: str, delivery_id: UUID
+) -> HttpResponse:
+    delivery = get_delivery(get_writable_team(request, team), delivery_id)
+    try:
+        is_waiting = resend(delivery=delivery, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        message = (
+            "Sending again." if is_waiting else "Cohort is still trying to send it."
+        )
+        messages.info(request, f"{message} The log below shows the result.")
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
+    form = EventsForm(request.POST)
+    was = Edit.read(request.POST, (), lists=["events"]).was.get("events")
+    if not form.is_valid():
+        messages.error(request, str(form.errors["events"][0]))
+        return redirect("alert_delivery", team)
+    events = form.cleaned_data["events"]
+    try:
+        choose_events(channel=channel, user=request.user, events=events, was=was)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "Saved the events of the channel.")
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_switch(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
+    is_enabled = "on" in request.POST
+    switch_channel(channel=channel, user=request.user, is_enabled=is_enabled)
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_delete(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
+    delete_channel(channel=channel, user=request.user)
+    messages.success(request, "Deleted the channel.")
+    return redirect("alert_delivery", team)
+
+
+def _writable_channel(request: Request, team: str, channel_id: int) -> Channel:
+    return get_channel(get_writable_team(request, team), channel_id)

@@ -1,16 +1,14 @@
-"""The sweep page, and the audit page of a run."""
+"""The sweep page."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.analysis.audit.change_points import Window
-from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
 from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.analysis.sweeps.axes import Axis, AxisRange
@@ -23,9 +21,6 @@ from dashboard.analysis.sweeps.summary import (
 )
 from dashboard.pages.requests import Request
 from dashboard.runs.charts.chart import NOTE, has_clipped
-from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
-from dashboard.samples.models import Group
 from trainer.metric_names import title_of
 
 MAX_COMPARED = 10  # as the compare page does
@@ -109,59 +104,3 @@ def _without(query: QueryDict, all_kept: list[AxisRange], kept: AxisRange) -> st
         left.pop(name, None)
     left.setlist("keep", [str(one) for one in all_kept if one is not kept])
     return f"?{left.urlencode()}"
-
-
-@require_safe
-def run_audit(request: Request, team: str, run_id: int) -> HttpResponse:
-    """?at= and ?width= select the compared windows."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    form = AuditForm.read(request.GET)
-    found = audit(run, at=form.value("at"), width=form.value("width"))
-    figures = {each.signal.key: draw(each) for each in found.findings}
-    context = {
-        "team": team_,
-        "run": run,
-        "tab": "audit",
-        "form": form,
-        "audit": found,
-        "figures": {key: figure for key, figure in figures.items() if figure},
-    }
-    return render(request, "audit/audit.html", context)
-
-
-@require_safe
-def run_audit_examples(
-    request: Request, team: str, run_id: int, signal: str
-) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    form = AuditForm.read(request.GET)
-    found = audit(run, at=form.value("at"), width=form.value("width"))
-    finding = found.find(signal)
-    if finding is None or finding.change is None:
-        raise Http404(f"The audit of run {run.pk} has no signal {signal!r}.")
-    change = finding.change
-    context = {
-        "team": team_,
-        "run": run,
-        "tab": "audit",
-        "finding": finding,
-        "sides": [
-            _side("Before", run, change.before),
-            _side("After", run, change.after),
-        ],
-    }
-    return render(request, "audit/examples.html", context)
-
-
-def _side(title: str, run: Run, window: Window) -> dict[str, Any]:
-    groups = Group.objects.current().filter(
-        run=run, step__gte=window.first, step__lte=window.last
-    )
-    return {
-        "title": title,
-        "window": window,
-        "completions": draw_examples(run, window),
-        "num_groups": groups.count(),
-    }

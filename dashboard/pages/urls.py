@@ -14,7 +14,6 @@ from dashboard.accounts.adapters import require_provider
 from dashboard.api import pages
 from dashboard.pages import (
     account,
-    alert_delivery,
     alerts,
     checkpoints,
     compare,
@@ -27,6 +26,7 @@ from dashboard.pages import (
     datasets,
     exchange,
     groups,
+    health,
     launch,
     launch_parts,
     logs,
@@ -190,43 +190,36 @@ ALERTS = [
         alerts.alert_rule_delete,
         name="alert_rule_delete",
     ),
-    path("alerts/delivery/", alert_delivery.alert_delivery, name="alert_delivery"),
+    path("alerts/delivery/", alerts.alert_delivery, name="alert_delivery"),
     path(
         "alerts/delivery/<int:channel_id>/test",
-        alert_delivery.alert_channel_test,
+        alerts.alert_channel_test,
         name="alert_channel_test",
     ),
     path(
         "alerts/delivery/<int:channel_id>/switch",
-        alert_delivery.alert_channel_switch,
+        alerts.alert_channel_switch,
         name="alert_channel_switch",
     ),
     path(
         "alerts/delivery/<int:channel_id>/secret",
-        alert_delivery.alert_channel_secret,
+        alerts.alert_channel_secret,
         name="alert_channel_secret",
     ),
     path(
         "alerts/delivery/<int:channel_id>/events",
-        alert_delivery.alert_channel_events,
+        alerts.alert_channel_events,
         name="alert_channel_events",
     ),
     path(
         "alerts/delivery/<uuid:delivery_id>/again",
-        alert_delivery.alert_delivery_again,
+        alerts.alert_delivery_again,
         name="alert_delivery_again",
     ),
     path(
         "alerts/delivery/<int:channel_id>/delete",
-        alert_delivery.alert_channel_delete,
+        alerts.alert_channel_delete,
         name="alert_channel_delete",
-    ),
-    path("runs/<int:run_id>/alerts/", alerts.run_alerts, name="run_alerts"),
-    path(
-        "runs/<int:run_id>/alerts.json", alerts.run_alerts_live, name="run_alerts_live"
-    ),
-    path(
-        "runs/<int:run_id>/alerts/mute", alerts.run_alerts_mute, name="run_alerts_mute"
     ),
 ]
 
@@ -323,18 +316,26 @@ EXCHANGE = [
 ]
 
 
+HEALTH = [
+    path("health/", health.run_health, name="run_health"),
+    path(
+        "health/<str:signal>/", health.run_health_examples, name="run_health_examples"
+    ),
+    path("alerts.json", health.run_alerts_live, name="run_alerts_live"),
+    path("alerts/mute", health.run_alerts_mute, name="run_alerts_mute"),
+    # As they were before.
+    path("alerts/", health.run_health_moved, name="run_alerts"),
+    path("audit/", health.run_health_moved, name="run_audit"),
+    path("audit/<str:signal>/", health.run_health_moved, name="run_audit_examples"),
+]
+
+
 ANALYSIS = [
     path("compare", compare.compare, name="compare"),
     path("compare/charts.json", compare.compare_charts, name="compare_charts"),
     path("compare/figure.json", compare.compare_figure, name="compare_figure"),
     path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
     path("sweep", sweeps.sweep, name="sweep"),
-    path("runs/<int:run_id>/audit/", sweeps.run_audit, name="run_audit"),
-    path(
-        "runs/<int:run_id>/audit/<str:signal>/",
-        sweeps.run_audit_examples,
-        name="run_audit_examples",
-    ),
 ]
 
 
@@ -572,6 +573,7 @@ urlpatterns = [
     path("<slug:team>/runs/", include(EXCHANGE)),
     path("<slug:team>/runs/", include(SAMPLES)),
     path("<slug:team>/runs/", include(LOGS)),
+    path("<slug:team>/runs/<int:run_id>/", include(HEALTH)),
     path("<slug:team>/", include(MENTIONS)),
     path("<slug:team>/", include(ALERTS)),
     path("<slug:team>/", include(WORKERS)),

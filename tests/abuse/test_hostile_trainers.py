@@ -122,7 +122,7 @@ LAST: dict[str, Any] = {
     "a stop": {"type": "run_stopped", "checkpoint": "\0"},
 }  # fmt: skip
 PAGES = (
-    *("", "metrics/", "groups/", "completions/", "prompts/", "alerts/", "reward-log/"),
+    *("", "metrics/", "groups/", "completions/", "prompts/", "health/", "reward-log/"),
     *(
         "logs/",
         "export/",

@@ -299,7 +299,7 @@ def of_runs(ids: list[int]) -> Iterator[str]:
 
 def of_run(pk: int) -> Iterator[str]:
     at = f"runs/{pk}/"
-    yield from (at, f"{at}metrics/", f"{at}audit/", f"{at}stream.json", f"{at}export/")
+    yield from (at, f"{at}metrics/", f"{at}health/", f"{at}stream.json", f"{at}export/")
     yield f"{at}curves.json?metrics=" + ",".join(METRICS[:20])
     for chart in ("map", "rewards", "advantages", "rules", "anatomy", "passes"):
         yield f"{at}signals/{chart}.json"

@@ -199,14 +199,14 @@ def rescore(page: Page, run: Run) -> None:
 
 
 def audit(page: Page, run: Run) -> None:
-    page.goto(f"/alpha/runs/{run.pk}/audit/")
-    expect(page.get_by_text(re.compile(r"\d of \d signals"))).to_be_visible()
+    page.goto(f"/alpha/runs/{run.pk}/health/")
+    expect(page.locator("[data-checks]")).not_to_have_attribute("data-checks", "0")
     for signal in ("length", "entropy", "kl", "rules", "held-out:heldout"):
-        expect(page.locator(f"[id='{signal}-said']")).to_contain_text("Noise alone")
+        expect(page.locator(f"[id='{signal}-change']")).to_have_count(1)
+    page.locator("#entropy > summary").click()
     expect(page.locator("[data-figure='entropy'] .lines path")).to_have_count(1)
-    page.locator("#entropy").get_by_role("link", name="Ten completions").click()
-    page.wait_for_url("**/audit/entropy/")
-    expect(page.locator(".found")).to_have_count(20)
+    page.locator("#entropy").get_by_role("link", name="Read 10 completions").click()
+    expect(page.locator("#entropy .found")).to_have_count(20)
 
 
 def compare_seeds(page: Page, runs: list[Run]) -> None:

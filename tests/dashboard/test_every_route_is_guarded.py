@@ -254,7 +254,9 @@ VIEWERS_POST = {
     "compare_figure": 405,
     "compare_prompt": 405,
     "sweep": 405,
-    "run_audit": 405,
+    "run_health": 405,
+    "run_health_examples": 405,
+    "run_audit": 405,  # moved
     "run_audit_examples": 405,
     "audit_log": 405,
     "audit_log_file": 405,
@@ -273,7 +275,10 @@ VIEWERS_GET = {
     "report_edit": 403,
     "run_curves": 400,  # without ?metrics=
     "group_tokens": 404,  # the group's were not kept
-    "run_audit_examples": 404,  # the run has too few points
+    "run_alerts": 301,  # to run_health
+    "run_audit": 301,
+    "run_audit_examples": 301,
+    "run_health_examples": 404,  # the run has too few points
     "run_log_part": 404,  # nothing was logged
     "run_log_line": 404,
     "run_log_search": 404,

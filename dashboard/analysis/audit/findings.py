@@ -24,6 +24,7 @@ from dashboard.analysis.audit.texts import Phrase, risen_phrases, steps_with_gro
 from dashboard.analysis.compare.figures import escape_label, y_axis
 from dashboard.analysis.compare.series import thin
 from dashboard.runs.charts.chart import NOTE, figure_tree, has_clipped
+from dashboard.runs.headline import draw_spark
 from dashboard.runs.models import Run
 from dashboard.samples.forms import FilterForm
 from dashboard.samples.models import Completion, Group
@@ -54,6 +55,11 @@ class Finding:
         return self.change is not None and (is_clear or self.chance is None)
 
     @property
+    def spark(self) -> str:
+        series = self.signal.series
+        return "" if series is None else draw_spark(series.values.tolist())
+
+    @property
     def num_points(self) -> int:
         return 0 if self.signal.series is None else len(self.signal.series)
 
@@ -72,6 +78,16 @@ class Audit:
 
     def find(self, key: str) -> Finding | None:
         return next((f for f in self.findings if f.signal.key == key), None)
+
+    @property
+    def measured(self) -> list[Finding]:
+        """Those with a change to show, the suspicious ones first."""
+        changed = [f for f in self.findings if f.change is not None]
+        return sorted(changed, key=lambda finding: finding.status != "suspect")
+
+    @property
+    def unmeasured(self) -> list[Finding]:
+        return [f for f in self.findings if f.change is None]
 
     @property
     def num_suspect(self) -> int:

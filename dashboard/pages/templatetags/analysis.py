@@ -8,20 +8,13 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.analysis.audit.change_points import FEWEST, LEAST_SIDE
 from dashboard.analysis.audit.findings import Finding
 from dashboard.analysis.audit.signals import Signal
 from dashboard.analysis.compare.selection import CompareForm, join_ids
 from dashboard.pages.templatetags.runs import signed
 
 register = template.Library()
-STATUS_WORDS = {
-    "suspect": "suspicious",
-    "otherwise": "changed the other way",
-    "steady": "no clear change",
-    "few": "too few points",
-    "aside": "too few points on one side",
-    "missing": "not measured",
-}
 
 
 @register.simple_tag(takes_context=True)
@@ -47,8 +40,17 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
-def status_words(finding: Finding) -> str:
-    return STATUS_WORDS[finding.status]
+def reasons(unmeasured: list[Finding], at: int | None) -> list[tuple[str, list[str]]]:
+    """Why checks were not made, each reason with the checks' titles."""
+    found: dict[str, list[str]] = {}
+    for finding in unmeasured:
+        why = finding.signal.missing
+        if finding.status == "few":
+            why = f"It has {finding.num_points} of the {FEWEST} points needed."
+        elif finding.status == "aside":
+            why = f"It has fewer than {LEAST_SIDE} points before or after step {at}."
+        found.setdefault(why, []).append(finding.signal.title)
+    return list(found.items())
 
 
 @register.filter

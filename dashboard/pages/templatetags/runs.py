@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
@@ -37,10 +38,7 @@ RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("prompts", "By prompt", "run_prompts"),
         ("reward-log", "Reward log", "run_reward_log"),
     ),
-    "Health": (
-        ("audit", "Audit", "run_audit"),
-        ("alerts", "Alerts", "run_alerts"),
-    ),
+    "Health": (("health", "Health", "run_health"),),
     "Checkpoints": (("checkpoints", "Checkpoints", "run_checkpoints"),),
     "Details": (
         ("config", "Settings", "run_config"),
@@ -129,6 +127,11 @@ def may_write(context: Context) -> bool:
 def alerts_of(run: Run) -> list[dict[str, Any]]:
     """None that anything is asked for, where a run never had an alert."""
     return describe_for_page(run) if run.alerts_seq else []
+
+
+@register.filter
+def num_open(alerts: list[dict[str, Any]]) -> int:
+    return sum(alert["state"] in OPEN for alert in alerts)
 
 
 @register.filter

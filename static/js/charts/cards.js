@@ -1,4 +1,5 @@
-// Draws the figures of a page on their cards, and redraws on theme changes.
+// Draws the figures of a page on their cards, and redraws on theme changes. Those in a
+// closed <details> are drawn when it opens: hidden, they have no size.
 import { CONFIG, readColors, resolveColors, styleCard } from "./theme.js";
 
 // `onClick` receives the plot and the point.
@@ -21,7 +22,12 @@ export function drawCards(source, onClick) {
     }
   }
 
-  const drawAll = () => plots.forEach(draw);
+  const isHidden = (plot) => plot.closest("details:not([open])") !== null;
+  const drawAll = () => plots.filter((plot) => !isHidden(plot)).forEach(draw);
+  for (const plot of plots)
+    plot.closest("details")?.addEventListener("toggle", () => {
+      if (!isHidden(plot)) draw(plot);
+    });
   document.addEventListener("themechange", drawAll);
   drawAll();
 }

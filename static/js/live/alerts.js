@@ -5,6 +5,10 @@ export function listFiring(alerts) {
   return alerts.filter(({ state, is_muted }) => state === "firing" && !is_muted);
 }
 
+export function countOpen(alerts) {
+  return alerts.filter(({ state }) => ["firing", "acknowledged"].includes(state)).length;
+}
+
 export function describeFiring(alerts, hasEnded) {
   const firing = listFiring(alerts);
   const [newest] = firing;

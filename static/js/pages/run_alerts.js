@@ -1,10 +1,11 @@
 // The line of alerts on every page of a run, fetched again when a frame announces a
 // change. Dispatches "runalerts" on document (event.detail is the list).
 
-import { describeFiring } from "../live/alerts.js";
+import { countOpen, describeFiring } from "../live/alerts.js";
 import { setText } from "../live/announce.js";
 
 const bar = document.querySelector("[data-run-alerts]");
+const badge = document.querySelector("[data-open-alerts]");
 const RETRY_AFTER = 4_000;
 
 export let alerts = JSON.parse(document.getElementById("run-alerts").textContent);
@@ -18,6 +19,9 @@ function show() {
   bar.hidden = !isShown;
   setText(bar.querySelector("[data-alerts-count]"), count);
   setText(bar.querySelector("[data-alerts-newest]"), newest);
+  const numOpen = countOpen(alerts);
+  badge.hidden = !numOpen;
+  setText(badge.querySelector("[data-num-open]"), String(numOpen));
 }
 
 async function fetchAlerts() {

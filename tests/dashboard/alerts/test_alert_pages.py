@@ -215,10 +215,38 @@ def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
 
     assert "1 alert firing" in overview
     assert "KL, step 7" in overview
-    assert "1 of 1 alert " in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
+    health = alice_client.get(f"/alpha/runs/{run.pk}/health/").text
+    assert re.findall(r"<span data-num-open>(\d+)<", health) == ["1"]
+    assert len(re.findall(r'class="health-alert"', health)) == 1
     assert live["seq"] == 3
     assert live["alerts"][0]["code"] == ""
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
+
+
+def test_health_lists_open_alerts_first_and_past_ones_by_the_address(
+    alice_client: Client, run: Run
+) -> None:
+    ended = {"state": "resolved", "ended_at": timezone.now(), "ended_step": 9}
+    opened = make_alert(run)
+    past = make_alert(run, read_as={"name": "Old", "text": "Old"}, **ended)
+    at = f"/alpha/runs/{run.pk}/health/"
+
+    def shown(**headers: str) -> list[int]:
+        html = alice_client.get(f"{at}?state=resolved", headers=headers).text
+        assert ("<html" in html) is (not headers)
+        return [int(pk) for pk in re.findall(r'data-alert="(\d+)"', html)]
+
+    assert shown() == shown(**{"HX-Target": "open-alerts"}) == [opened.pk]
+    resolved = alice_client.get(f"{at}?state=resolved").context["page"].object_list
+    assert [alert.pk for alert in resolved] == [past.pk]
+
+    response = alice_client.post(
+        f"/alpha/alerts/{opened.pk}/acknowledge", {"from_run": "1"}
+    )
+    assert response["Location"] == at
+    assert shown() == [opened.pk]
+    Alert.objects.filter(pk=opened.pk).update(**ended)
+    assert shown() == []
 
 
 def test_an_alert_has_the_code_of_its_warning(alice_client: Client, run: Run) -> None:
@@ -262,7 +290,7 @@ def test_a_run_is_muted_and_unmuted(alice_client: Client, run: Run) -> None:
 
     alice_client.post(address, {"mute": "1d"})
     assert MutedRun.objects.get().until > timezone.now()
-    assert "Muted until" in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
+    assert "muted until" in text(alice_client, f"/alpha/runs/{run.pk}/health/")
     alice_client.post(address, {"mute": "soon"})
     assert MutedRun.objects.exists()
     alice_client.post(address, {"mute": ""})
@@ -355,7 +383,7 @@ def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None
         "/alpha/alerts/rules/",
         "/alpha/alerts/delivery/",
         f"/alpha/alerts/{alert.pk}/",
-        f"/alpha/runs/{run.pk}/alerts/",
+        f"/alpha/runs/{run.pk}/health/",
     ):
         page = bob_client.get(address).content.decode()
         main = page[page.index("<main") :]

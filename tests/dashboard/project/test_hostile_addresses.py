@@ -42,7 +42,7 @@ READS = {
     "runs/{run}/curves.json": "metrics max_points first_step last_step",
     "runs/{run}/logs/": "attempt lines source",
     "runs/{run}/logs/download": "attempt source",
-    "runs/{run}/alerts/": "state rule page",
+    "runs/{run}/health/": "state rule page at width",
     "alerts/": "state rule run page",
     "alerts/rules/": "metric run",
     "compare": "runs metric x smooth y settings q prompt step by stat better window",

@@ -24,7 +24,7 @@ PAGES = (
     "completions",
     "run_prompts",
     "run_reward_log",
-    "run_alerts",
+    "run_health",
     "run_logs",
     "run_system",
     "run_export",

@@ -99,7 +99,7 @@ def group_of(step: int, prompt: int, *, is_late: bool) -> dict[str, Any]:
 
 
 def page(client: Client, run: Run, query: str = "", status: int = 200) -> str:
-    response = client.get(reverse("run_audit", args=["alpha", run.pk]) + query)
+    response = client.get(reverse("run_health", args=["alpha", run.pk]) + query)
     assert response.status_code == status
     return re.sub(r"\s+", " ", response.content.decode())
 
@@ -180,14 +180,18 @@ def test_unmeasured_signals_are_missing_or_have_few_points(
     of_few = found(few).find("entropy")
 
     assert found(empty).num_judged == 0
-    assert set(re.findall(r'data-status="(\w+)"', html)) == {"missing"}
+    assert set(re.findall(r'data-status="(\w+)"', html)) == {"unmeasured"}
     assert "reference.kind" in html
     missing = [one.signal.missing for one in found(empty).findings]
     assert all(missing)
     assert "entropy" in " ".join(missing)
+    Run.objects.filter(pk=empty.pk).update(state="queued", finished_at=None)
+    html = page(alice_client, empty)
+    assert "data-hash data-status" not in html
+    assert "step 12." in html
     assert of_few is not None
     assert (of_few.status, of_few.num_points) == ("few", 11)
-    assert 'data-status="few"' in page(alice_client, few)
+    assert "11 of the 12 points" in page(alice_client, few)
 
 
 def test_the_page_shows_the_compared_windows_and_counts(
@@ -198,7 +202,10 @@ def test_the_page_shows_the_compared_windows_and_counts(
     audit = found(run)
     assert (audit.last_step, audit.num_steps, audit.num_between) == (40, 40, 40)
     assert audit.num_completions == 320
-    assert f"<strong>{audit.num_suspect} of 9 signals</strong>" in html
+    assert f'data-checks="9" data-suspect="{audit.num_suspect}"' in html
+    shown = re.findall(r'class="check" data-hash data-status="(\w+)"', html)
+    assert len(shown) == 9
+    assert shown == sorted(shown, key=lambda status: status != "suspect")
     assert "steps 16–20" in html
     assert 'completions/?first_step=21&amp;last_step=25&amp;surprise=near"' in html
     assert "surely the answer" in html
@@ -214,15 +221,15 @@ def test_the_page_shows_the_compared_windows_and_counts(
     length = found(run, at=11, width=3).find("length")
     assert length is not None
     assert length.chance is None  # no one has looked for the clearest place
-    assert 'audit/length/?at=11&amp;width=3"' in given
+    assert 'health/length/?at=11&amp;width=3"' in given
     early = page(alice_client, run, "?at=2")
-    assert 'data-status="aside"' in early
+    assert "before or after step 2." in early
     assert 'id="length-change"' not in early
-    narrow = alice_client.get(f"/alpha/runs/{run.pk}/audit/?width=1")
-    assert "width" in narrow.context["form"].errors
+    narrow = alice_client.get(f"/alpha/runs/{run.pk}/health/?width=1")
+    assert "width" in narrow.context["audit_form"].errors
 
     # It is the team's own.
-    examples = reverse("run_audit_examples", args=["alpha", run.pk, "length"])
+    examples = reverse("run_health_examples", args=["alpha", run.pk, "length"])
     page(bob_client, run)
     page(charlie_client, run, status=404)
     assert charlie_client.get(examples).status_code == 404
@@ -351,7 +358,7 @@ def test_a_long_run_is_sampled_at_sixty_steps(team: Team) -> None:
 
 
 def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) -> None:
-    address = reverse("run_audit_examples", args=["alpha", run.pk, "length"])
+    address = reverse("run_health_examples", args=["alpha", run.pk, "length"])
 
     html = re.sub(r"\s+", " ", alice_client.get(address).content.decode())
 
@@ -375,7 +382,7 @@ def test_all_completions_are_shown_if_there_are_fewer_than_ten(
     finding = found(run).find("entropy")
     assert finding is not None
     assert finding.change is not None
-    address = reverse("run_audit_examples", args=["alpha", run.pk, "entropy"])
+    address = reverse("run_health_examples", args=["alpha", run.pk, "entropy"])
 
     html = alice_client.get(address + "?at=20&width=3").content.decode()
 
@@ -389,7 +396,7 @@ def test_a_signal_with_nothing_to_compare_is_not_found(
     run = make_run(team)
 
     for signal in ("unknown", "held-out"):
-        address = reverse("run_audit_examples", args=["alpha", run.pk, signal])
+        address = reverse("run_health_examples", args=["alpha", run.pk, signal])
         assert alice_client.get(address).status_code == 404, signal
 
 
@@ -398,8 +405,25 @@ def test_metric_signals_remain_without_completions(
 ) -> None:
     delete_completions_of(run, keep=())
 
-    response = alice_client.get(reverse("run_audit", args=["alpha", run.pk]))
+    response = alice_client.get(reverse("run_health", args=["alpha", run.pk]))
     assert response.status_code == 200
     assert 'id="length"' in response.text
-    examples = reverse("run_audit_examples", args=["alpha", run.pk, "length"])
+    examples = reverse("run_health_examples", args=["alpha", run.pk, "length"])
     assert alice_client.get(examples).status_code == 200
+
+
+def test_the_addresses_of_audit_and_alerts_lead_to_health(
+    alice_client: Client, charlie_client: Client, team: Team
+) -> None:
+    at = f"/alpha/runs/{make_run(team).pk}"
+
+    for old, new in {
+        "audit/?at=11&width=3": "health/?at=11&width=3",
+        "audit/length/?at=11": "health/length/?at=11",
+        "alerts/?state=resolved": "health/?state=resolved",
+        "alerts/": "health/",
+    }.items():
+        response = alice_client.get(f"{at}/{old}")
+        assert response.status_code == 301
+        assert response["Location"] == f"{at}/{new}"
+        assert charlie_client.get(f"{at}/{old}").status_code == 404

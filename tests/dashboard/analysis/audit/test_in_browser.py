@@ -1,4 +1,4 @@
-"""An audit, from its table to completions of both sides, in a real browser."""
+"""An audit, from its row to completions of both sides, in a real browser."""
 
 from __future__ import annotations
 
@@ -27,32 +27,36 @@ def make_audited(team: Team) -> Run:
     return run
 
 
-def test_from_the_table_to_completions_of_both_sides(page: Page, team: Team) -> None:
+def test_from_a_row_to_completions_of_both_sides(page: Page, team: Team) -> None:
     run = make_audited(team)
     page.goto(f"/alpha/runs/{run.pk}/")
-    page.get_by_role("navigation", name="Run").get_by_role("link", name="Audit").click()
-    page.get_by_role("rowheader", name="Length", exact=True).get_by_role("link").click()
+    page.get_by_role("navigation", name="Run").get_by_role(
+        "link", name="Health"
+    ).click()
+    page.locator("#length > summary").click()
     expect(page).to_have_url(re.compile("#length$"))
     chart = page.locator("[data-figure=length]")
     expect(chart.locator(".lines path")).to_have_count(1)
     expect(chart.locator(".shapelayer path")).to_have_count(3)
 
+    page.get_by_text("Compare around a step").click()
     page.get_by_label("Compare around step").fill("10")
     page.get_by_label("Points on each side").fill("4")
     page.get_by_role("button", name="Compare", exact=True).click()
-    expect(page.locator("#length-change")).to_contain_text("at steps 6–9 to")
-    page.locator("#length").get_by_role("link", name="Ten completions").click()
+    expect(page.locator("#length-change")).to_contain_text("steps 6–9, 4 points")
+    read = page.locator("#length").get_by_role("link", name="Read 10 completions")
+    expect(read).to_have_attribute("href", re.compile(r"/length/\?at=10&width=4$"))
+    read.click()
 
-    expect(page).to_have_url(re.compile(r"/audit/length/\?at=10&width=4$"))
     expect(page.get_by_role("heading", name="Before: steps 6–9")).to_be_visible()
-    expect(page.locator(".found")).to_have_count(20)
-    page.get_by_role("link", name="Full audit").click()
-    expect(page.locator("#length-change")).to_contain_text("at steps 6–9 to")
+    expect(page.locator("#length .found")).to_have_count(20)
+    page.reload()
+    expect(page.locator("#length-change")).to_be_visible()
 
 
 def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
     run = make_audited(team)
-    page.goto(f"/alpha/runs/{run.pk}/audit/")
+    page.goto(f"/alpha/runs/{run.pk}/health/#length")
     point = page.locator("[data-figure=length] .points path").nth(4)
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
@@ -66,17 +70,17 @@ def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
     expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/\?step=5$"))
 
 
-@pytest.mark.parametrize("where", ["", "length/", "?at=2"])
+@pytest.mark.parametrize("where", ["#length", "length/", "?at=2"])
 def test_an_audit_is_accessible(page: Page, team: Team, where: str) -> None:
     run = make_audited(team)
-    page.goto(f"/alpha/runs/{run.pk}/audit/{where}")
-    if not where.startswith("length"):
+    page.goto(f"/alpha/runs/{run.pk}/health/{where}")
+    if where == "#length":
         expect(page.locator("[data-figure=length] .lines path")).to_have_count(1)
 
     assert findings_in_each_view(page) == []
 
 
 def test_an_empty_audit_is_accessible(page: Page, team: Team) -> None:
-    page.goto(f"/alpha/runs/{make_run(team).pk}/audit/")
+    page.goto(f"/alpha/runs/{make_run(team).pk}/health/")
 
     assert findings_in_each_view(page) == []

@@ -1,0 +1,146 @@
+"""The health of a run: its open alerts, and whether its reward is being hacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team
+from dashboard.alerts.forms import ANY, FilterForm, MuteForm
+from dashboard.alerts.queries import (
+    describe,
+    describe_for_page,
+    list_alerts,
+    muted_until,
+    rules_of,
+)
+from dashboard.alerts.services import mute_run
+from dashboard.analysis.audit.change_points import FEWEST, Window
+from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
+from dashboard.pages.requests import Request
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.models import Group
+
+PER_PAGE = 50
+OPEN_ALERTS = "open-alerts"  # the part that is requested again
+
+
+@require_safe
+def run_health(request: Request, team: str, run_id: int) -> HttpResponse:
+    """?at= and ?width= select the compared windows; ?state= and ?rule= past alerts."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    context = {"team": team_, "run": run, "tab": "health", "most_open": PER_PAGE}
+    context |= _alerts(request, team_, run)
+    if request.headers.get("HX-Target") == OPEN_ALERTS:
+        return render(request, "health/open_alerts.html", context)
+    form = AuditForm.read(request.GET)
+    found = audit(run, at=form.value("at"), width=form.value("width"))
+    figures = {each.signal.key: draw(each) for each in found.findings if each.change}
+    context |= {
+        "audit_form": form,
+        "audit": found,
+        "fewest": FEWEST,
+        "figures": {key: figure for key, figure in figures.items() if figure},
+    }
+    return render(request, "health/health.html", context)
+
+
+def _alerts(request: Request, team: Team, run: Run) -> dict[str, Any]:
+    found = list_alerts(team).filter(run=run)
+    form = FilterForm(request.GET or None, team=team, state=ANY)
+    if not form.is_bound:
+        form = FilterForm({"state": ANY}, team=team, state=ANY)
+    page = Paginator(form.narrow(found), PER_PAGE).get_page(request.GET.get("page"))
+    # Those on screen are both where nothing is filtered.
+    listed = list(page.object_list)
+    is_whole = page.paginator.count <= PER_PAGE and not _is_narrowed(request)
+    opened = [a for a in listed if a.is_open] if is_whole else found.open()[:PER_PAGE]
+    return {
+        "form": form,
+        "page": page,
+        "num_alerts": page.paginator.count if is_whole else found.count(),
+        "opened": opened,
+        "is_narrowed": _is_narrowed(request),
+        "rules": [(rule, describe(rule)) for rule in rules_of(run)],
+        "muted_until": muted_until(run),
+        "mute_form": MuteForm(),
+    }
+
+
+def _is_narrowed(request: Request) -> bool:
+    return bool({"state", "rule", "page"} & set(request.GET))
+
+
+@require_safe
+def run_health_examples(
+    request: Request, team: str, run_id: int, signal: str
+) -> HttpResponse:
+    """Ten completions from before and after a signal's change."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = AuditForm.read(request.GET)
+    found = audit(run, at=form.value("at"), width=form.value("width"))
+    finding = found.find(signal)
+    if finding is None or finding.change is None:
+        raise Http404(f"The audit of run {run.pk} has no signal {signal!r}.")
+    change = finding.change
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "health",
+        "finding": finding,
+        "sides": [
+            _side("Before", run, change.before),
+            _side("After", run, change.after),
+        ],
+    }
+    return render(request, "health/examples.html", context)
+
+
+def _side(title: str, run: Run, window: Window) -> dict[str, Any]:
+    groups = Group.objects.current().filter(
+        run=run, step__gte=window.first, step__lte=window.last
+    )
+    return {
+        "title": title,
+        "window": window,
+        "completions": draw_examples(run, window),
+        "num_groups": groups.count(),
+    }
+
+
+@require_safe
+def run_health_moved(
+    request: Request, team: str, run_id: int, signal: str = ""
+) -> HttpResponse:
+    """The addresses of the pages Audit and Alerts, with their query."""
+    get_run(get_team(request, team), run_id)
+    name = "run_health_examples" if signal else "run_health"
+    path = reverse(name, args=[team, run_id, *([signal] if signal else [])])
+    query = request.GET.urlencode()
+    return redirect(f"{path}?{query}" if query else path, permanent=True)
+
+
+@require_GET
+def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
+    """What the run's page shows; it asks again when `alerts_seq` of a frame rises."""
+    run = get_run(get_team(request, team), run_id)
+    return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
+
+
+@require_POST
+def run_alerts_mute(request: Request, team: str, run_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    run = get_run(team_, run_id)
+    form = MuteForm(request.POST)
+    if form.is_valid():
+        mute_run(run=run, user=request.user, until=form.until)
+    return redirect("run_health", team_.slug, run.id)
