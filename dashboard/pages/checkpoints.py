@@ -1,4 +1,4 @@
-"""Actions on a run's checkpoints and published models."""
+"""A run's checkpoints, and published models."""
 
 from __future__ import annotations
 
@@ -18,10 +18,28 @@ from dashboard.pages.run_control import get_writable_run
 from dashboard.project.downloads import attach
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.queries import get_run
 from dashboard.training.publishing import archive_model, publish, unpublish
+
+
+@require_GET
+def checkpoints(request: Request, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    listing = list_checkpoints(run)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "checkpoints",
+        "listing": listing,
+        "next": next_checkpoint(run, listing),
+        "unseen": "" if listing.is_seen else retention.unseen(run),
+        "published": run.published_models.order_by("-pk"),
+    }
+    return render(request, "runs/checkpoints.html", context)
 
 
 @require_POST

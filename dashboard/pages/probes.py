@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
@@ -15,13 +18,17 @@ from dashboard.analysis.probes.checkpoint_tests import (
     CheckpointTestForm,
     settings_of,
     sides_of,
+    tested_version,
 )
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     KEPT,
     MOST_KEPT,
+    describe_wait,
     get_probe,
+    get_test,
     list_probes,
+    list_tests,
     probe_launched,
     request_stop,
     waiting_reason,
@@ -33,6 +40,8 @@ from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig
+
+RANDOM = "random"  # in place of a row's number
 
 
 @require_GET
@@ -54,7 +63,11 @@ def probes(request: Request, team: str) -> HttpResponse:
 @require_GET
 def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    context = _context(team_, get_probe(team_, probe_id))
+    found = get_probe(team_, probe_id)
+    if found.checkpoint is not None:
+        path = reverse("run_try", args=[team_.slug, found.checkpoint.run_id])
+        return redirect(f"{path}?probe={found.pk}")
+    context = _context(team_, found)
     return render(request, "probes/probe.html", context)
 
 
@@ -96,23 +109,39 @@ def probe_launch(request: Request, team: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
-    """A prompt for a checkpoint and its base model."""
+    """A prompt for a checkpoint and its base model; ?probe= shows its completions."""
     is_sent = request.method == "POST"
     team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
     run = get_run(team_, run_id)
-    form = CheckpointTestForm(run, request.POST if is_sent else request.GET)
+    version = tested_version(run)
+    given: Mapping[str, Any] = request.POST if is_sent else request.GET
+    if given.get("row") == RANDOM:
+        row = random.randrange(version.num_rows)  # noqa: S311 - no secret
+        query = request.GET.copy()
+        query["row"] = str(row)
+        return redirect(f"{request.path}?{query.urlencode()}")
+    shown = given.get("probe", "")
+    probe = get_test(run, int(shown)) if shown.isdecimal() and len(shown) < 19 else None
+    if probe is not None:
+        given = settings_of(probe) | given.dict()  # type: ignore[attr-defined]
+    form = CheckpointTestForm(run, given)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:
         try:
-            return redirect("probe", team_.slug, form.start(request.user).pk)
+            begun = form.start(request.user)
         except ValueError as error:
             refused = str(error)
+        else:
+            return redirect(f"{request.path}?probe={begun.pk}")
     context = {
         "team": team_,
         "run": run,
         "tab": "checkpoints",
         "form": form,
         "refused": refused,
+        "tests": list_tests(run),
+        "wait": "" if probe and probe.is_open else describe_wait(),
+        **(_context(team_, probe) if probe else {}),
     }
     status = 422 if is_sent else 200
     return render(request, "probes/try.html", context, status=status)
@@ -144,7 +173,6 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         return shared | {
             "body": "try_body.html",
             "sides": sides_of(probe),
-            "settings": settings_of(probe),
             "row": probe.dataset_version.rows.filter(
                 position__in=probe.positions
             ).first(),

@@ -1,4 +1,4 @@
-"""A run's pages: overview, lineage, settings, checkpoints, and its stream."""
+"""A run's pages: overview, lineage, settings, and its stream."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from dashboard.runs.charts.figures import (
     overview_charts,
     settings_of,
 )
-from dashboard.runs.checkpoints.listing import list_checkpoints
-from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.snapshot import (
     WRITERS,
     compare_with_defaults,
@@ -143,22 +141,6 @@ def _settings(run: Run) -> dict[str, Any]:
         "runs_code": config.runs_code,
         "confinements": confinements_of(run) if config.runs_code else (),
     }
-
-
-@require_GET
-def checkpoints(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run_ = get_run(team_, run_id)
-    listing = list_checkpoints(run_)
-    context = {
-        "team": team_,
-        "run": run_,
-        "tab": "checkpoints",
-        "listing": listing,
-        "unseen": "" if listing.is_seen else unseen(run_),
-        "published": run_.published_models.order_by("-pk"),
-    }
-    return render(request, "runs/checkpoints.html", context)
 
 
 @require_GET

@@ -481,7 +481,7 @@ RUNS: list[URLPattern] = [
         name="checkpoint_delete",
     ),
     path("<int:run_id>/config/", run_detail.config, name="run_config"),
-    path("<int:run_id>/checkpoints/", run_detail.checkpoints, name="run_checkpoints"),
+    path("<int:run_id>/checkpoints/", checkpoints.checkpoints, name="run_checkpoints"),
 ]
 
 

@@ -46,7 +46,7 @@ def test_a_forks_chart_continues_its_parents(page: Page, team: Team) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/alpha/runs/{parent.id}/checkpoints/")
     assert findings(page) == []
-    page.get_by_role("link", name="Fork from step 20").click()
+    page.get_by_role("link", name="Fork from the best").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("amber-otter")
     expect(page.get_by_label("Model", exact=True)).not_to_be_editable()
     expect(page.locator("#launch-summary")).to_contain_text("21 to 40")

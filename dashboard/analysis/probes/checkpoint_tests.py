@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.http import Http404
@@ -22,7 +21,7 @@ from dashboard.analysis.probes.services import (
     settings_at,
     start_probe,
 )
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.project.forms import LARGEST, set_choices
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints
@@ -41,11 +40,17 @@ class CheckpointTestForm(forms.Form):
     checkpoint = select_field("Checkpoint")
     row = number_field("Row", 0, LARGEST, required=False)
     prompt = forms.CharField(
-        label="Custom prompt",
+        label="Own prompt",
         required=False,
         max_length=MAX_CHARS,
         strip=False,
-        widget=forms.Textarea(attrs={"class": "form-control mono", "rows": 3}),
+        widget=forms.Textarea(
+            attrs={
+                "class": "form-control mono",
+                "rows": 2,
+                "placeholder": "Your own prompt, in place of the row",
+            }
+        ),
     )
     num_samples = number_field("Completions per model", 1, MAX_SAMPLES)
     temperature = float_field("Temperature", 0.01, 5)
@@ -85,6 +90,34 @@ class CheckpointTestForm(forms.Form):
         own = [(OWN, "The run's recipe"), (UNSCORED, "None: no scores")]
         set_choices(self, "recipe", [*own, *versions])
 
+    @property
+    def row_shown(self) -> DatasetRow | None:
+        """The row that is sampled without a prompt; one query."""
+        text = str(self.data.get("row", ""))
+        position = int(text) if text.isdecimal() and len(text) < 10 else -1
+        found = self.version.rows.filter(position=position)
+        return found.first()
+
+    @property
+    def settings(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in ("row", "prompt")]
+
+    @property
+    def has_wrong_settings(self) -> bool:
+        return any(field.errors for field in self.settings)
+
+    @property
+    def summary(self) -> list[str]:
+        """The settings, in words."""
+        shown = dict(self.fields["checkpoint"].choices)  # type: ignore[attr-defined]
+        data = self.data
+        return [
+            shown.get(data.get("checkpoint"), ""),
+            f"{data.get('num_samples')} completions a model",
+            f"temperature {data.get('temperature')}",
+            f"at most {data.get('max_new_tokens')} tokens",
+        ]
+
     def clean_prompt(self) -> str:
         text: str = self.cleaned_data["prompt"]
         return text.replace("\r\n", "\n") if text.strip() else ""
@@ -96,7 +129,7 @@ class CheckpointTestForm(forms.Form):
             return given
         last = self.version.num_rows - 1
         if row is None:
-            message = f"Enter a row from 0 to {last:,}, or a custom prompt."
+            message = f"Enter a row from 0 to {last:,}, or your own prompt."
             self.add_error("row", forms.ValidationError(message, code="required"))
         elif row > last:
             message = f"{self.version} has rows 0 to {last:,}; got {row:,}."
@@ -158,21 +191,20 @@ def tested_version(run: Run) -> DatasetVersion:
     return run.dataset_version
 
 
-def settings_of(probe: Probe) -> str:
-    """Query parameters that fill the form with the settings of this test."""
+def settings_of(probe: Probe) -> dict[str, Any]:
+    """What fills the form with the settings of this test, and with its row."""
     assert probe.checkpoint is not None
     config = probe.config
-    recipe = probe.recipe_version_id or OWN if probe.is_scored else UNSCORED
-    return urlencode(
-        {
-            "checkpoint": probe.checkpoint.name,
-            "num_samples": probe.num_samples,
-            "temperature": config["rollout"]["temperature"],
-            "max_new_tokens": config["rollout"]["max_new_tokens"],
-            "seed": config["seed"],
-            **({"recipe": recipe} if recipe else {}),
-        }
-    )
+    recipe = str(probe.recipe_version_id or OWN) if probe.is_scored else UNSCORED
+    return {
+        "checkpoint": probe.checkpoint.name,
+        "num_samples": probe.num_samples,
+        "temperature": config["rollout"]["temperature"],
+        "max_new_tokens": config["rollout"]["max_new_tokens"],
+        "seed": config["seed"],
+        "recipe": recipe,
+        "row": next(iter(probe.positions), 0),
+    }
 
 
 def sides_of(probe: Probe) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ from dashboard.runs.launch.row_limits import fit_to_rows
 from dashboard.runs.models import HELD as HELD_RUNS
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import ROWS
+from dashboard.runs.queue.hosts import SHOWN_HOSTS, known_hosts
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -314,18 +315,38 @@ def list_probes(team: Team) -> QuerySet[Probe]:
     return team.probes.select_related(*RELATED).order_by("-id")[:NUM_LISTED]
 
 
+def list_tests(run: Run) -> QuerySet[Probe]:
+    """The newest tests of the run's checkpoints."""
+    tests = Probe.objects.filter(checkpoint__run=run).select_related(*RELATED)
+    return tests.order_by("-id")[:NUM_LISTED]
+
+
+def get_test(run: Run, probe_id: int) -> Probe:
+    tests = Probe.objects.filter(checkpoint__run=run).select_related(*RELATED)
+    return get_object_or_404(tests, pk=probe_id)
+
+
 def waiting_reason(probe: Probe) -> str:
-    """Why a queued probe does not run yet; two queries."""
+    """Why a queued probe does not run yet; three queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
+    waits = describe_wait() or "Waiting for a training worker."
     open_ = Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
     before = open_.filter(pk__lt=probe.job.pk).count()
-    num_runs = Run.objects.filter(state__in=[state.value for state in HELD_RUNS])
-    busy = num_runs.count() + open_.filter(state=JobState.RUNNING).count()
-    if not busy and not before:
-        return "Waiting for a training worker."
-    runs = f"{num_runs.count()} run{'s' if num_runs.count() != 1 else ''}"
-    return (
-        f"Waiting for a training worker: they are busy with {runs}, and {before} "
-        f"probe{'s are' if before != 1 else ' is'} ahead of this one."
-    )
+    ahead = f" {before} probe{'s are' if before != 1 else ' is'} ahead of this one."
+    return waits + (ahead if before else "")
+
+
+def describe_wait() -> str:
+    """What a new probe waits for; "" if a worker is free. Two queries."""
+    hosts = known_hosts()
+    if not hosts:
+        return "Waiting for a training worker: none is running."
+    names = [host.name for host in hosts]
+    held = Run.objects.filter(worker__in=names, state__in=HELD_RUNS).count()
+    if held < sum(host.num_slots for host in hosts):
+        return ""
+    shown = ", ".join(names[:SHOWN_HOSTS])
+    more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
+    runs = "a run" if held == 1 else f"{held} runs"
+    return f"Waiting for {shown}{more}, which train{'s' * (len(names) == 1)} {runs}."

@@ -25,6 +25,7 @@ from dashboard.runs.checkpoints.files import (
 )
 from dashboard.runs.models import ENDED, REWARD, Checkpoint, Run
 from dashboard.runs.queries import RunDirectory, run_directory
+from trainer.config import RunConfig
 
 NOTHING = "none"  # in Run.best_by: no checkpoint is kept for being the best
 
@@ -51,6 +52,25 @@ class Listing:
     metric: str  # "": none measured yet
     choices: list[str]
     is_seen: bool
+
+    @property
+    def kept(self) -> list[Listed]:
+        """Those whose files exist; if they cannot be read here, those not deleted."""
+        if self.is_seen:
+            return [row for row in self.rows if row.is_there]
+        return [row for row in self.rows if row.checkpoint.deleted_at is None]
+
+    @property
+    def gone(self) -> list[Listed]:
+        kept = {row.checkpoint.pk for row in self.kept}
+        return [row for row in self.rows if row.checkpoint.pk not in kept]
+
+    @property
+    def first(self) -> Listed | None:
+        """The one to use: the best, else the newest."""
+        current = [row for row in self.kept if row.checkpoint.superseded_by is None]
+        best = (row for row in current if row.is_best)
+        return next(best, next(iter(current), None))
 
     @property
     def num_kept(self) -> int:
@@ -85,6 +105,30 @@ def list_checkpoints(run: Run) -> Listing:
         choices=sorted(scores),
         is_seen=store.is_seen or not rows,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    step: int
+    since: int  # step of the checkpoint before
+    num_done: int  # steps since then
+
+    @property
+    def num_steps(self) -> int:
+        return self.step - self.since
+
+
+def next_checkpoint(run: Run, listing: Listing) -> Next | None:
+    """None if the run has ended or its trainer is not Cohort's."""
+    if run.has_ended or run.is_imported or run.last_step >= run.num_steps:
+        return None
+    config = RunConfig.model_validate(run.config).config_at(run.last_step + 1)
+    every = config.checkpoint.every_steps or run.num_steps
+    step = min((run.last_step // every + 1) * every, run.num_steps)
+    saved = (row.checkpoint for row in listing.rows)
+    current = (c.step for c in saved if c.superseded_by is None)
+    since = max(current, default=0)
+    return Next(step=step, since=since, num_done=run.last_step - since)
 
 
 def resumable(run: Run) -> Checkpoint | None:

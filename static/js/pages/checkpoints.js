@@ -25,6 +25,8 @@ function needsRefresh(frame) {
 }
 
 document.addEventListener("runframe", ({ detail: frame }) => {
+  const bar = document.querySelector("[data-since]");
+  if (bar && frame.run) bar.value = frame.run.last_step - Number(bar.dataset.since);
   const state = frame.run?.state ?? known;
   const hasChanged = known !== "" && state !== known;
   known = state;
@@ -41,7 +43,7 @@ async function refresh() {
   const isUsed =
     list.contains(document.activeElement) &&
     document.activeElement.tagName === "SELECT";
-  if (isUsed || document.querySelector("dialog[open]")) {
+  if (isUsed || document.querySelector("dialog[open], #checkpoints [data-menu][open]")) {
     refreshIn(2_000);
     return;
   }
@@ -52,6 +54,9 @@ async function refresh() {
   if (!fresh || fresh.innerHTML === list.innerHTML) return;
   const label = document.activeElement?.getAttribute("aria-label");
   const held = list.contains(document.activeElement) && label;
+  const isUnfolded = list.querySelector(".checkpoints-gone")?.open;
   list.replaceChildren(...fresh.childNodes);
+  const gone = list.querySelector(".checkpoints-gone");
+  if (isUnfolded && gone) gone.open = true;
   if (held) list.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
 }

@@ -20,6 +20,7 @@ from dashboard.jobs.tasks import clean
 from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import NOTHING
 from dashboard.runs.models import Checkpoint, Run
+from dashboard.training.models import Worker
 from tests.dashboard.analysis.probes.factories import (
     completion,
     finish,
@@ -31,6 +32,7 @@ from tests.dashboard.jobs.working import do, take
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.stories import queue_run
+from tests.dashboard.training.machines import make_worker
 
 SETTINGS = {
     "num_samples": "2",
@@ -136,6 +138,51 @@ def test_the_form_starts_with_the_runs_settings(
     assert (shown["num_samples"], shown["row"]) == (16, 0)
 
 
+def test_a_random_row_gets_an_address_of_its_own(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    at = f"/alpha/runs/{checkpoint.run_id}/try/"
+    num_rows = Run.objects.get(pk=checkpoint.run_id).dataset_version.num_rows  # type: ignore[union-attr]
+
+    moved = alice_client.get(f"{at}?row=random&seed=7")
+    page = alice_client.get(moved["Location"])
+
+    assert moved.status_code == 302
+    assert 0 <= int(page.context["form"].data["row"]) < num_rows
+    assert page.context["form"].data["seed"] == "7"
+    shown = alice_client.get(f"{at}?row=0").context["form"].row_shown
+    assert (shown.question, shown.position) == ("1+1=", 0)
+    assert alice_client.get(f"{at}?row=-1").context["form"].row_shown is None
+
+
+def test_the_page_names_the_worker_that_it_waits_for(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    at = f"/alpha/runs/{checkpoint.run_id}/try/"
+    run = Run.objects.get(pk=checkpoint.run_id)
+    none = alice_client.get(at).context["wait"]
+    worker = make_worker(run.worker)
+    busy = alice_client.get(at).context["wait"]
+    Worker.objects.filter(pk=worker.pk).update(num_slots=2)
+    free = alice_client.get(at).context["wait"]
+
+    assert none != busy
+    assert none != ""
+    assert run.worker in busy
+    assert free == ""
+
+
+def test_a_test_of_another_run_is_not_shown(
+    checkpoint: Checkpoint, alice_client: Client, team: Team
+) -> None:
+    probe = press_try(alice_client, checkpoint)
+    other = queue_run(team)
+
+    for given in (probe.pk, "x", "9" * 30):
+        shown = alice_client.get(f"/alpha/runs/{other.pk}/try/?probe={given}")
+        assert "probe" not in (shown.context or {}), given
+
+
 def test_the_settings_of_a_phase_are_those_of_its_checkpoints(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
@@ -183,17 +230,19 @@ def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
     ProbeGroup.objects.create(**both, is_base=True, completions=[completion("4", None)])
     finish(num_done=2)
 
-    page = alice_client.get(f"/alpha/probes/{probe.pk}/")
+    page = alice_client.get(f"/alpha/probes/{probe.pk}/", follow=True)
     own, base = page.context["sides"]
-    form = alice_client.get(
-        f"/alpha/runs/{checkpoint.run_id}/try/?{page.context['settings']}"
-    ).context["form"]
+    form = page.context["form"]
 
     assert (own["reward"], own["num_cut"], own["tokens"]) == (0.5, 1, 2.5)
     assert (base["reward"], base["num_scored"]) == (None, 0)
     assert "&lt;b&gt;2" in page.content.decode()
-    kept = SETTINGS | {"checkpoint": checkpoint.name, "row": 0}
-    assert {name: form.data[name] for name in kept} == kept
+    assert page.redirect_chain == [
+        (f"/alpha/runs/{checkpoint.run_id}/try/?probe={probe.pk}", 302)
+    ]
+    kept = SETTINGS | {"checkpoint": checkpoint.name}
+    assert {name: str(form.data[name]) for name in kept} == kept
+    assert [test.pk for test in page.context["tests"]] == [probe.pk]
 
 
 def test_a_row_or_a_prompt_is_required(
@@ -224,8 +273,9 @@ def test_deleted_checkpoint_files_fail_the_probe(
 
     assert probe.state == "failed"
     assert checkpoint.name in probe.error
-    page = alice_client.get(f"/alpha/probes/{probe.pk}/")
-    assert checkpoint.name in page.content.decode()
+    page = alice_client.get(f"/alpha/probes/{probe.pk}/", follow=True)
+    assert checkpoint.name in page.context["probe"].error
+    assert page.status_code == 200
 
 
 def test_the_editor_does_not_list_checkpoint_tests(

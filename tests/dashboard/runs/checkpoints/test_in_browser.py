@@ -38,10 +38,12 @@ def test_a_checkpoint_is_pinned_and_published(page: Page, team: Team) -> None:
     saving.save(score=0.4)
     expect(page.locator("#checkpoints-total")).to_contain_text("3 of 3 kept")
 
+    page.get_by_label("More for step 1").click()
     page.get_by_role("button", name="Pin step 1", exact=True).click()
+    page.get_by_label("More for step 1").click()
     expect(page.get_by_role("button", name="Unpin step 1")).to_be_visible()
 
-    page.get_by_role("button", name="Publish step 2").click()
+    page.get_by_role("button", name="Publish the best").click()
     page.locator("#publish-name").fill("Sums, second")
     page.get_by_role("button", name="Publish the model").click()
     expect(page.get_by_text("Published Sums, second")).to_be_visible()
@@ -59,7 +61,10 @@ def test_a_checkpoint_is_tried_with_its_base_model(
     train_checkpoint(saving, tmp_path)
     page.goto(f"/alpha/runs/{saving.run.pk}/checkpoints/")
     page.get_by_role("link", name="Try step 1").click()
-    page.get_by_label("Custom prompt").fill("1+1=")
+    page.get_by_role("link", name="Random prompt").click()
+    expect(page.locator("#try-row")).not_to_contain_text("random")
+    page.get_by_label("Own prompt").fill("1+1=")
+    page.get_by_text("Settings:").click()
     page.get_by_label("Completions per model").fill("3")
     assert findings_in_each_view(page) == []
     page.get_by_role("button", name="Sample", exact=True).click()
@@ -74,6 +79,13 @@ def test_a_checkpoint_is_tried_with_its_base_model(
     assert findings_in_each_view(page) == []
     assert Probe.objects.get().state == "done"
 
-    page.get_by_role("link", name="Test another prompt").click()
+    expect(page.get_by_label("Own prompt")).to_have_value("")
+    page.get_by_text("Settings:").click()
     expect(page.get_by_label("Completions per model")).to_have_value("3")
-    expect(page.get_by_label("Custom prompt")).to_have_value("")
+    page.set_viewport_size({"width": 390, "height": 844})
+    own, base = (page.get_by_role("region", name=n) for n in ("Checkpoint", "Base"))
+    expect(own).to_be_visible()
+    expect(base).to_be_hidden()
+    page.get_by_role("radio", name="Base model").check()
+    expect(base).to_be_visible()
+    expect(own).to_be_hidden()

@@ -13,7 +13,7 @@ from dashboard.accounts.models import AuditEntry, User
 from dashboard.project.errors import UserError
 from dashboard.runs.checkpoints import files, retention
 from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone
-from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.models import Checkpoint, Run, RunState
 from tests.dashboard.runs.checkpoints.saved import Saving
 
@@ -221,12 +221,31 @@ def test_the_tab_shows_what_is_kept_and_why(
         saving.save(score=score)
         saving.prune(1)
 
-    html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
+    page = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/")
 
-    assert "2 of 3 kept" in html
-    assert "checkpoint-best" in html
-    assert "deleted" in html
-    assert "needed to resume" in html
+    listing, after = page.context["listing"], page.context["next"]
+    assert "2 of 3 kept" in page.text
+    assert "needed to resume" in page.text
+    assert [row.checkpoint.step for row in listing.kept] == [3, 1]
+    assert [row.checkpoint.step for row in listing.gone] == [2]
+    assert (listing.first.checkpoint.step, listing.first.score) == (1, 0.9)
+    assert 'data-first="step-000001-attempt-1"' in page.text
+    assert (after.since, after.num_done) == (3, 0)
+
+
+def test_the_next_checkpoint_is_a_multiple_of_the_interval_or_the_last_step(
+    saving: Saving, run: Run
+) -> None:
+    def after(last_step: int, every: int) -> int | None:
+        run.last_step, run.config["checkpoint"]["every_steps"] = last_step, every
+        found = next_checkpoint(run, list_checkpoints(run))
+        return found and found.step
+
+    run.num_steps = 10
+    assert [after(0, 4), after(3, 4), after(4, 4)] == [4, 4, 8]
+    assert [after(8, 4), after(2, 0), after(10, 4)] == [10, 10, None]
+    run.state = "stopped"
+    assert after(3, 4) is None
 
 
 def test_a_viewer_reads_and_changes_nothing(
@@ -238,7 +257,8 @@ def test_a_viewer_reads_and_changes_nothing(
     html = bob_client.get(address).content.decode()
 
     assert "Download" in html
-    assert ">Pin<" not in html
+    assert "/pin" not in html
+    assert "/try/" not in html
     for action in ("pin", "unpin", "delete", "publish"):
         assert bob_client.post(f"{address}{one.name}/{action}").status_code == 403
 
