@@ -25,7 +25,6 @@ from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.exchange import jobs
 from dashboard.exchange.export_runs import (
     completions_table,
-    folder_name,
     groups_of,
     metric_names,
     metrics_table,
@@ -206,27 +205,75 @@ class Offer:
     num_bytes: int  # of the JSON lines; that of more than a few rows is an estimate
 
 
+# The formats of each kind of file.
+FORMATS = {
+    "metrics": {
+        "csv": "CSV",
+        "jsonl": "JSONL",
+        "parquet": "Parquet",
+        "tensorboard": "TensorBoard",
+    },
+    "completions": {"csv": "CSV", "jsonl": "JSONL", "parquet": "Parquet"},
+    "settings": {"toml": "TOML", "json": "JSON"},
+    "annotations": {"jsonl": "JSONL"},
+    "preferences": {"jsonl": "JSONL"},
+}
+TITLES = {
+    "metrics": "Metrics",
+    "completions": "Completions",
+    "settings": "Settings",
+    "annotations": "Annotations",
+    "preferences": "Preference pairs",
+}
+
+
 @require_safe
 def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The files of an export, and their sizes."""
+    """?what= and ?format= choose a file; ?download= leads to it."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = SpanForm.read(request.GET)
+    offered = _offered(run)
+    what = request.GET.get("what", "")
+    what = what if what in offered else "metrics"
+    chosen = request.GET.get("format", "")
+    chosen = chosen if chosen in FORMATS[what] else next(iter(FORMATS[what]))
+    if "download" in request.GET and form.is_valid():
+        return redirect(_address(run, what, chosen) + form.query)
     span = form.span if form.is_valid() else Span()
     context = {
         "team": team_,
         "run": run,
         "tab": "export",
         "form": form,
-        "span": span,
-        "metrics": _offer_metrics(run, span),
+        "offered": {name: TITLES[name] for name in offered},
+        "what": what,
+        "formats": FORMATS[what],
+        "format": chosen,
         "num_metrics": len(metric_names(run)),
-        "completions": _offer_completions(run, span),
-        "num_groups": groups_of(run, span).count(),
-        "has_marks": has_annotations(run),
-        "folder": folder_name(run),
     }
+    if what == "metrics":
+        context["offer"] = _offer_metrics(run, span)
+    elif what == "completions":
+        context["offer"] = _offer_completions(run, span)
+        context["num_groups"] = groups_of(run, span).count()
     return render(request, "exchange/export.html", context)
+
+
+def _offered(run: Run) -> list[str]:
+    names = ["metrics", "completions"]
+    names += [] if run.is_imported else ["settings"]
+    return names + (["annotations", "preferences"] if has_annotations(run) else [])
+
+
+def _address(run: Run, what: str, chosen: str) -> str:
+    at = [run.team.slug, run.pk]
+    if what == "settings":
+        return resolve_url("run_config_file", *at, chosen)
+    if what in ("annotations", "preferences"):
+        return resolve_url("run_annotations", *at, what)
+    name = "tensorboard.zip" if chosen == "tensorboard" else f"{what}.{chosen}"
+    return resolve_url("run_export_file", *at, name)
 
 
 def _offer_metrics(run: Run, span: Span) -> Offer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import Http404, HttpResponse, JsonResponse
@@ -119,13 +119,15 @@ def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
 
 @require_GET
 def config(request: Request, team: str, run_id: int) -> HttpResponse:
+    """?all=1 lists every setting, ?q= those with these words."""
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
-    context = {"team": team_, "run": run_, "tab": "config", **_settings(run_)}
+    context = {"team": team_, "run": run_, "tab": "config"}
+    context |= _settings(run_, request.GET)
     return render(request, "runs/config.html", context)
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
     config = settings_of(run)
     if config is None:
         return {
@@ -134,10 +136,34 @@ def _settings(run: Run) -> dict[str, Any]:
                 (k, write_setting(v)) for k, v in reported_settings(run.config)
             ],
         }
+    changes = list_changes(run)
+    changed = {
+        path: change for change in reversed(changes) for path, *_ in change.values
+    }
+    parts = compare_with_defaults(config)
+    settings = [setting for part in parts for setting in part.settings]
+    text, is_all = query.get("q", "").strip()[:200], query.get("all") == "1"
+    shown = [
+        (
+            part.title,
+            [
+                (setting, changed.get(setting.path))
+                for setting in part.settings
+                if setting.has(text)
+                and (is_all or setting.differs or setting.path in changed)
+            ],
+        )
+        for part in parts
+    ]
     return {
-        "parts": compare_with_defaults(config),
+        "parts": [(title, found) for title, found in shown if found],
+        "num_settings": len(settings),
+        "num_changed": sum(s.differs or s.path in changed for s in settings),
+        "num_shown": sum(len(found) for _, found in shown),
+        "text": text,
+        "is_all": is_all,
         "evaluation_sets": list_evaluation_sets(run),
-        "changes": list_changes(run),
+        "changes": changes,
         "runs_code": config.runs_code,
         "confinements": confinements_of(run) if config.runs_code else (),
     }

@@ -266,7 +266,9 @@ def report(
 
 def export(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/export/")
+    page.get_by_label("Completions").check()
+    expect(page.locator("[data-what=completions]")).to_be_visible()
     with page.expect_download() as download:
-        page.locator("a[href*='completions.csv']").click()
+        page.get_by_role("button", name="Download").click()
     lines = Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()
     assert len(lines) >= NUM_COMPLETIONS + 1

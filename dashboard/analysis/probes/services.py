@@ -330,7 +330,7 @@ def waiting_reason(probe: Probe) -> str:
     """Why a queued probe does not run yet; three queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
-    waits = describe_wait() or "Waiting for a training worker."
+    waits = f"Waiting: {describe_wait() or 'a training worker takes it'}."
     open_ = Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
     before = open_.filter(pk__lt=probe.job.pk).count()
     ahead = f" {before} probe{'s are' if before != 1 else ' is'} ahead of this one."
@@ -341,7 +341,7 @@ def describe_wait() -> str:
     """What a new probe waits for; "" if a worker is free. Two queries."""
     hosts = known_hosts()
     if not hosts:
-        return "Waiting for a training worker: none is running."
+        return "no training worker is running"
     names = [host.name for host in hosts]
     held = Run.objects.filter(worker__in=names, state__in=HELD_RUNS).count()
     if held < sum(host.num_slots for host in hosts):
@@ -349,4 +349,4 @@ def describe_wait() -> str:
     shown = ", ".join(names[:SHOWN_HOSTS])
     more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
     runs = "a run" if held == 1 else f"{held} runs"
-    return f"Waiting for {shown}{more}, which train{'s' * (len(names) == 1)} {runs}."
+    return f"{shown}{more} {'is' if len(names) == 1 else 'are'} busy with {runs}"

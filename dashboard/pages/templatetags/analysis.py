@@ -55,7 +55,10 @@ def reasons(unmeasured: list[Finding], at: int | None) -> list[tuple[str, list[s
 
 @register.filter
 def value_of(value: float, signal: Signal) -> str:
-    return percent(value) if signal.is_share else sig4(value)
+    """Three digits."""
+    if signal.is_share:
+        return percent(value)
+    return sig4(float(f"{value:.3g}")).replace("-", "\N{MINUS SIGN}")
 
 
 @register.filter

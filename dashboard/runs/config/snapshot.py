@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from dashboard.runs.config.fields import write_number
+from dashboard.runs.config.fields import part_title, write_number
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
@@ -28,7 +28,8 @@ OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    name: str
+    path: str  # optim.learning_rate
+    title: str
     value: str
     default: str | None  # None: it is required
     differs: bool
@@ -39,40 +40,42 @@ class Setting:
     def is_long(self) -> bool:
         return "\n" in self.value or len(self.value) > 60
 
+    def has(self, text: str) -> bool:
+        """Whether all words are in its title, path, value or help."""
+        said = f"{self.title} {self.path} {self.value} {self.help}".lower()
+        return all(word in said for word in text.lower().split())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    name: str
-    help: str
+    title: str
     settings: list[Setting]
-
-    @property
-    def num_changed(self) -> int:
-        return sum(setting.differs for setting in self.settings)
 
 
 def compare_with_defaults(config: RunConfig) -> list[Part]:
     values = {name: getattr(config, name) for name in RunConfig.model_fields}
     parts = {n: value for n, value in values.items() if isinstance(value, BaseModel)}
     own = [name for name in values if name not in parts]
-    return [_part("run", config, own)] + [
-        _part(name, part, list(type(part).model_fields)) for name, part in parts.items()
+    return [Part(title="Run", settings=_settings("", config, own))] + [
+        Part(
+            title=part_title(name),
+            settings=_settings(f"{name}.", part, list(type(part).model_fields)),
+        )
+        for name, part in parts.items()
     ]
 
 
-def _part(name: str, part: BaseModel, names: list[str]) -> Part:
+def _settings(prefix: str, part: BaseModel, names: list[str]) -> list[Setting]:
     fields = type(part).model_fields
-    return Part(
-        name=name,
-        help="" if name == "run" else (type(part).__doc__ or ""),
-        settings=[_setting(n, fields[n], getattr(part, n)) for n in names],
-    )
+    return [_setting(prefix + n, fields[n], getattr(part, n)) for n in names]
 
 
-def _setting(name: str, field: FieldInfo, value: object) -> Setting:
+def _setting(path: str, field: FieldInfo, value: object) -> Setting:
     must_be_given = field.default is PydanticUndefined
+    name = path.rpartition(".")[2]
     return Setting(
-        name=name,
+        path=path,
+        title=field.title or name.replace("_", " ").capitalize(),
         value=write_setting(value),
         default=None if must_be_given else write_setting(field.default),
         differs=must_be_given or value != field.default,

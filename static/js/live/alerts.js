@@ -6,7 +6,8 @@ export function listFiring(alerts) {
 }
 
 export function countOpen(alerts) {
-  return alerts.filter(({ state }) => ["firing", "acknowledged"].includes(state)).length;
+  return alerts.filter(({ state }) => ["firing", "acknowledged"].includes(state))
+    .length;
 }
 
 export function describeFiring(alerts, hasEnded) {

@@ -43,7 +43,10 @@ async function refresh() {
   const isUsed =
     list.contains(document.activeElement) &&
     document.activeElement.tagName === "SELECT";
-  if (isUsed || document.querySelector("dialog[open], #checkpoints [data-menu][open]")) {
+  if (
+    isUsed ||
+    document.querySelector("dialog[open], #checkpoints [data-menu][open]")
+  ) {
     refreshIn(2_000);
     return;
   }

@@ -57,7 +57,16 @@ class LogPage {
     listenToWrap(find("wrap"), { view: this.#view, onWrap });
     listenToCopy(find("copy"), () => this.#lines());
     this.#bar.listen();
+    this.#fill();
+    window.addEventListener("resize", () => this.#fill());
     this.#open();
+  }
+
+  // The view reaches down to the end of the screen.
+  #fill() {
+    const top = this.#view.getBoundingClientRect().top + window.scrollY;
+    this.#view.style.setProperty("--log-top", `${Math.round(top)}px`);
+    this.#followEnd();
   }
 
   async #open() {
@@ -204,8 +213,8 @@ class LogPage {
       const label = `${count} new line${this.#numNew === 1 ? "" : "s"} ↓`;
       button.textContent = text || label;
     }
-    button.hidden = !isOffered && (this.#isFollowing || this.#window.isEnd);
-    if (!button.hidden && !button.textContent) button.textContent = "Jump to the end ↓";
+    if (!isOffered) button.textContent = "Jump to end ↓";
+    button.hidden = this.#isFollowing;
   }
 
   #show() {

@@ -200,15 +200,33 @@ def test_the_page_shows_the_number_of_rows(alice_client: Client, run: Run) -> No
     make_group(run, rewards=(1.2, 0.2, 0.0))
     make_group(run, step=3, rewards=(1.2,))
 
-    page = alice_client.get(
-        reverse("run_export", args=["alpha", run.pk]), {"last_step": 2}
-    )
+    def offer(**query: object) -> Any:
+        return alice_client.get(f"/alpha/runs/{run.pk}/export/", query).context["offer"]
 
-    assert page.context["metrics"].num_rows == 3
-    assert page.context["completions"].num_rows == 3
-    text = " ".join(page.content.decode().split())
-    assert "3 of 6 steps" in text
-    assert "3 of 4 in 1 group" in text
+    metrics, completions = offer(last_step=2), offer(what="completions", last_step=2)
+    assert (metrics.num_rows, metrics.num_all) == (3, 6)
+    assert (completions.num_rows, completions.num_all) == (3, 4)
     size = len(take(alice_client, run, "metrics.jsonl", "?last_step=2"))
-    assert page.context["metrics"].num_bytes == size
-    assert "?last_step=2" in text
+    assert metrics.num_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("query", "file"),
+    [
+        ("what=metrics&format=csv&last_step=2", "export/metrics.csv?last_step=2"),
+        ("what=metrics&format=tensorboard", "export/tensorboard.zip"),
+        ("what=completions&format=toml", "export/completions.csv"),
+        ("what=settings&format=json", "config.json"),
+        ("what=preferences", "export/metrics.csv"),  # it has no annotations
+        ("what=metrics&first_step=3&last_step=2", None),
+    ],
+)
+def test_download_leads_to_the_file(
+    alice_client: Client, run: Run, query: str, file: str | None
+) -> None:
+    response = alice_client.get(f"/alpha/runs/{run.pk}/export/?{query}&download=1")
+
+    if file is None:
+        assert response.context["form"].errors
+    else:
+        assert response["Location"] == f"/alpha/runs/{run.pk}/{file}"

@@ -12,10 +12,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.toml import write_toml
-from dashboard.runs.models import Run, RunEvent, RunState
+from dashboard.runs.models import Run, RunEvent, RunState, SettingChange
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_config, make_run
 from trainer.config import RunConfig, read_config
@@ -144,16 +144,34 @@ def test_the_overview_takes_few_queries(
         page(alice_client, run)
 
 
-def test_what_differs_from_the_defaults_is_marked(
-    alice_client: Client, team: Team
+def test_settings_open_on_what_differs_from_the_defaults(
+    alice_client: Client, team: Team, alice: User
 ) -> None:
     config = make_config(optim={"learning_rate": 3e-5})
-    html = page(alice_client, queue_run(team, config=config), "config/")
+    run = queue_run(team, config=config)
+    SettingChange.objects.create(
+        run=run,
+        number=1,
+        actor=alice,
+        before={"checkpoint.every_steps": 5},
+        after={"checkpoint.every_steps": 10},
+        applied_step=4,
+    )
 
-    rows = html.split("<tr")
-    changed = [row for row in rows if row.startswith(' class="config-changed"')]
-    assert any("learning_rate" in row and "3e-5" in row for row in changed)
-    assert not any("beta1" in row for row in changed)
+    def shown(query: str = "") -> list[str]:
+        html = page(alice_client, run, f"config/{query}")
+        return re.findall(r'data-setting="([\w.]+)"', html)
+
+    changed, every = shown(), shown("?all=1")
+    assert {"optim.learning_rate", "checkpoint.every_steps"} <= set(changed)
+    assert "optim.beta1" not in changed
+    assert set(changed) < set(every)
+    html = page(alice_client, run, "config/")
+    assert f'data-num-changed="{len(changed)}"' in html
+    assert re.findall(r'data-changed-at="(\d*)"', html) == ["4"]
+    assert shown("?q=learning+rate") == ["optim.learning_rate"]
+    assert shown("?q=beta1") == []
+    assert shown("?q=beta1&all=1") == ["optim.beta1"]
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])

@@ -68,7 +68,7 @@ def test_a_checkpoint_is_tried_with_its_base_model(
     page.get_by_label("Completions per model").fill("3")
     assert findings_in_each_view(page) == []
     page.get_by_role("button", name="Sample", exact=True).click()
-    expect(page.get_by_text("Waiting for a training")).to_be_visible()
+    expect(page.get_by_text("Waiting:")).to_be_visible()
 
     do(take("probe"))
 
