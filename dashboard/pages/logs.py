@@ -1,8 +1,7 @@
-"""A run's logs and system metrics: CPU, memory, disk, GPUs."""
+"""A run's logs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +14,7 @@ from dashboard.accounts.access import get_team
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.downloads import Streamed, attach
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run, where_it_runs
+from dashboard.runs.queries import get_run
 from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
 from dashboard.training.log_search import (
     SOURCES,
@@ -24,15 +23,6 @@ from dashboard.training.log_search import (
     make_pattern,
     pieces_of,
     search_source,
-)
-from dashboard.training.models import SystemSample, Worker
-from dashboard.training.system_metrics import METRICS
-from dashboard.training.system_samples import (
-    CHARTS,
-    Axis,
-    Window,
-    as_columns,
-    read_points,
 )
 
 MAX_DIGITS = 15
@@ -154,70 +144,3 @@ def _number(request: Request, name: str) -> int | None:
     if number is None:
         raise ValueError(f"{name} must be an integer; got {text[:40]!r}.")
     return number
-
-
-@require_safe
-def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    attempts = list(run.attempts.order_by("number"))
-    machines = _machines([each.worker for each in attempts])
-    last = machines.get(attempts[-1].worker) if attempts else None
-    device, engine = where_it_runs(run)
-    context = {
-        "team": team_,
-        "run": run,
-        "tab": "system",
-        "attempts": [(each, machines.get(each.worker)) for each in attempts],
-        "device": device,
-        "engine": engine,
-        "has_samples": SystemSample.objects.filter(run=run).exists(),
-        "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
-        "charts": CHARTS,
-        "figures": {chart.id: chart.figure for chart in CHARTS},
-        "axis": _axis(request),
-    }
-    return render(request, "training/system.html", context)
-
-
-@require_safe
-def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
-    """?x=time|step&first=&last= zoom in, &after=<time> for newer points."""
-    run = get_run(get_team(request, team), run_id)
-    try:
-        window = Window(
-            axis=_axis(request),
-            first=_decimal(request, "first"),
-            last=_decimal(request, "last"),
-        )
-        after = _decimal(request, "after")
-    except ValueError as error:
-        return JsonResponse({"error": str(error)}, status=400)
-    points = read_points(run.id, window, after=after)
-    return JsonResponse({"has_ended": run.has_ended, **as_columns(points)})
-
-
-def _has_gpus(run: Run) -> bool:
-    last = SystemSample.objects.filter(run=run).order_by("-id").first()
-    return last is not None and len(last.values) > len(METRICS)
-
-
-def _machines(names: list[str]) -> dict[str, Worker]:
-    return {worker.name: worker for worker in Worker.objects.filter(name__in=names)}
-
-
-def _axis(request: Request) -> Axis:
-    return "step" if request.GET.get("x") == "step" else "time"
-
-
-def _decimal(request: Request, name: str) -> float | None:
-    text = request.GET.get(name, "")
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1e12:
-        raise ValueError(f"{name} must be a number of at least 0; got {text[:40]!r}.")
-    return value

@@ -1,24 +1,24 @@
-"""A run's charts: the page of all metrics, the curves' data, and chart settings."""
+"""A run's charts: the page Metrics, the data of curves and machine, chart settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_number
 from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import (
-    Section,
     combined_charts,
     features_of_run,
     group_of_chart,
@@ -27,6 +27,8 @@ from dashboard.runs.charts.figures import (
     keep_settings,
     metric_figure,
     notes_of,
+    pin_metric,
+    pinned_metrics,
     read_settings,
 )
 from dashboard.runs.charts.series import (
@@ -40,12 +42,28 @@ from dashboard.runs.charts.series import (
 )
 from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
-from dashboard.runs.queries import get_run, list_ancestors
+from dashboard.runs.queries import get_run, list_ancestors, where_it_runs
 from dashboard.runs.stream import describe_tail
+from dashboard.samples.models import StepRollup
+from dashboard.samples.signals.figures import (
+    SignalChart,
+    SignalForm,
+    signal_charts,
+)
+from dashboard.training.models import SystemSample, Worker
+from dashboard.training.system_metrics import METRICS as SYSTEM_METRICS
+from dashboard.training.system_samples import (
+    CHARTS,
+    Axis,
+    Window,
+    as_columns,
+    read_points,
+)
 from trainer.metric_names import METRICS, group_names, list_titles, rank_of, title_of
 
 MAX_METRICS = 200
 BOUNDS = ("first", "last")
+OF_THE_BAND = {"reward/p10", "reward/p90"}  # drawn in the chart of the reward
 
 
 def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
@@ -63,44 +81,75 @@ def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
     return {"name": run.name, "step": step, "curves": curves, "fork": fork}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """A metric in the list: its chart's id, and its last value."""
+
+    id: str
+    name: str
+    title: str
+    last: float | None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricGroup:
+    title: str
+    charts: list[Chart] = field(default_factory=list)  # of several metrics
+    signals: list[SignalChart] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # why a chart is not there
+
+
 @require_GET
 def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
-    """?q= finds among them in the browser, as one types."""
+    """?q= finds, ?show= chooses charts and ?view=values shows the table."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     combined = [c for c in combined_charts(features_of_run(run)) if is_filled(c, run)]
+    names = metric_names(run)
+    form = SignalForm.read(request.GET)
+    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     context = {
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "sections": _sections(run, combined),
+        "groups": _groups(run, combined),
+        "pinned": pinned_metrics(team_),
         "figures": {chart.id: chart.figure for chart in combined},
-        "unmeasured": {
-            chart.id for chart in combined if not is_measured(chart, metric_names(run))
-        },
+        "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
         "blank": _card("…"),
         "titles": list_titles(),
-        "last_values": list(_last_values(run)),
+        "values": list(_items(run, names)),
+        "signal_form": form,
+        "signal_figures": {chart.id: chart.figure for chart in signal_charts()},
+        "is_older": run.last_step > 0 and not rollups.exists(),
+        **_machine(request, run),
         **chart_context(request, team_, run),
     }
     return render(request, "runs/metrics.html", context)
 
 
-def _sections(run: Run, combined: Sequence[Chart]) -> list[Section]:
-    """By group: the charts of several metrics, then one of each other metric."""
-    together = {chart.name for chart in combined}
+def _groups(run: Run, combined: Sequence[Chart]) -> list[MetricGroup]:
+    """Charts of several metrics first, then one of each other metric."""
+    together = {chart.name for chart in combined} | OF_THE_BAND
     notes = {} if run.is_imported else notes_of(features_of_run(run))
-    found: dict[str, Section] = {}
-    for group in METRICS:
-        charts = [chart for chart in combined if group_of_chart(chart) == group]
-        if charts or notes.get(group):
-            notes_here = notes.get(group, [])
-            found[group] = Section(title=group, charts=charts, notes=notes_here)
-    for group, names in group_names(metric_names(run)):
-        section = found.setdefault(group, Section(title=group, charts=[]))
-        section.charts.extend(_card(name) for name in names if name not in together)
-    return sorted(found.values(), key=lambda section: _rank(section.title))
+    found: dict[str, MetricGroup] = {}
+    for title in METRICS:
+        group = MetricGroup(
+            title=title,
+            charts=[chart for chart in combined if group_of_chart(chart) == title],
+            signals=[chart for chart in signal_charts() if chart.group == title],
+            notes=notes.get(title, []),
+        )
+        if group.charts or group.signals or group.notes:
+            found[title] = group
+    names = [name for name in metric_names(run) if name not in together]
+    for title, own in group_names(names):
+        group = found.setdefault(title, MetricGroup(title=title))
+        group.items.extend(_items(run, own))
+    return sorted(found.values(), key=lambda group: _rank(group.title))
 
 
 def _rank(group: str) -> tuple[int, str]:
@@ -109,10 +158,16 @@ def _rank(group: str) -> tuple[int, str]:
     return (known.index(group), "") if group in known else (len(known), group)
 
 
-def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
+def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
     last: dict[str, float | None] = run.summary.get("last", {})
-    for name in metric_names(run):
-        yield name, last.get(name), _interval(last, name)
+    for name in names:
+        yield Item(
+            id=chart_id(name) or name,
+            name=name,
+            title=title_of(name, with_unit=True),
+            last=last.get(name),
+            interval=_interval(last, name),
+        )
 
 
 def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
@@ -201,3 +256,90 @@ def chart_settings(request: Request, team: str) -> JsonResponse:
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     return JsonResponse({"kept": kept})
+
+
+@require_POST
+def metric_pin(request: Request, team: str) -> JsonResponse:
+    """Pins a metric for the team, or with `off` unpins it."""
+    team_ = get_writable_team(request, team)
+    try:
+        names = pin_metric(
+            team_, request.POST.get("name", ""), is_pinned="off" not in request.POST
+        )
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    return JsonResponse({"names": names})
+
+
+# The machine of a run.
+
+
+@require_GET
+def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
+    """The address of the page System, with its query."""
+    get_run(get_team(request, team), run_id)
+    query = request.GET.copy()
+    if "x" in query:
+        (query["machine"],) = query.pop("x")[-1:]
+    path = reverse("run_metrics", args=[team, run_id])
+    return redirect(f"{path}?{query.urlencode()}#machine", permanent=True)
+
+
+def _machine(request: Request, run: Run) -> dict[str, Any]:
+    attempts = list(run.attempts.order_by("number"))
+    machines = _machines([each.worker for each in attempts])
+    last = machines.get(attempts[-1].worker) if attempts else None
+    device, engine = where_it_runs(run)
+    return {
+        "attempts": [(each, machines.get(each.worker)) for each in attempts],
+        "device": device,
+        "engine": engine,
+        "has_samples": SystemSample.objects.filter(run=run).exists(),
+        "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
+        "machine_charts": CHARTS,
+        "machine_figures": {chart.id: chart.figure for chart in CHARTS},
+        "axis": _axis(request.GET.get("machine", "")),
+    }
+
+
+@require_GET
+def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
+    """?x=time|step&first=&last= zoom in, &after=<time> for newer points."""
+    run = get_run(get_team(request, team), run_id)
+    try:
+        window = Window(
+            axis=_axis(request.GET.get("x", "")),
+            first=_decimal(request, "first"),
+            last=_decimal(request, "last"),
+        )
+        after = _decimal(request, "after")
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    points = read_points(run.id, window, after=after)
+    return JsonResponse({"has_ended": run.has_ended, **as_columns(points)})
+
+
+def _has_gpus(run: Run) -> bool:
+    last = SystemSample.objects.filter(run=run).order_by("-id").first()
+    return last is not None and len(last.values) > len(SYSTEM_METRICS)
+
+
+def _machines(names: list[str]) -> dict[str, Worker]:
+    return {worker.name: worker for worker in Worker.objects.filter(name__in=names)}
+
+
+def _axis(text: str) -> Axis:
+    return "step" if text == "step" else "time"
+
+
+def _decimal(request: Request, name: str) -> float | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1e12:
+        raise ValueError(f"{name} must be a number of at least 0; got {text[:40]!r}.")
+    return value

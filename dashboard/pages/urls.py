@@ -418,6 +418,7 @@ RECIPES = [
 RUNS: list[URLPattern] = [
     path("", run_list.runs, name="runs"),
     path("charts", run_charts.chart_settings, name="chart_settings"),
+    path("charts/pin", run_charts.metric_pin, name="metric_pin"),
     path("live.json", run_list.runs_live, name="runs_live"),
     path("suggest.json", run_list.runs_suggest, name="runs_suggest"),
     path("act", run_actions.runs_act, name="runs_act"),
@@ -537,8 +538,10 @@ LOGS = [
     path("<int:run_id>/logs/line.json", logs.log_line, name="run_log_line"),
     path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
     path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
-    path("<int:run_id>/system/", logs.run_system, name="run_system"),
-    path("<int:run_id>/system.json", logs.system_samples, name="run_system_samples"),
+    path("<int:run_id>/system/", run_charts.run_system, name="run_system"),
+    path(
+        "<int:run_id>/system.json", run_charts.system_samples, name="run_system_samples"
+    ),
     path(
         "<int:run_id>/checkpoints/<slug:name>/model.tar",
         checkpoints.checkpoint_download,

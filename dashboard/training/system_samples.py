@@ -1,5 +1,5 @@
 """Samples of a run's machine: taken, reduced to a limited number of rows, drawn on the
-System tab.
+group Machine of the tab Metrics.
 
 Neighbouring rows merge: the mean of rates and shares, the maximum of used memory, the
 minimum of free space. So a short memory peak is never lost.

@@ -157,6 +157,7 @@ def test_a_chart_has_full_screen_a_link_and_downloads(
 ) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     card = page.locator("#chart-group-std_mean")
+    card.scroll_into_view_if_needed()
     card.locator("[data-chart-action=full]").click()
     dialog = page.locator("[data-chart-full]")
     expect(dialog.locator("#chart-group-std_mean")).to_be_visible()
@@ -167,6 +168,7 @@ def test_a_chart_has_full_screen_a_link_and_downloads(
 
 def save(page: Page, kind: str) -> Path:
     card = page.locator("#chart-group-std_mean")
+    card.scroll_into_view_if_needed()
     card.locator("summary").click()
     with page.expect_download() as download:
         card.get_by_role("button", name=f"Save as {kind}").click()
@@ -193,6 +195,7 @@ def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> 
 def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    page.locator("#chart-group-std_mean").scroll_into_view_if_needed()
     line = page.locator("#chart-group-std_mean .js-line").last
     line.scroll_into_view_if_needed()
     colour = line.evaluate("line => getComputedStyle(line).stroke")
@@ -211,6 +214,7 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     assert page.evaluate(f"{DRAWN}.length") <= 1_000
     card = page.locator("#chart-group-std_mean")
+    card.scroll_into_view_if_needed()
 
     card.locator("summary").click()
     with page.expect_download() as download:
@@ -230,8 +234,10 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
 def test_a_failed_download_is_reported_on_its_button(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
-    page.route("**/curves.json*", lambda route: route.fulfill(status=503))
     card = page.locator("#chart-group-std_mean")
+    card.scroll_into_view_if_needed()
+    expect(card.locator(".js-plotly-plot")).to_be_visible()
+    page.route("**/curves.json*", lambda route: route.fulfill(status=503))
 
     card.locator("summary").click()
     card.get_by_role("button", name="Save as CSV").click()
@@ -249,6 +255,7 @@ def test_the_link_of_a_chart_shows_the_same_to_another_user(
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?smooth=0.3&from=100&to=300")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     card = page.locator("#chart-group-std_mean")
+    card.scroll_into_view_if_needed()
     card.locator("summary").click()
 
     card.get_by_role("button", name="Copy link").click()
@@ -287,7 +294,7 @@ def test_a_search_finds_metrics_and_loads_their_history_when_visible(
     page: Page, long_run: Run
 ) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?q=metric/1")
-    expect(page.locator("[data-metric-status]")).to_contain_text("of 40 metrics")
+    expect(page.locator("[data-metric-status]")).to_contain_text("of 38 metrics")
     plot = "document.querySelector('[data-chart=\"metric-1\"]').data"
 
     wait_until(page, f"{plot}?.at(-1).x.length ?? 0", lambda count: count > 500)
@@ -338,3 +345,36 @@ def test_the_page_of_all_metrics_has_no_accessibility_findings(
     found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
 
     assert found == []
+
+
+@pytest.mark.slow
+def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
+    items = page.locator("[data-listed]")
+    items.filter(has_text="metric/3").locator("input").first.check()
+    expect(page.locator("[data-charts] .chart:visible")).to_have_count(1)
+    assert page.url.endswith("?show=metric-3")
+
+    card = page.locator("#chart-metric-3")
+    card.get_by_label("More of metric/3").click()
+    with page.expect_response("**/charts/pin"):
+        card.get_by_role("button", name="Pin for the team").click()
+    expect(page.locator("[data-pinned] #chart-metric-3")).to_be_visible()
+
+    page.reload()
+    expect(page.locator("[data-pinned] #chart-metric-3")).to_be_visible()
+    expect(page.locator("[data-listed='metric/3'][data-is-pinned]")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator("#chart-reward-mean")).to_be_visible()
+    assert "show=" not in page.url
+    card.get_by_label("More of metric/3").click()
+    with page.expect_response("**/charts/pin"):
+        card.get_by_role("button", name="Unpin").click()
+    expect(page.locator("[data-pinned]")).to_be_hidden()
+    expect(page.locator("[data-group=metric] #chart-metric-3")).to_be_attached()
+
+    page.get_by_role("button", name="All values").click()
+    expect(page.locator("[data-values] tr").first).to_be_visible()
+    assert page.url.endswith("?view=values")

@@ -26,7 +26,7 @@ def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> 
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 3, gpus=2)
-    page.goto(f"/alpha/runs/{story.run.id}/system/")
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/#machine")
     wait_until(page, f"{CPU}.data?.[0].y.join() === '0,1,2'")
     for title in CHARTS:
         expect(
@@ -53,7 +53,7 @@ def test_the_page_is_accessible_on_any_screen(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 30, gpus=1)
-    page.goto(f"/alpha/runs/{story.run.id}/system/")
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/#machine")
     wait_until(page, f"{CPU}.data?.[0].y.length === 30")
 
     assert not findings_in_each_view(page)
@@ -65,7 +65,7 @@ def test_the_charts_are_zoomed_and_read_together(page: Page, team: Team) -> None
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 100)
-    page.goto(f"/alpha/runs/{story.run.pk}/system/?x=step")
+    page.goto(f"/alpha/runs/{story.run.pk}/metrics/?machine=step#machine")
     wait_until(page, f"{MEMORY}.data?.[0].x.length === 100")
     plot = page.locator('[data-system-chart="cpu"] .nsewdrag')
     plot.scroll_into_view_if_needed()

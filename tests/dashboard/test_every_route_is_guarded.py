@@ -177,6 +177,7 @@ VIEWERS_POST = {
     "run_headline": 405,
     "run_samples": 405,
     "chart_settings": 200,  # the viewer's own
+    "metric_pin": 403,
     "run_stream": 405,
     "run_curves": 405,
     "run_config_file": 405,
@@ -276,6 +277,7 @@ VIEWERS_GET = {
     "run_curves": 400,  # without ?metrics=
     "group_tokens": 404,  # the group's were not kept
     "run_alerts": 301,  # to run_health
+    "run_system": 301,  # to run_metrics
     "run_audit": 301,
     "run_audit_examples": 301,
     "run_health_examples": 404,  # the run has too few points
@@ -299,6 +301,7 @@ POST_ONLY = {
     "member_deactivate",
     "member_reactivate",
     "chart_settings",
+    "metric_pin",
     "alert_acknowledge",
     "alert_rule_switch",
     "alert_rule_mute",

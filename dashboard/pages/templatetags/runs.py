@@ -1,4 +1,4 @@
-"""A run's header, alerts and signal charts; signed numbers: `{% load runs %}`."""
+"""A run's header and alerts; signed numbers: `{% load runs %}`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from django import template
 from django.template import Context
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
@@ -16,10 +15,7 @@ from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import Progress, describe_progress, seconds_left, tab_title
 from dashboard.runs.queries import list_children
-from dashboard.samples.models import StepRollup
 from dashboard.samples.prompt_forms import CLASS_WORDS
-from dashboard.samples.signals import figures
-from dashboard.samples.signals.figures import SignalForm
 from dashboard.samples.sparklines import signal_words
 from trainer.metric_names import title_of
 
@@ -28,10 +24,7 @@ register = template.Library()
 # A run's tabs and the views in each: a page's `tab`, its title, its address.
 RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Overview": (("overview", "Overview", "run"),),
-    "Metrics": (
-        ("metrics", "Charts", "run_metrics"),
-        ("system", "Machine", "run_system"),
-    ),
+    "Metrics": (("metrics", "Metrics", "run_metrics"),),
     "Samples": (
         ("groups", "By step", "groups"),
         ("completions", "Search", "completions"),
@@ -138,23 +131,6 @@ def num_open(alerts: list[dict[str, Any]]) -> int:
 def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that no one looks after yet."""
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
-
-
-@register.inclusion_tag("samples/signal_charts.html", takes_context=True)
-def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any:
-    """What a run learns from."""
-    charts = figures.signal_charts()
-    form = SignalForm.read(context.request.GET)
-    known = StepRollup.objects.filter(run=run, superseded_by=None)
-    return {
-        "team": team,
-        "run": run,
-        "form": form,
-        "rows": form.value("rows"),
-        "charts": charts,
-        "figures": {chart.id: chart.figure for chart in charts},
-        "is_older": run.last_step > 0 and not known.exists(),
-    }
 
 
 register.filter(signal_words)

@@ -1,6 +1,6 @@
 """The charts of a run. Defined here, filled and coloured in the browser.
 
-The overview has four. The page All metrics has one of each metric, and those that show
+The overview has four. The page Metrics has one of each metric, and those that show
 several metrics together.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
 import plotly.graph_objects as go
+from django.db import transaction
 from django.http import QueryDict
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.chart import (
     Chart,
     ChartFeatures,
@@ -28,7 +28,7 @@ from dashboard.runs.charts.chart import (
     reward_edge,
     share,
 )
-from dashboard.runs.models import ChartSettings, Run
+from dashboard.runs.models import ChartSettings, PinnedMetrics, Run
 from trainer.config import RunConfig
 from trainer.metric_names import MAIN_SET, group_of, rank_of
 
@@ -47,13 +47,8 @@ MAX_SMOOTHING = 0.99
 # "all", charts by name, or both: all but these.
 CHARTS = re.compile(r"(all|[\w-]{1,130})(,[\w-]{1,130})*", re.ASCII)
 MAX_LENGTH = 1_000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    title: str
-    charts: list[Chart]
-    notes: list[str] = field(default_factory=list)  # why a chart is not there
+MAX_PINNED = 12  # metrics of a team
+MAX_NAME = 130
 
 
 # A figure takes milliseconds to validate, and most runs share these few.
@@ -75,7 +70,7 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
 
 @lru_cache(maxsize=256)
 def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
-    """Those of several metrics, on the page All metrics."""
+    """Those of several metrics, on the page Metrics."""
     sets = features.eval_sets
     pattern = "[^/]+" if len(sets) == 1 else None
     return (
@@ -330,6 +325,34 @@ def keep_settings(user: User, given: QueryDict) -> str:
     else:
         ChartSettings.objects.filter(user=user).delete()
     return query
+
+
+def pinned_metrics(team: Team) -> list[str]:
+    """One query."""
+    pinned = PinnedMetrics.objects.filter(team=team)
+    return pinned.values_list("names", flat=True).first() or []
+
+
+@transaction.atomic
+def pin_metric(team: Team, name: str, *, is_pinned: bool) -> list[str]:
+    """What is pinned now; ValueError if the name is none, or too many are."""
+    if not 1 <= len(name) <= MAX_NAME:
+        raise ValueError(
+            f"A metric's name has 1 to {MAX_NAME} characters; got {len(name):,}."
+        )
+    PinnedMetrics.objects.get_or_create(team=team)
+    pinned = PinnedMetrics.objects.select_for_update().get(team=team)
+    others = [known for known in pinned.names if known != name]
+    if is_pinned and len(others) >= MAX_PINNED:
+        raise ValueError(
+            f"{MAX_PINNED} metrics are pinned already. Unpin one of them first."
+        )
+    if not is_pinned:
+        pinned.names = others
+    elif name not in pinned.names:
+        pinned.names = [*others, name]
+    pinned.save(update_fields=["names"])
+    return pinned.names
 
 
 def _check(name: str, value: str) -> str:

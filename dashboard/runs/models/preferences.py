@@ -6,6 +6,7 @@ import secrets
 from typing import Any, ClassVar
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -177,3 +178,13 @@ class ChartSettings(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user}: {self.query}"
+
+
+class PinnedMetrics(models.Model):
+    """The metrics whose charts come first in each run of a team."""
+
+    team = models.OneToOneField(Team, models.CASCADE, primary_key=True)
+    names = ArrayField(models.CharField(max_length=130), default=list)
+
+    def __str__(self) -> str:
+        return f"{len(self.names)} of {self.team_id}"

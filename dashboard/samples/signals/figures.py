@@ -34,6 +34,7 @@ class SignalChart:
     id: str
     source: str
     title: str
+    group: str  # of metrics, beside which it is shown
     about: str  # one line under the title
     figure: dict[str, Any]
     is_wide: bool = False
@@ -46,6 +47,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="map",
             source="map",
             title="Signal map",
+            group="Signal within groups",
             about="One cell per group; darker: rewards differ more. Top: completions "
             "of mixed groups",
             figure=_map(),
@@ -54,14 +56,16 @@ def signal_charts() -> tuple[SignalChart, ...]:
         SignalChart(
             id="rewards",
             source="rewards",
-            title="Rewards",
+            title="Reward distribution",
+            group="Reward",
             about="Share of completions by reward. Lines: 5 %, median, 95 %",
             figure=_distribution("reward", "var(--cohort-series-1)"),
         ),
         SignalChart(
             id="advantages",
             source="advantages",
-            title="Advantages",
+            title="Advantage distribution",
+            group="Signal within groups",
             about="Share of the batch by advantage. Lines: 5 %, median, 95 %",
             figure=_distribution("advantage", "var(--cohort-series-4)"),
         ),
@@ -69,6 +73,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="mean",
             source="rules",
             title="Mean reward by rule",
+            group="Reward",
             about="Contribution of each rule / sum of absolute contributions",
             figure=_rules(),
         ),
@@ -76,6 +81,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="variance",
             source="rules",
             title="Reward share by rule",
+            group="Reward",
             about="Share of reward variance within groups, by rule",
             figure=_rules(),
         ),
@@ -83,6 +89,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="passes",
             source="passes",
             title="pass@k and maj@k",
+            group="Held-out prompts",
             about="pass@k: share of prompts with a correct completion of k. "
             "maj@k: share with a correct majority. Dotted: held-out",
             figure=_passes(),
@@ -92,6 +99,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="anatomy",
             source="anatomy",
             title="Step timing",
+            group="Time",
             about="Time by phase; dashed: time spent on groups without signal",
             figure=_step_timing(),
             is_wide=True,

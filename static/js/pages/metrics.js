@@ -1,5 +1,5 @@
-// A chart of every metric that a run has, found as one types; the signal charts and the
-// table of all values.
+// A chart of every metric that a run has, listed at the side and found as one types; the
+// charts of groups and rules, the machine's, and the table of all values.
 
 import { hasValues, isFlat, metricsOf } from "../charts/figure.js";
 import { makeMatcher } from "../charts/search.js";
@@ -11,10 +11,14 @@ import {
   titleOf,
 } from "../live/metric_titles.js";
 import { isBound, sig4 } from "../live/numbers.js";
+import { MetricList } from "./metric_list.js";
 import { store } from "./run.js";
 import { drawRunCharts } from "./run_charts.js";
 import { linkSignals } from "./signals.js";
+import "./system.js";
 
+// They are drawn in the chart of the reward.
+const OF_THE_BAND = new Set(["reward/p10", "reward/p90"]);
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const template = JSON.parse(document.getElementById("figure").textContent);
 const search = document.querySelector("[data-metric-search]");
@@ -24,6 +28,7 @@ const blank = document.getElementById("chart-of-a-metric");
 const rows = document.querySelector("[data-values]");
 const cardOf = new Map(); // metric -> card
 const combined = new Map(); // card -> figure
+const others = new Map(); // card of groups and rules, or of the machine -> title
 const { root, board, toolbar, view } = drawRunCharts({ figures });
 const wasHidden = new Set(root.querySelectorAll(".chart[hidden]"));
 linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
@@ -38,13 +43,8 @@ function figureOf(metric) {
   };
 }
 
-function addChart(metric, card) {
-  cardOf.set(metric, card);
-  board.add(card.querySelector("[data-chart]"), figureOf(metric));
-}
-
-// A metric that came while one looks.
-function addCard(metric) {
+// From the template: the server sends no card for each of hundreds of metrics.
+function makeCard(metric) {
   const card = blank.content.firstElementChild.cloneNode(true);
   const id = metric.replaceAll(/[^A-Za-z0-9_]+/g, "-").replaceAll(/^[-_]+|[-_]+$/g, "");
   card.id = `chart-${id}`;
@@ -59,12 +59,23 @@ function addCard(metric) {
       "aria-label",
       part.getAttribute("aria-label").replace("…", titleOf(metric)),
     );
+  cardOf.set(metric, card);
+  board.add(card.querySelector("[data-chart]"), figureOf(metric));
+  return card;
+}
+
+function gridOf(metric) {
   const title = groupOf(metric);
   const section =
     root.querySelector(`[data-group="${CSS.escape(title)}"]`) ?? addGroup(title);
-  const grid = section.querySelector(".chart-grid");
-  insertInOrder(grid, card, keyOf, compareCards);
-  addChart(metric, card);
+  return section.querySelector(".chart-grid");
+}
+
+// A metric that came while one looks.
+function addCard(metric) {
+  const card = makeCard(metric);
+  insertInOrder(gridOf(metric), card, keyOf, compareCards);
+  list.addMetric(metric, card.id);
 }
 
 // Charts of several metrics come first.
@@ -88,7 +99,12 @@ function addGroup(name) {
   const grid = document.createElement("div");
   grid.className = "chart-grid";
   section.append(title, grid);
-  insertInOrder(root, section, ({ dataset }) => dataset.group, compareGroups);
+  const groups = [...root.querySelectorAll(":scope > [data-group]:not([data-pinned])")];
+  const next = groups.find(
+    ({ dataset }) =>
+      dataset.group === "Machine" || compareGroups(name, dataset.group) < 0,
+  );
+  root.insertBefore(section, next ?? null);
   return section;
 }
 
@@ -96,25 +112,38 @@ function addNew() {
   const drawn = new Set([...combined.keys()].map((card) => card.dataset.only));
   const fresh = store
     .names()
-    .filter((name) => !cardOf.has(name) && !drawn.has(name) && !isBound(name));
+    .filter(
+      (name) =>
+        !cardOf.has(name) &&
+        !drawn.has(name) &&
+        !isBound(name) &&
+        !OF_THE_BAND.has(name),
+    );
   for (const metric of fresh) addCard(metric);
-  if (fresh.length) toolbar.show();
+  if (fresh.length) {
+    toolbar.show();
+    showPins();
+  }
   find();
 }
 
-// A search and an address find flat charts too.
+// A search, a choice and an address show flat charts too.
 function find() {
   const { matches, error } = makeMatcher(search.value);
   const isSearched = search.value.trim() !== "";
   const folded = [];
+  const listed = new Set(); // ids of cards
   let count = 0;
   // "^kl" is of the name or of the title, "kl mean" of both together.
   const isFound = (name, title) => [name, title, `${name} ${title}`].some(matches);
   const show = (card, { found, metrics }) => {
+    if (found) listed.add(card.id);
+    const isNamed = location.hash === `#${card.id}`;
+    const isWanted = isSearched ? found : list.has(card.id) || isNamed;
     const isFolded =
-      isFlat(metrics, store) && !isSearched && location.hash !== `#${card.id}`;
+      isFlat(metrics, store) && !isSearched && !list.isNarrowed && !isNamed;
     if (isFolded) folded.push(card.querySelector(".chart-title").textContent);
-    card.hidden = !found || (isFolded && flat.ariaPressed !== "true");
+    card.hidden = !isWanted || (isFolded && flat.ariaPressed !== "true");
   };
   for (const [metric, card] of cardOf) {
     const found = isFound(metric, titleOf(metric));
@@ -127,22 +156,32 @@ function find() {
     const found = metrics.some((metric) => isFound(metric, title));
     show(card, { found, metrics });
     // Until the run's data has come, as the server says.
-    if (store.attempt === null) card.hidden ||= wasHidden.has(card);
-    else if (!hasValues(metrics, store)) card.hidden = true;
+    const isEmpty =
+      store.attempt === null ? wasHidden.has(card) : !hasValues(metrics, store);
+    if (isEmpty) {
+      card.hidden = true;
+      listed.delete(card.id);
+    }
     if (card.dataset.only && isFound(card.dataset.only, title)) count += 1;
   }
+  for (const [card, title] of others)
+    show(card, { found: isFound(title, title), metrics: [] });
+  const isNarrowed = isSearched || list.isNarrowed;
   for (const section of root.querySelectorAll("[data-group]"))
-    section.hidden = !section.querySelector(
-      ".chart:not([hidden]), .chart-section-note",
-    );
+    section.hidden =
+      !section.querySelector(".chart:not([hidden], [data-lacks])") &&
+      (isNarrowed || !section.querySelector(".chart-section-note"));
+  list.filter((id) => listed.has(id));
   flat.hidden = !folded.length;
   flat.textContent =
     folded.length === 1 ? "1 flat chart" : `${folded.length} flat charts`;
   flat.title = `All values below 0.0001: ${folded.join(", ")}`;
   const alone = [...combined.keys()].filter(({ dataset }) => dataset.only);
   const all = (cardOf.size + alone.length).toLocaleString("en-US");
-  const text = isSearched ? `${count} of ${all} metrics` : `${all} metrics`;
-  if (status.textContent !== (error || text)) status.textContent = error || text;
+  const chosen = `${list.chosen.size} chart${list.chosen.size === 1 ? "" : "s"} shown`;
+  const text = list.isNarrowed ? chosen : `${all} metrics`;
+  const found = isSearched ? `${count} of ${all} metrics` : text;
+  if (status.textContent !== (error || found)) status.textContent = error || found;
 }
 
 function write() {
@@ -192,6 +231,7 @@ function showValues() {
     row.querySelector("[data-last]").replaceChildren(...describeLast(name));
     row.querySelector("[data-lowest]").textContent = sig4(low);
     row.querySelector("[data-highest]").textContent = sig4(high);
+    list.showLast(name, sig4(store.rangeOf(name).last));
   }
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
@@ -212,17 +252,110 @@ function updateSoon() {
 }
 
 for (const card of root.querySelectorAll(".chart")) {
-  if (card.dataset.metric) addChart(card.dataset.metric, card);
-  else {
-    const figure = figures[card.querySelector("[data-chart]").dataset.chart];
-    const metrics = figure.data.flatMap(({ meta }) => meta.terms ?? []);
-    const name = card.querySelector(".chart-title").title;
-    if (metrics.some(([metric]) => metric === name)) card.dataset.only = name;
-    combined.set(card, figure);
+  const plot = card.querySelector("[data-chart]");
+  const heading = card.querySelector(".chart-title");
+  if (!plot) {
+    others.set(card, heading.firstChild.textContent);
+    continue;
   }
+  const figure = figures[plot.dataset.chart];
+  const metrics = figure.data.flatMap(({ meta }) => meta.terms ?? []);
+  const name = heading.title;
+  if (metrics.some(([metric]) => metric === name)) card.dataset.only = name;
+  combined.set(card, figure);
 }
+const list = new MetricList(document.querySelector("[data-metric-list]"), {
+  onChange: find,
+});
+for (const metric of list.metrics()) gridOf(metric).append(makeCard(metric));
+toolbar.show();
+
+// The team's pinned metrics come first.
+const pins = root.querySelector("[data-pinned] .chart-grid");
+const pinUrl = document.querySelector("[data-metric-list]").dataset.pin; // of members
+const holders = new Map(); // pinned card -> what keeps its place
+let pinned = JSON.parse(document.getElementById("pinned-metrics").textContent);
+
+function nameOf(card) {
+  return card.dataset.metric ?? card.querySelector(".chart-title").title;
+}
+
+function showPins() {
+  const cards = new Map(
+    [...cardOf.values(), ...combined.keys()].map((card) => [nameOf(card), card]),
+  );
+  const wanted = pinned.map((name) => cards.get(name)).filter(Boolean);
+  for (const [card, holder] of holders)
+    if (!wanted.includes(card)) {
+      holder.replaceWith(card);
+      holders.delete(card);
+    }
+  for (const card of wanted) {
+    if (!holders.has(card)) {
+      const holder = document.createElement("template");
+      holder.dataset.metric = card.dataset.metric ?? "";
+      card.replaceWith(holder);
+      holders.set(card, holder);
+    }
+    pins.append(card);
+  }
+  for (const [name, card] of cards) offerPin(card, name);
+  list.markPinned(pinned);
+}
+
+function offerPin(card, name) {
+  if (!pinUrl) return;
+  let item = card.querySelector("[data-chart-pin]");
+  if (!item) {
+    item = document.createElement("button");
+    item.type = "button";
+    item.className = "chart-menu-item";
+    item.dataset.chartPin = "";
+    item.addEventListener("click", () => pin(name));
+    card.querySelector(".chart-menu-panel").prepend(item);
+  }
+  item.textContent = pinned.includes(name) ? "Unpin" : "Pin for the team";
+}
+
+async function pin(name) {
+  const body = new URLSearchParams({ name });
+  if (pinned.includes(name)) body.set("off", "1");
+  const form = document.querySelector("[data-chart-controls]");
+  const headers = { "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
+  const answer = await fetch(pinUrl, { method: "POST", headers, body }).catch(
+    () => null,
+  );
+  const found = await answer?.json().catch(() => null);
+  const trouble = document.querySelector("[data-pin-status]");
+  trouble.hidden = Boolean(answer?.ok && found);
+  if (answer?.ok && found) {
+    pinned = found.names;
+    showPins();
+    find();
+  } else trouble.textContent = found?.error ?? "Cannot reach Cohort. Pin it again.";
+}
+showPins();
+
+// Charts, or the table of all values.
+const views = [...document.querySelectorAll("[data-view]")];
+function showView(name) {
+  for (const button of views) button.ariaPressed = String(button.dataset.view === name);
+  for (const part of document.querySelectorAll("[data-view-of]"))
+    part.hidden = part.dataset.viewOf !== name;
+}
+for (const button of views)
+  button.addEventListener("click", () => {
+    const { view: name } = button.dataset;
+    showView(name);
+    const url = new URL(location.href);
+    if (name === "values") url.searchParams.set("view", name);
+    else url.searchParams.delete("view");
+    history.replaceState(history.state, "", url);
+  });
+
 const query = new URLSearchParams(location.search);
 search.value = query.get("q") ?? "";
+if (query.get("view") === "values" || location.hash === "#values") showView("values");
 flat.ariaPressed = String(query.has("flat"));
 search.addEventListener("input", () => {
   find();

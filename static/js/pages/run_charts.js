@@ -1,4 +1,4 @@
-// The charts of a page of one run with their controls: the overview and All metrics.
+// The charts of a page of one run with their controls: the overview and Metrics.
 // Dispatches "runview" on document when they are to be drawn otherwise.
 
 import { store } from "./run.js";

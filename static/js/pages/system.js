@@ -1,4 +1,5 @@
-// What a run's machine used, over time or over steps, and while it is used.
+// What a run's machine used, over time or over steps, and while it is used. It is
+// read once its charts are nearly in view.
 
 import { join, line, metricsOf, scaleOf, withUnit } from "../charts/system.js";
 import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
@@ -23,7 +24,8 @@ const view = { first: query.get("first"), last: query.get("last") };
 const charts = new Map(); // element -> { figure, isVisible, isStale }
 let samples = NOTHING;
 let hasEnded = "ended" in root.dataset;
-let isOwed = false; // what was asked for has not come
+let isOwed = true; // what was asked for has not come
+let isNear = false; // in view, or nearly
 let turn = 0; // of questions: the answer to an older one is dropped
 
 function say(text) {
@@ -63,7 +65,8 @@ async function askAll() {
 }
 
 async function askNewer() {
-  if (document.hidden || (!isOwed && (view.first !== null || hasEnded))) return;
+  if (document.hidden || !isNear) return;
+  if (!isOwed && (view.first !== null || hasEnded)) return;
   if (
     isOwed ||
     !samples.time.length ||
@@ -81,8 +84,9 @@ async function askNewer() {
 
 function show() {
   const hasGpus = metricsOf(samples, "gpu_use").length > 0;
-  for (const card of root.querySelectorAll("[data-of-gpus]"))
-    if (hasGpus) card.hidden = false;
+  if (hasGpus)
+    for (const part of document.querySelectorAll("[data-of-gpus][data-lacks]"))
+      delete part.dataset.lacks;
   const noGpu = root.querySelector("[data-system-no-gpu]");
   if (noGpu && hasGpus) noGpu.hidden = true;
   for (const [element, chart] of charts) {
@@ -224,7 +228,7 @@ function setView(first, last) {
   Object.assign(view, { first, last });
   const url = new URL(location.href);
   for (const [name, value] of [
-    ["x", axis.value === "step" ? "step" : null],
+    ["machine", axis.value === "step" ? "step" : null],
     ["first", first],
     ["last", last],
   ])
@@ -262,5 +266,12 @@ if (axis) {
     askNewer();
   });
   setInterval(askNewer, ASK_EVERY);
-  askAll();
+  const near = new IntersectionObserver(
+    ([{ isIntersecting }]) => {
+      isNear = isIntersecting;
+      if (isNear) askNewer();
+    },
+    { rootMargin: "400px" },
+  );
+  near.observe(root);
 }

@@ -120,6 +120,7 @@ EXEMPT = {
     "sessions_end": ENTRANCE,
     "person_download": "a copy of one's own data",
     "chart_settings": OWN,
+    "metric_pin": "the order of charts, which changes no data",
     "dataset_upload": PENDING,
     "dataset_uploads": PENDING,
     "dataset_upload_parts": PENDING,

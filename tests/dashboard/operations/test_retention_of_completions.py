@@ -209,7 +209,7 @@ def test_every_page_of_the_run_reports_it_and_works(
     make_blocks(run)
 
     of_run = f"/alpha/runs/{run.pk}/"
-    for page in ("", "metrics/", "groups/", "completions/", "prompts/", "audit/"):
+    for page in ("", "metrics/", "groups/", "completions/", "prompts/", "health/"):
         shown = alice_client.get(of_run + page)
         assert shown.status_code == 200, page
         assert "Completions were deleted" in shown.text, page

@@ -9,6 +9,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
+from dashboard.runs.charts.figures import MAX_NAME, MAX_PINNED, pinned_metrics
 from dashboard.runs.models import Run
 from dashboard.runs.stream import read_frame
 from tests.dashboard.runs.stories import Story, make_history, queue_run
@@ -31,16 +32,45 @@ def test_each_metric_has_a_card_in_its_group(alice_client: Client, team: Team) -
 
     page = alice_client.get(f"/alpha/runs/{story.run.id}/metrics/").text
 
-    names = re.findall(r'data-metric="([^"…]+)"', page)
+    names = re.findall(r'data-listed="([^"]+)"', page)
     run = Run.objects.get(id=story.run.id)
     # The reward's chart has a band of other metrics.
-    assert set(run.metric_names) - set(names) == {"reward/mean"}
+    band = {"reward/p10", "reward/p90"}
+    assert set(run.metric_names) - set(names) - band == {"reward/mean"}
+    assert not band & set(names)
     assert 'id="chart-reward-mean"' in page
     assert len(names) == len(set(names))
     assert "eval/heldout/mean" in names
     assert "eval/heldout/mean/low" not in names
     groups = re.findall(r'data-group="([^"]+)"', page)
-    assert groups == [name for name in METRICS if name in groups]
+    assert groups.pop(0) == "Pinned"
+    assert groups == [*(name for name in METRICS if name in groups), "Machine"]
+
+
+def test_pinned_metrics_are_the_teams(
+    alice_client: Client, charlie_client: Client, team: Team
+) -> None:
+    run = make_run(team)
+
+    def pin(name: str, **extra: str) -> list[str]:
+        answer = alice_client.post("/alpha/runs/charts/pin", {"name": name, **extra})
+        assert answer.status_code == 200, answer.content
+        names: list[str] = answer.json()["names"]
+        return names
+
+    assert pin("kl/mean") == ["kl/mean"]
+    assert pin("entropy") == pin("kl/mean") == ["kl/mean", "entropy"]
+    page = alice_client.get(f"/alpha/runs/{run.id}/metrics/")
+    assert page.context["pinned"] == ["kl/mean", "entropy"]
+    assert pin("kl/mean", off="1") == ["entropy"]
+    assert pinned_metrics(Team.objects.get(slug="other")) == []
+    for number in range(MAX_PINNED - 1):
+        pin(f"metric/{number}")
+    for name in ("one/more", "", "x" * (MAX_NAME + 1)):
+        answer = alice_client.post("/alpha/runs/charts/pin", {"name": name})
+        assert answer.status_code == 400, name
+    assert len(pinned_metrics(team)) == MAX_PINNED
+    assert charlie_client.post("/alpha/runs/charts/pin").status_code == 404
 
 
 def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> None:
@@ -49,7 +79,7 @@ def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> 
 
     page = alice_client.get(f"/alpha/runs/{run.id}/metrics/").text
 
-    assert page.count('data-metric="metric/') == 300
+    assert page.count('data-listed="metric/') == 300
 
 
 def test_a_snapshot_has_ranges_of_other_metrics(team: Team) -> None:

@@ -116,7 +116,7 @@ def test_numbers_are_shown_without_javascript(alice_client: Client, run: Run) ->
 
 
 def test_the_system_tab_shows_device_and_engine(alice_client: Client, run: Run) -> None:
-    assert "data-engine" not in page(alice_client, run, "system/")
+    assert "data-engine" not in page(alice_client, run, "metrics/")
     bodies = (
         {"device": "cpu", "engine": "built-in decoder"},
         {"device": "NVIDIA H100", "engine": "vLLM 0.32.0"},
@@ -128,7 +128,7 @@ def test_the_system_tab_shows_device_and_engine(alice_client: Client, run: Run) 
             **common, seq=number, attempt=number, type=kind, body=body
         )
 
-    html = page(alice_client, run, "system/")
+    html = page(alice_client, run, "metrics/")
 
     match = re.search(r"data-engine>([^<]+)<", html)
     assert match

@@ -26,7 +26,6 @@ PAGES = (
     "run_reward_log",
     "run_health",
     "run_logs",
-    "run_system",
     "run_export",
     "run_lineage",
 )

@@ -39,7 +39,7 @@ def answer(client: Client, run: Run, **query: object) -> Any:
 
 
 def page(client: Client, run: Run) -> str:
-    response = client.get(reverse("run_system", args=["alpha", run.id]))
+    response = client.get(reverse("run_metrics", args=["alpha", run.id]))
     assert response.status_code == 200
     return response.content.decode()
 
@@ -297,6 +297,17 @@ def test_a_bound_that_is_not_a_number_is_rejected(
 
     for bad in ("-1", "x", "nan", "1e99"):
         assert alice_client.get(url, {"first": bad}).status_code == 400, bad
+
+
+def test_the_address_of_the_tab_leads_to_its_group(
+    alice_client: Client, run: Run
+) -> None:
+    at = f"/alpha/runs/{run.id}"
+
+    moved = alice_client.get(f"{at}/system/?x=step&first=2&last=9")
+
+    assert moved.status_code == 301
+    assert moved["Location"] == f"{at}/metrics/?first=2&last=9&machine=step#machine"
 
 
 def test_non_members_find_nothing(charlie_client: Client, run: Run) -> None:

@@ -1,0 +1,137 @@
+// The list of metrics at the side: which charts are chosen, kept in the address.
+// Nothing chosen shows all of them.
+
+import {
+  compareGroups,
+  compareMetrics,
+  groupOf,
+  insertInOrder,
+  titleOf,
+} from "../live/metric_titles.js";
+
+const PREFIX = "chart-";
+
+export class MetricList {
+  #root;
+  #items = new Map(); // id of a card -> item
+  chosen = new Set(); // ids of cards
+
+  constructor(root, { onChange }) {
+    this.#root = root;
+    const names = new URLSearchParams(location.search).get("show")?.split(",") ?? [];
+    for (const name of names.filter(Boolean)) this.chosen.add(PREFIX + name);
+    for (const item of root.querySelectorAll("[data-item]")) this.#add(item);
+    root.addEventListener("change", ({ target }) => {
+      const item = target.closest("[data-item]");
+      if (!item) return;
+      this.#choose(item.dataset.item, target.checked);
+      onChange();
+    });
+    root.querySelector("[data-show-all]").addEventListener("click", () => {
+      this.chosen.clear();
+      for (const item of this.#items.values())
+        item.querySelector("input").checked = false;
+      this.#write();
+      onChange();
+    });
+    const open = root.querySelector("[data-list-open]");
+    open.addEventListener("click", () => {
+      open.ariaExpanded = String(open.ariaExpanded !== "true");
+    });
+  }
+
+  get isNarrowed() {
+    return this.chosen.size > 0;
+  }
+
+  has(id) {
+    return !this.isNarrowed || this.chosen.has(id);
+  }
+
+  metrics() {
+    const listed = this.#root.querySelectorAll("[data-listed]");
+    return [...listed].map(({ dataset }) => dataset.listed);
+  }
+
+  // A metric that came while one looks.
+  addMetric(metric, id) {
+    const title = groupOf(metric);
+    const groups = this.#root.querySelector("#metric-groups");
+    let group = groups.querySelector(`[data-list-group="${CSS.escape(title)}"]`);
+    if (!group) {
+      group = document.createElement("fieldset");
+      group.className = "metric-group";
+      group.dataset.listGroup = title;
+      const legend = document.createElement("legend");
+      legend.textContent = title;
+      group.append(legend);
+      insertInOrder(groups, group, ({ dataset }) => dataset.listGroup, compareGroups);
+    }
+    const item = document.createElement("label");
+    item.className = "metric-item";
+    item.dataset.item = id;
+    item.dataset.listed = metric;
+    item.dataset.name = metric;
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    item.append(box, " ", makePart("metric-name", titleOf(metric)), " ");
+    item.querySelector(".metric-name").append(" ", makePart("metric-raw", metric));
+    const last = makePart("number", "");
+    last.dataset.listedLast = "";
+    item.append(last);
+    const keyOf = ({ dataset }) => dataset.listed ?? "";
+    insertInOrder(group, item, keyOf, compareItems);
+    this.#add(item);
+  }
+
+  showLast(metric, text) {
+    const item = this.#root.querySelector(`[data-listed="${CSS.escape(metric)}"]`);
+    const last = item?.querySelector("[data-listed-last]");
+    if (last && last.textContent !== text) last.textContent = text;
+  }
+
+  markPinned(names) {
+    for (const item of this.#items.values())
+      item.toggleAttribute("data-is-pinned", names.includes(item.dataset.name));
+  }
+
+  // `isListed` says of a card's id whether the search found it.
+  filter(isListed) {
+    for (const [id, item] of this.#items) item.hidden = !isListed(id);
+    for (const group of this.#root.querySelectorAll("[data-list-group]"))
+      group.hidden = !group.querySelector("[data-item]:not([hidden])");
+    this.#root.querySelector("[data-show-all]").hidden = !this.isNarrowed;
+  }
+
+  #add(item) {
+    this.#items.set(item.dataset.item, item);
+    item.querySelector("input").checked = this.chosen.has(item.dataset.item);
+  }
+
+  #choose(id, isChosen) {
+    if (isChosen) this.chosen.add(id);
+    else this.chosen.delete(id);
+    this.#write();
+  }
+
+  #write() {
+    const url = new URL(location.href);
+    const names = [...this.chosen].map((id) => id.slice(PREFIX.length));
+    if (names.length) url.searchParams.set("show", names.join(","));
+    else url.searchParams.delete("show");
+    url.search = url.search.replaceAll("%2C", ",");
+    history.replaceState(history.state, "", url);
+  }
+}
+
+function makePart(className, text) {
+  const part = document.createElement("span");
+  part.className = className;
+  part.textContent = text;
+  return part;
+}
+
+// Charts of several metrics come first.
+function compareItems(one, other) {
+  return one && other ? compareMetrics(one, other) : Number(!other) - Number(!one);
+}
