@@ -14,6 +14,7 @@ from dashboard.analysis.compare.points import NONE, Points, read_points
 from dashboard.analysis.statistics import Array
 from dashboard.runs.models import REWARD, Evaluation, Run
 from trainer.alert_evaluator import REWARDS
+from trainer.metric_names import MAIN_SET
 
 # Which way it goes where a reward is gamed.
 Suspect = Literal["up", "down", "either"]
@@ -78,7 +79,7 @@ def _held_out(run: Run) -> Iterator[Signal]:
         scores = _points(run, f"eval/{name}/mean")
         training = _training_rewards(rewards, scores)
         yield _gap(
-            f"Training reward minus {name}",
+            f"Training reward minus {'held-out' if name == MAIN_SET else name}",
             key=f"held-out:{name}",
             gap=Series.known(scores.steps, training - scores.values),
             more=of_all if len(sets) > MOST_SETS else "",
