@@ -359,7 +359,7 @@ def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(
 
     card = page.locator("#chart-metric-3")
     card.get_by_label("More of metric/3").click()
-    with page.expect_response("**/charts/pin"):
+    with page.expect_response("**/pin-metric"):
         card.get_by_role("button", name="Pin for the team").click()
     expect(page.locator("[data-pinned] #chart-metric-3")).to_be_visible()
 
@@ -370,7 +370,7 @@ def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(
     expect(page.locator("#chart-reward-mean")).to_be_visible()
     assert "show=" not in page.url
     card.get_by_label("More of metric/3").click()
-    with page.expect_response("**/charts/pin"):
+    with page.expect_response("**/pin-metric"):
         card.get_by_role("button", name="Unpin").click()
     expect(page.locator("[data-pinned]")).to_be_hidden()
     expect(page.locator("[data-group=metric] #chart-metric-3")).to_be_attached()

@@ -53,7 +53,7 @@ def test_pinned_metrics_are_the_teams(
     run = make_run(team)
 
     def pin(name: str, **extra: str) -> list[str]:
-        answer = alice_client.post("/alpha/runs/charts/pin", {"name": name, **extra})
+        answer = alice_client.post("/alpha/runs/pin-metric", {"name": name, **extra})
         assert answer.status_code == 200, answer.content
         names: list[str] = answer.json()["names"]
         return names
@@ -67,10 +67,10 @@ def test_pinned_metrics_are_the_teams(
     for number in range(MAX_PINNED - 1):
         pin(f"metric/{number}")
     for name in ("one/more", "", "x" * (MAX_NAME + 1)):
-        answer = alice_client.post("/alpha/runs/charts/pin", {"name": name})
+        answer = alice_client.post("/alpha/runs/pin-metric", {"name": name})
         assert answer.status_code == 400, name
     assert len(pinned_metrics(team)) == MAX_PINNED
-    assert charlie_client.post("/alpha/runs/charts/pin").status_code == 404
+    assert charlie_client.post("/alpha/runs/pin-metric").status_code == 404
 
 
 def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> None:
