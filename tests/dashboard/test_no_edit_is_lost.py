@@ -60,7 +60,6 @@ CASES: dict[str, list[Case]] = {
             action="/describe",
             name="name",
             texts=("first", "second"),
-            other=("notes", "Kept\nboth."),
         ),
     ],
     "run_change": [
