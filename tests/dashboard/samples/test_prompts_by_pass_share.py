@@ -141,7 +141,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
     make(alice_client, seen, "which=mixed&low=10")
     made = DatasetVersion.objects.get(dataset__name="Hard")
 
-    page = alice_client.get(f"/alpha/datasets/{made.dataset_id}/")
+    page = alice_client.get(f"/alpha/datasets/{made.dataset_id}/versions")
 
     assert "2 of 30 rows" in words(page)
     assert made.source_text.startswith("2 of 30 rows")
