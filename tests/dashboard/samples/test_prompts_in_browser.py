@@ -37,6 +37,7 @@ def version(team: Team) -> DatasetVersion:
 
 def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
     page.goto(f"/alpha/datasets/{version.dataset_id}/")
+    page.locator("summary", has_text="Filter").click()
     page.get_by_label("Column", exact=True).select_option("level")
     page.get_by_label("equals").fill("1")
     page.get_by_role("button", name="Show").click()
@@ -69,6 +70,7 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
             make_group(run, step=step, prompt_index=prompt, rewards=rewards)
 
     page.goto("/alpha/datasets/")
+    page.locator("summary", has_text="Add dataset").click()
     page.get_by_role("link", name="From a run").click()
     found = findings_in_each_view(page)
     page.get_by_role("link", name="calm-otter-1").click()
@@ -94,6 +96,7 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
 
     expect(page.get_by_text("Saved 10 rows as version 1.")).to_be_visible()
     found += findings_in_each_view(page)
+    page.get_by_role("link", name="Versions").click()
     page.get_by_role("link", name="in calm-otter-1").click()
     expect(page.locator("#prompts-title")).to_contain_text("10 to under 100 %")
 
