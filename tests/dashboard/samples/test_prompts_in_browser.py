@@ -49,10 +49,12 @@ def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
 
     expect(page.get_by_text("Saved 20 rows as version 1.")).to_be_visible()
     found += findings_in_each_view(page)
+    page.get_by_label("More actions").click()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download JSONL").click()
     assert download.value.suggested_filename == "Level-one-v1.jsonl"
     assert len(Path(download.value.path()).read_text().splitlines()) == 20
+    page.get_by_role("link", name="Versions").click()
     page.get_by_role("link", name="level = 1").click()
     expect(page.get_by_text("20 of 20 matching rows shown")).to_be_visible()
 
