@@ -139,7 +139,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.pages.context.shell",
+                "dashboard.pages.shell.shell",
             ],
         },
     }

@@ -42,6 +42,8 @@ class Membership(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
     created_at = models.DateTimeField(auto_now_add=True)
+    # When the top bar's notifications were last opened; null: never.
+    notifications_seen_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

@@ -146,7 +146,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
         ),
         "teampreset": ObjectType("preset", TeamPreset, "run_new", args=_nothing),
         "publishedmodel": ObjectType("model", PublishedModel, "models", args=_nothing),
-        "worker": ObjectType("worker", Worker, "workers", team="", args=_nothing),
+        "worker": ObjectType("worker", Worker, "compute", team="", args=_nothing),
         "team": ObjectType("team", Team, "team_settings", team="pk", args=_nothing),
         "user": ObjectType(
             "person", User, "team_settings", team="teams", args=_nothing

@@ -98,7 +98,6 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
     rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
     context = {
         "team": team_,
-        "part": "rules",
         "form": form,
         "metrics": list_metrics(team_),
         "own": [pair for pair in rules if not pair[0].built_in],
@@ -128,7 +127,6 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
     as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` has the values of the form
     context = {
         "team": team_,
-        "part": "rules",
         "rule": as_it_is,
         "reads": describe(as_it_is),
         "form": form,
@@ -209,7 +207,6 @@ def alerts(request: Request, team: str) -> HttpResponse:
     paginator = Paginator(form.narrow(found), PER_PAGE)
     context = {
         "team": team_,
-        "part": "alerts",
         "form": form,
         "page": paginator.get_page(request.GET.get("page")),
         "num_alerts": found.count(),
@@ -226,7 +223,6 @@ def alert(request: Request, team: str, alert_id: int) -> HttpResponse:
         "team": team_,
         "alert": alert_,
         "run": alert_.run,
-        "part": "alerts",
         "mute_form": MuteForm(),
         "deliveries": alert_.deliveries.select_related("channel"),
     }
@@ -284,7 +280,6 @@ def _show_delivery(
     page = logged.get_page(request.GET.get("page"))
     context = {
         "team": team,
-        "part": "delivery",
         "form": form,
         "channels": [(channel, shown_address(channel)) for channel in channels],
         "logged": [(one, shown_address(one.channel)) for one in page],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from allauth.account.models import EmailAddress
 from django.conf import settings
@@ -48,7 +49,7 @@ from dashboard.accounts.members import (
     send_invitation,
     transfer_ownership,
 )
-from dashboard.accounts.models import Invitation, Membership, Role, User
+from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import create_team
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.sign_in import sign_user_in
@@ -68,32 +69,67 @@ class MemberRow:
 
 @require_safe
 def team_settings(request: Request, team: str) -> HttpResponse:
-    return render_settings(request, get_membership(request.user, team))
+    """?changed= and ?was=: whose role was just changed, and from what."""
+    return _show_members(request, get_membership(request.user, team))
 
 
-def render_settings(
+def _show_members(
     request: Request, membership: Membership, **more: Any
 ) -> HttpResponse:
-    """`refusal`: why something was not done."""
     rows = list(_rows(membership))
-    invite_form = InviteForm(by=membership, can_send=settings.MAIL_IS_SET_UP)
-    context: dict[str, Any] = {
-        "membership": membership,
-        "team": membership.team,
-        "rows": rows,
-        "heirs": _heirs(membership),
-        "is_last_owner": membership.is_owner
-        and sum(r.membership.is_owner and r.membership.user.is_active for r in rows)
-        < 2,
-        "roles": ASCENDING,
-        "rights": RIGHTS,
-        "invite_form": invite_form,
-        **more,
+    context = {"membership": membership, "rows": rows, "undo": _undo(request, rows)}
+    return _show(request, "team_settings", membership, context | more)
+
+
+def _undo(request: Request, rows: list[MemberRow]) -> dict[str, Any] | None:
+    pk, role = read_id(request.GET.get("changed")), request.GET.get("was")
+    for row in rows:
+        member = row.membership
+        if member.pk == pk and role in row.roles and role != member.role:
+            return {"member": member, "role": role}
+    return None
+
+
+@require_safe
+def team_invitations(request: Request, team: str) -> HttpResponse:
+    return _show_invitations(request, get_managing_membership(request, team))
+
+
+def _show_invitations(request: Request, by: Membership, **more: Any) -> HttpResponse:
+    context = {
+        "invite_form": InviteForm(by=by, can_send=settings.MAIL_IS_SET_UP),
+        "invitations": open_invitations(by.team),
     }
-    if membership.can_manage:
-        context["invitations"] = open_invitations(membership.team)
-    status = 422 if "refusal" in more else 200
-    return render(request, "accounts/team_settings.html", context, status=status)
+    return _show(request, "invitations", by, context | more)
+
+
+@require_safe
+def team_roles(request: Request, team: str) -> HttpResponse:
+    context = {"roles": ASCENDING, "rights": RIGHTS}
+    return _show(request, "roles", get_membership(request.user, team), context)
+
+
+@require_safe
+def team_danger(request: Request, team: str) -> HttpResponse:
+    return _show_danger(request, get_membership(request.user, team))
+
+
+def _show_danger(request: Request, membership: Membership, **more: Any) -> HttpResponse:
+    owners = membership.team.memberships.filter(role=Role.OWNER, user__is_active=True)
+    context = {
+        "heirs": _heirs(membership),
+        "is_last_owner": membership.is_owner and owners.count() < 2,
+    }
+    return _show(request, "danger", membership, context | more)
+
+
+def _show(
+    request: Request, page: str, membership: Membership, context: dict[str, Any]
+) -> HttpResponse:
+    """`refusal` in the context: why something was not done."""
+    status = 422 if "refusal" in context else 200
+    context |= {"team": membership.team}
+    return render(request, f"accounts/{page}.html", context, status=status)
 
 
 def _rows(reader: Membership) -> Iterator[MemberRow]:
@@ -125,9 +161,10 @@ def team_transfer(request: Request, team: str) -> HttpResponse:
     others = owner.team.memberships.select_related("user")
     heir = get_object_or_404(others, pk=read_id(request.POST.get("to")) or 0)
     try:
+        _confirm(request, owner.team)
         transfer_ownership(by=owner, to=heir)
     except ValueError as refusal:
-        return render_settings(request, owner, refusal=refusal)
+        return _show_danger(request, owner, refusal=refusal)
     messages.success(request, f"{heir.user} now owns the team. You are an admin.")
     return redirect("team_settings", team)
 
@@ -136,16 +173,20 @@ def team_transfer(request: Request, team: str) -> HttpResponse:
 def team_leave(request: Request, team: str) -> HttpResponse:
     member = get_membership(request.user, team)
     try:
-        if "confirmed" not in request.POST:
-            raise UserError(
-                "teams.not_confirmed",
-                "You are still in the team. Tick the box to confirm.",
-            )
+        _confirm(request, member.team)
         leave(member)
     except ValueError as refusal:
-        return render_settings(request, member, refusal=refusal)
+        return _show_danger(request, member, refusal=refusal)
     messages.success(request, f"You have left {member.team}.")
     return redirect("home")
+
+
+def _confirm(request: Request, team: Team) -> None:
+    """UserError unless the team's name was typed."""
+    if request.POST.get("confirmed", "").strip() != team.name:
+        raise UserError(
+            "teams.not_confirmed", f"Nothing changed. Type {team.name} to confirm."
+        )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -157,7 +198,7 @@ def team_new(request: Request) -> HttpResponse:
     if form.is_bound and form.is_valid():
         made = create_team(**form.cleaned_data, owner=request.user)
         messages.success(request, f"Created {made}. You own it. Invite people below.")
-        return redirect("team_settings", made.slug)
+        return redirect("team_invitations", made.slug)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/team_new.html", {"form": form}, status=status)
 
@@ -172,7 +213,7 @@ def team_invite(request: Request, team: str) -> HttpResponse:
     by = get_managing_membership(request, team)
     form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
     if not form.is_valid():
-        return render_settings(
+        return _show_invitations(
             request,
             by,
             invite_form=form,
@@ -181,7 +222,7 @@ def team_invite(request: Request, team: str) -> HttpResponse:
     try:
         made, token = invite(by=by, **form.cleaned_data)
     except ValueError as refusal:
-        return render_settings(request, by, refusal=refusal)
+        return _show_invitations(request, by, refusal=refusal)
     address = link(request, reverse("invitation", args=[token]))
     shown = {"invited": made, "invitation_address": address}
     if made.email and settings.MAIL_IS_SET_UP:
@@ -190,7 +231,7 @@ def team_invite(request: Request, team: str) -> HttpResponse:
             shown["is_sent"] = True
         except ValueError as trouble:
             shown["trouble"] = trouble
-    return render_settings(request, by, **shown)
+    return _show_invitations(request, by, **shown)
 
 
 @require_POST
@@ -201,7 +242,7 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
         messages.success(request, "Invitation revoked.")
     else:
         messages.info(request, "The invitation was already used, revoked or expired.")
-    return redirect("team_settings", team)
+    return redirect("team_invitations", team)
 
 
 @login_not_required
@@ -267,12 +308,14 @@ def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
     if "role" not in edit.given and "role" in request.POST:
         return redirect("team_settings", team)  # the saved one is kept
     role, was = edit.given.get("role", ""), edit.was.get("role")
+    undo = f"?{urlencode({'changed': of.pk, 'was': of.role})}"
     try:
         return _answer(
             request,
             by,
             lambda: change_role(by=by, of=of, role=role, was=was),
             f"{of.user} is now {role}.",
+            query=undo,
         )
     except EditConflict as conflict:
         return show_conflict(
@@ -327,11 +370,16 @@ def _member(by: Membership, member_id: int) -> Membership:
 
 
 def _answer(
-    request: Request, by: Membership, act: Callable[[], None], done: str
+    request: Request,
+    by: Membership,
+    act: Callable[[], None],
+    done: str,
+    *,
+    query: str = "",
 ) -> HttpResponse:
     try:
         act()
     except ValueError as refusal:
-        return render_settings(request, by, refusal=refusal)
+        return _show_members(request, by, refusal=refusal)
     messages.success(request, done)
-    return redirect("team_settings", by.team.slug)
+    return redirect(reverse("team_settings", args=[by.team.slug]) + query)

@@ -18,6 +18,7 @@ from dashboard.pages import (
     checkpoints,
     compare,
     completions,
+    compute,
     dataset_analysis,
     dataset_imports,
     dataset_making,
@@ -32,7 +33,6 @@ from dashboard.pages import (
     logs,
     probes,
     prompts,
-    queue,
     recipes,
     report_editor,
     reports,
@@ -44,12 +44,14 @@ from dashboard.pages import (
     run_control,
     run_detail,
     run_list,
+    shell,
     sign_in,
     sweeps,
     team,
     team_admin,
 )
 from dashboard.pages import help as help_pages
+from dashboard.pages.requests import moved
 
 # What of django-allauth is used, under its own names, by which its pages find each
 # other. There is no page to sign up: that is behind an invitation.
@@ -134,6 +136,13 @@ ACCOUNTS = [
     path("teams/new", team.team_new, name="team_new"),
     path("invitation/<str:token>/", team.invitation, name="invitation"),
     path("<slug:team>/settings", team.team_settings, name="team_settings"),
+    path(
+        "<slug:team>/settings/invitations",
+        team.team_invitations,
+        name="team_invitations",
+    ),
+    path("<slug:team>/settings/roles", team.team_roles, name="team_roles"),
+    path("<slug:team>/settings/danger", team.team_danger, name="team_danger"),
     path("<slug:team>/settings/transfer", team.team_transfer, name="team_transfer"),
     path("<slug:team>/settings/leave", team.team_leave, name="team_leave"),
     path("<slug:team>/settings/invite", team.team_invite, name="team_invite"),
@@ -168,56 +177,59 @@ ACCOUNTS = [
 ALERTS = [
     path("alerts/", alerts.alerts, name="alerts"),
     path("alerts/<int:alert_id>/", alerts.alert, name="alert"),
+    path("alerts/rules/", moved, {"to": "alert_rules"}, name="rules_moved"),
+    path("alerts/rules/<int:rule_id>/", moved, {"to": "alert_rule"}, name="rule_moved"),
+    path("alerts/delivery/", moved, {"to": "alert_delivery"}, name="delivery_moved"),
     path(
         "alerts/<int:alert_id>/acknowledge",
         alerts.alert_acknowledge,
         name="alert_acknowledge",
     ),
-    path("alerts/rules/", alerts.alert_rules, name="alert_rules"),
-    path("alerts/rules/<int:rule_id>/", alerts.alert_rule, name="alert_rule"),
+    path("settings/alert-rules/", alerts.alert_rules, name="alert_rules"),
+    path("settings/alert-rules/<int:rule_id>/", alerts.alert_rule, name="alert_rule"),
     path(
-        "alerts/rules/<int:rule_id>/switch",
+        "settings/alert-rules/<int:rule_id>/switch",
         alerts.alert_rule_switch,
         name="alert_rule_switch",
     ),
     path(
-        "alerts/rules/<int:rule_id>/mute",
+        "settings/alert-rules/<int:rule_id>/mute",
         alerts.alert_rule_mute,
         name="alert_rule_mute",
     ),
     path(
-        "alerts/rules/<int:rule_id>/delete",
+        "settings/alert-rules/<int:rule_id>/delete",
         alerts.alert_rule_delete,
         name="alert_rule_delete",
     ),
-    path("alerts/delivery/", alerts.alert_delivery, name="alert_delivery"),
+    path("settings/notifications/", alerts.alert_delivery, name="alert_delivery"),
     path(
-        "alerts/delivery/<int:channel_id>/test",
+        "settings/notifications/<int:channel_id>/test",
         alerts.alert_channel_test,
         name="alert_channel_test",
     ),
     path(
-        "alerts/delivery/<int:channel_id>/switch",
+        "settings/notifications/<int:channel_id>/switch",
         alerts.alert_channel_switch,
         name="alert_channel_switch",
     ),
     path(
-        "alerts/delivery/<int:channel_id>/secret",
+        "settings/notifications/<int:channel_id>/secret",
         alerts.alert_channel_secret,
         name="alert_channel_secret",
     ),
     path(
-        "alerts/delivery/<int:channel_id>/events",
+        "settings/notifications/<int:channel_id>/events",
         alerts.alert_channel_events,
         name="alert_channel_events",
     ),
     path(
-        "alerts/delivery/<uuid:delivery_id>/again",
+        "settings/notifications/<uuid:delivery_id>/again",
         alerts.alert_delivery_again,
         name="alert_delivery_again",
     ),
     path(
-        "alerts/delivery/<int:channel_id>/delete",
+        "settings/notifications/<int:channel_id>/delete",
         alerts.alert_channel_delete,
         name="alert_channel_delete",
     ),
@@ -452,10 +464,10 @@ RUNS: list[URLPattern] = [
     path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
     path("<int:run_id>/pause", run_control.run_pause, name="run_pause"),
     path("<int:run_id>/resume", run_control.run_resume, name="run_resume"),
-    path("<int:run_id>/move", queue.run_move, name="run_move"),
-    path("<int:run_id>/hold", queue.run_hold, name="run_hold"),
-    path("<int:run_id>/release", queue.run_release, name="run_release"),
-    path("<int:run_id>/priority", queue.run_priority, name="run_priority"),
+    path("<int:run_id>/move", compute.run_move, name="run_move"),
+    path("<int:run_id>/hold", compute.run_hold, name="run_hold"),
+    path("<int:run_id>/release", compute.run_release, name="run_release"),
+    path("<int:run_id>/priority", compute.run_priority, name="run_priority"),
     path("<int:run_id>/stream.json", run_detail.stream, name="run_stream"),
     path("<int:run_id>/curves.json", run_charts.curves, name="run_curves"),
     path(
@@ -517,11 +529,20 @@ SAMPLES = [
 ]
 
 
+SHELL = [
+    path("search", shell.search, name="search"),
+    path("status", shell.shell_status, name="shell_status"),
+    path("notifications", shell.notifications, name="notifications"),
+]
+
+
 WORKERS = [
-    path("workers/", queue.workers, name="workers"),
-    path("workers/<int:worker_id>/drain", queue.worker_drain, name="worker_drain"),
+    path("compute/", compute.compute, name="compute"),
+    path("workers/", moved, {"to": "compute"}, name="workers"),
+    path("queue/", moved, {"to": "compute"}, name="queue"),
+    path("workers/<int:worker_id>/drain", compute.worker_drain, name="worker_drain"),
     path(
-        "workers/<int:worker_id>/undrain", queue.worker_undrain, name="worker_undrain"
+        "workers/<int:worker_id>/undrain", compute.worker_undrain, name="worker_undrain"
     ),
     path("models/", checkpoints.models, name="models"),
     path(
@@ -571,12 +592,12 @@ urlpatterns = [
     *ACCOUNTS,
     path("<slug:team>/datasets/", include(DATASETS)),
     path("<slug:team>/rewards/", include(RECIPES)),
-    path("<slug:team>/queue/", queue.queue, name="queue"),
     path("<slug:team>/runs/", include(RUNS)),
     path("<slug:team>/runs/", include(EXCHANGE)),
     path("<slug:team>/runs/", include(SAMPLES)),
     path("<slug:team>/runs/", include(LOGS)),
     path("<slug:team>/runs/<int:run_id>/", include(HEALTH)),
+    path("<slug:team>/", include(SHELL)),
     path("<slug:team>/", include(MENTIONS)),
     path("<slug:team>/", include(ALERTS)),
     path("<slug:team>/", include(WORKERS)),

@@ -52,6 +52,11 @@ class WorkerCard:
         uses = [*used, *[{}] * len(known)]
         return [{**gpu, "use": use} for gpu, use in zip(known, uses, strict=False)]
 
+    @property
+    def disk_used(self) -> int:
+        disk: int = self.worker.hardware.get("disk_bytes", 0)
+        return disk - int(self.worker.use.get("disk_free") or disk)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts:

@@ -28,8 +28,20 @@ function closeMenuByKey() {
   menu.querySelector("summary").focus();
 }
 
+// The command palette, loaded when it is first opened.
+async function openPalette() {
+  const palette = await import("./palette.js");
+  palette.open();
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeMenuByKey();
+  const isCommand =
+    (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+  if (isCommand && event.key === "k" && document.getElementById("palette")) {
+    event.preventDefault();
+    openPalette();
+  }
   if (!isPlain(event) || isTyping(event.target)) return;
   if (event.key === "/") focusSearch(event);
   if (event.key === "?") openDialog("shortcuts");
@@ -39,9 +51,59 @@ document.addEventListener("click", (event) => {
   closeMenus(event.target.closest("[data-menu]"));
   const opener = event.target.closest("[data-open-dialog]");
   if (opener) openDialog(opener.dataset.openDialog);
+  const isPlainClick = event.button === 0 && isPlain(event) && !event.shiftKey;
+  if (isPlainClick && event.target.closest("[data-palette]")) {
+    event.preventDefault();
+    openPalette();
+  }
+  const term = isPlainClick && event.target.closest("[data-about]");
+  if (term) {
+    event.preventDefault();
+    import("./about.js").then((about) => about.show(term));
+  }
   // A click on the backdrop lands on the dialog itself.
   if (event.target instanceof HTMLDialogElement) event.target.close();
 });
+
+if (/Mac|iPhone|iPad/.test(navigator.platform)) {
+  for (const key of document.querySelectorAll("[data-palette-key]")) {
+    key.textContent = "⌘K";
+  }
+}
+
+// Notifications: the panel is requested when it opens, which marks ended runs as seen.
+document.addEventListener(
+  "toggle",
+  async ({ target }) => {
+    if (!target.matches?.("[data-notifications]") || !target.open) return;
+    const answer = await fetch(target.dataset.notifications).catch(() => null);
+    if (!answer?.ok || answer.redirected) return;
+    target.querySelector("[data-notifications-panel]").innerHTML = await answer.text();
+    ageTimes();
+  },
+  true,
+);
+
+// The pill and the number of notifications, while a page stays open.
+const STATUS_MS = 60_000;
+
+async function refreshStatus() {
+  const status = document.querySelector("[data-status]");
+  if (!status || document.hidden) return;
+  const answer = await fetch(status.dataset.status).catch(() => null);
+  if (!answer?.ok || answer.redirected) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const [pill, newer] = [status, page].map((each) => each.querySelector(".pill"));
+  if (!newer) return;
+  pill.className = newer.className;
+  Object.assign(pill.dataset, newer.dataset);
+  pill.innerHTML = newer.innerHTML;
+  const [mine, current] = [status, page].map((each) => each.querySelector("summary"));
+  if (mine.innerHTML !== current.innerHTML) mine.innerHTML = current.innerHTML;
+}
+
+setInterval(refreshStatus, STATUS_MS);
+document.addEventListener("visibilitychange", refreshStatus);
 
 for (const radio of document.querySelectorAll(".theme-choice input")) {
   radio.checked = radio.value === window.cohortTheme.chosen();

@@ -76,7 +76,7 @@ def test_exports_contain_no_credentials(
         "account": alice_client.get("/account/"),
         "settings": alice_client.get("/alpha/settings"),
         "tokens' page": alice_client.get("/alpha/tokens/"),
-        "channels": alice_client.get("/alpha/alerts/delivery/"),
+        "channels": alice_client.get("/alpha/settings/notifications/"),
         "admin": alice_client.get(f"/admin/accounts/user/{alice.pk}/change/"),
         "admin's log": alice_client.get("/admin/accounts/auditentry/"),
     }

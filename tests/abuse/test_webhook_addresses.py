@@ -35,7 +35,7 @@ def test_a_private_address_is_refused_by_the_form(
 ) -> None:
     for url in INSIDE:
         given = {"kind": "webhook", "address": url, "events": ["alert.fired"]}
-        answer = alice_client.post("/alpha/alerts/delivery/", given)
+        answer = alice_client.post("/alpha/settings/notifications/", given)
         assert answer.status_code == 400, url
 
     assert not Channel.objects.exists()

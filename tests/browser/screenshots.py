@@ -122,7 +122,7 @@ def addresses(page: Page, run: str) -> dict[str, str]:
         "reward-new": f"{team}/rewards/new",
         "reward-editor": f"{team}/rewards/new?run=1",
         "probes": f"{team}/probes/",
-        "workers": f"{team}/workers/",
+        "compute": f"{team}/compute/",
         "settings": f"{team}/settings",
     }
 

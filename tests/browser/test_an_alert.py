@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
     page: Page, team: Team, look: Look
 ) -> None:
-    page.goto("/alpha/alerts/rules/")
+    page.goto("/alpha/settings/alert-rules/")
     expect(page.locator("[name=back]")).to_be_hidden()
     page.get_by_label("Metric", exact=True).fill("kl/mean")
     page.get_by_label("Value", exact=True).fill("0.5")

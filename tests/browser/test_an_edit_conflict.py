@@ -64,7 +64,7 @@ def test_concurrent_priority_changes_conflict(
     page: Page, team: Team, bob: User
 ) -> None:
     run = queue_run(team)
-    page.goto("/alpha/queue/")
+    page.goto("/alpha/compute/")
     choice = page.get_by_label(f"Priority of {run.name}")
     choice.focus()
     Run.objects.filter(pk=run.pk).update(priority=1)
@@ -75,6 +75,6 @@ def test_concurrent_priority_changes_conflict(
     expect(clash.get_by_label("Saved now")).to_have_text("high")
     page.get_by_label("Save yours").check()
     page.get_by_role("button", name="Save").click()
-    page.wait_for_url("**/alpha/queue/")
+    page.wait_for_url("**/alpha/compute/")
     run.refresh_from_db()
     assert run.priority == -1

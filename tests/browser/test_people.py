@@ -26,7 +26,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
-    page.goto("/alpha/settings")
+    page.goto("/alpha/settings/invitations")
     trouble += findings_in_each_view(page)
     page.get_by_role("button", name="Create link").click()
     link = page.locator("#invitation-link").input_value()
@@ -47,8 +47,11 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
 
     page.goto("/alpha/settings")
     page.get_by_label("Role of dora", exact=True).select_option("admin")
-    page.get_by_label("Set the role of dora").click()
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_visible()
     expect(page.get_by_label("Role of dora", exact=True)).to_have_value("admin")
+    undo.click()
+    expect(page.get_by_label("Role of dora", exact=True)).to_have_value("member")
     page.locator("summary", has_text="deactivate dora").click()
     trouble += findings_in_each_view(page)
     page.get_by_role("button", name="Remove from the team").click()

@@ -41,8 +41,10 @@ pytestmark = [
 PASSWORD = "correct horse battery"
 VIEWS = ((1440, "light"), (390, "dark"))
 TEAM_PAGES = (
-    *("settings", "settings/storage", "settings/storage?days=1", "tokens/"),
-    *("audit-log/", "workers/", "alerts/delivery/", "alerts/rules/", "runs/import/"),
+    *("settings", "settings/invitations", "settings/roles", "settings/danger"),
+    *("settings/storage", "settings/storage?days=1", "tokens/", "audit-log/"),
+    *("settings/notifications/", "settings/alert-rules/", "alerts/", "mentions/"),
+    *("compute/", "search?q=alert", "runs/import/", "api/"),
 )
 ACCOUNT_PAGES = (
     *("/account/", "/account/email/", "/account/data/", "/teams/new", "/help/"),

@@ -78,7 +78,7 @@ def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
     )
     failed = make_delivery(channel)
     Delivery.objects.filter(pk=failed.pk).update(state="failed", num_attempts=1)
-    page.goto("/alpha/alerts/delivery/")
+    page.goto("/alpha/settings/notifications/")
     expect(page.get_by_text("old.example.org").first).to_be_visible()
     assert findings_in_each_view(page) == []
 

@@ -116,25 +116,25 @@ CASES: dict[str, list[Case]] = {
     ],
     "alert_rule": [
         Case(
-            page="alerts/rules/{rule}/",
+            page="settings/alert-rules/{rule}/",
             name="threshold",
             texts=("0.5", "0.75"),
             other=("name", "Ours"),
         ),
         Case(
-            page="alerts/rules/{rule}/",
+            page="settings/alert-rules/{rule}/",
             name="kind",
             texts=("below", "changes"),
             other=("pauses_run", "on"),
         ),
         Case(
-            page="alerts/rules/{rule}/",
+            page="settings/alert-rules/{rule}/",
             name="run",
             texts=("{run}", "{other}"),
             other=("for_steps", "7"),
         ),
         Case(
-            page="alerts/rules/{built_in}/",
+            page="settings/alert-rules/{built_in}/",
             name="for_steps",
             texts=("5", "6"),
             other=("threshold", "0.25"),
@@ -495,7 +495,7 @@ def test_events_that_two_people_choose_are_merged(
         team=team, kind="email", address="a@b.org", events=[first, second]
     )
     case = Case(
-        page="alerts/delivery/", action="/events", name="events", texts=("", "")
+        page="settings/notifications/", action="/events", name="events", texts=("", "")
     )
     two = two_of(case, alice_client, bob_client, {})
 

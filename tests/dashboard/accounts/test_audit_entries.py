@@ -79,7 +79,9 @@ def test_an_act_of_no_browser_has_no_address(alice: User, team: Team) -> None:
     client = Client(REMOTE_ADDR="")  # a unix socket's
     client.force_login(alice)
 
-    client.post("/alpha/alerts/rules/", {"metric": "a", "kind": "missing"} | STEPS)
+    client.post(
+        "/alpha/settings/alert-rules/", {"metric": "a", "kind": "missing"} | STEPS
+    )
 
     assert AuditEntry.objects.get(verb="alert_rule.created").address is None
 

@@ -38,7 +38,7 @@ def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
     link = re.search(r"http://testserver(/invitation/[\w-]+/)", page.text)
     assert link
     assert Client().get(link[1]).status_code == 200
-    assert link[1] not in alice_client.get("/alpha/settings").text
+    assert link[1] not in alice_client.get("/alpha/settings/invitations").text
     stored = str(Invitation.objects.values().get())
     assert link[1].split("/")[2] not in stored
     assert "no-store" in page["Cache-Control"]
@@ -111,7 +111,7 @@ def test_a_revoked_link_works_no_more(alice: User, alice_client: Client) -> None
     alice_client.post(f"/alpha/settings/invitations/{pk}/revoke")
 
     assert Client().get(f"/invitation/{token}/").status_code == 410
-    assert "Open invitation" not in alice_client.get("/alpha/settings").text
+    assert "Open invitation" not in alice_client.get("/alpha/settings/invitations").text
     assert AuditEntry.objects.latest("pk").verb == "invitation.revoked"
 
 
@@ -162,7 +162,7 @@ def test_only_so_many_are_made_a_day_revoked_or_not(
 
 
 def test_without_a_mail_server_the_page_offers_a_link(alice_client: Client) -> None:
-    page = alice_client.get("/alpha/settings").text
+    page = alice_client.get("/alpha/settings/invitations").text
 
     assert "No mail server" in page
 

@@ -29,7 +29,7 @@ def test_the_theme_is_chosen_once_for_all_pages(page: Page) -> None:
     html = page.locator("html")
     expect(html).to_have_attribute("data-bs-theme", "light")
 
-    page.locator("summary.menu-button").click()
+    page.locator(".account-menu > summary").click()
     page.get_by_label("Dark").check()
 
     expect(html).to_have_attribute("data-bs-theme", "dark")
@@ -45,10 +45,10 @@ def test_keys_open_the_shortcuts_and_close_dialogs(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
 
-    page.locator("summary.menu-button").click()
+    page.locator(".account-menu > summary").click()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
-    expect(page.locator("summary.menu-button")).to_be_focused()
+    expect(page.locator(".account-menu > summary")).to_be_focused()
 
 
 @pytest.mark.parametrize("address", ["probes/", "rewards/new"])

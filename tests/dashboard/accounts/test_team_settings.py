@@ -19,7 +19,7 @@ def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> 
 
     assert "2 members" in page
     assert "alice" in page
-    assert "Invite someone" not in page
+    assert "/settings/invitations" not in page
     assert "/settings/members/" not in page
 
 
@@ -31,8 +31,8 @@ def test_an_admin_sees_only_allowed_actions(
     page = bob_client.get("/alpha/settings").text
 
     assert f"/members/{member_of(alice).pk}/" not in page
-    assert "Invite someone" in page
-    assert "Transfer" not in page
+    assert bob_client.get("/alpha/settings/invitations").status_code == 200
+    assert "settings/transfer" not in bob_client.get("/alpha/settings/danger").text
 
 
 def test_a_role_is_set(alice_client: Client, bob: User) -> None:
@@ -42,11 +42,17 @@ def test_a_role_is_set(alice_client: Client, bob: User) -> None:
 
     assert page.status_code == 200
     assert member_of(bob).role == "member"
+    assert page.context["undo"] == {"member": member_of(bob), "role": "viewer"}
+    undone = alice_client.post(address, {"role": "viewer", "was.role": "member"})
+    assert member_of(bob).role == "viewer"
+    assert alice_client.get(undone["Location"]).context["undo"]["role"] == "member"
+    none = alice_client.get(f"/alpha/settings?changed={member_of(bob).pk}&was=king")
+    assert none.context["undo"] is None
     assert alice_client.post(address, {"role": "king"}).status_code == 422
 
 
 def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> None:
-    page = alice_client.post("/alpha/settings/leave", {"confirmed": "on"})
+    page = alice_client.post("/alpha/settings/leave", {"confirmed": "Alpha"})
 
     assert page.status_code == 422
     assert "last owner" in page.text
@@ -54,8 +60,8 @@ def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> 
 
 
 def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> None:
-    requested = bob_client.post("/alpha/settings/leave")
-    left = bob_client.post("/alpha/settings/leave", {"confirmed": "on"})
+    requested = bob_client.post("/alpha/settings/leave", {"confirmed": "alpha"})
+    left = bob_client.post("/alpha/settings/leave", {"confirmed": "Alpha"})
 
     assert requested.status_code == 422
     assert left.status_code == 302
@@ -71,7 +77,11 @@ def test_the_team_is_transferred(
 
     assert alice_client.post(address, {"to": non_member}).status_code == 404
     assert alice_client.post(address, {"to": "²"}).status_code == 404
-    assert alice_client.post(address, {"to": member_of(bob).pk}).status_code == 302
+    given = {"to": member_of(bob).pk}
+    assert alice_client.post(address, given).status_code == 422
+    assert member_of(bob).role == "viewer"
+    given["confirmed"] = "Alpha"
+    assert alice_client.post(address, given).status_code == 302
     assert (member_of(bob).role, member_of(alice).role) == ("owner", "admin")
 
 
@@ -92,7 +102,7 @@ def test_a_deactivated_member_is_marked_and_can_be_reactivated(
 def test_an_owner_makes_another_team(alice_client: Client, alice: User) -> None:
     page = alice_client.post("/teams/new", {"name": "Gamma", "slug": "gamma"})
 
-    assert page.headers["Location"] == "/gamma/settings"
+    assert page.headers["Location"] == "/gamma/settings/invitations"
     assert alice.memberships.get(team__slug="gamma").role == "owner"
     assert AuditEntry.objects.get().verb == "team.created"
     menu = alice_client.get("/gamma/settings").text

@@ -36,7 +36,9 @@ def verbs() -> list[str]:
 
 
 def test_a_rule_is_added_with_four_fields(alice_client: Client, team: Team) -> None:
-    response = alice_client.post("/alpha/alerts/rules/", OWN | {"is_sent": "on"})
+    response = alice_client.post(
+        "/alpha/settings/alert-rules/", OWN | {"is_sent": "on"}
+    )
 
     assert response.status_code == 302
     rule = Rule.objects.get(built_in="")
@@ -67,7 +69,7 @@ def test_an_invalid_rule_is_refused_at_its_field(
     theirs = make_run(Team.objects.get(slug="other"))
 
     for changed, field in [*REFUSED_RULES, ({"run": str(theirs.pk)}, "run")]:
-        response = alice_client.post("/alpha/alerts/rules/", OWN | changed)
+        response = alice_client.post("/alpha/settings/alert-rules/", OWN | changed)
 
         assert response.status_code == 400, changed
         assert field in response.context["form"].errors, changed
@@ -78,9 +80,9 @@ def test_a_team_has_a_limited_number_of_rules(
     alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "MAX_RULES", 1)
-    alice_client.post("/alpha/alerts/rules/", OWN)
+    alice_client.post("/alpha/settings/alert-rules/", OWN)
 
-    response = alice_client.post("/alpha/alerts/rules/", OWN)
+    response = alice_client.post("/alpha/settings/alert-rules/", OWN)
 
     assert response.status_code == 400
     form = response.context["form"]
@@ -101,12 +103,12 @@ def test_a_changed_condition_withdraws_open_alerts_and_a_new_name_none(
     alert = make_alert(run, rule)
     same = {"metric": "kl/mean", "kind": "above", "threshold": "1", "for_steps": "1"}
 
-    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/", same | {"name": "New"})
+    alice_client.post(f"/alpha/settings/alert-rules/{rule.pk}/", same | {"name": "New"})
     alert.refresh_from_db()
     assert alert.state == "firing"
     assert Rule.objects.get(pk=rule.pk).name == "New"
 
-    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/", OWN | {"name": "KL"})
+    alice_client.post(f"/alpha/settings/alert-rules/{rule.pk}/", OWN | {"name": "KL"})
     alert.refresh_from_db()
     run.refresh_from_db()
     assert alert.state == "withdrawn"
@@ -118,7 +120,7 @@ def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
     alice_client: Client, team: Team
 ) -> None:
     rule = next(r for r in list_rules(team.pk) if r.built_in == "kl")
-    address = f"/alpha/alerts/rules/{rule.pk}/"
+    address = f"/alpha/settings/alert-rules/{rule.pk}/"
 
     alice_client.post(address, {"threshold": "0.2", "for_steps": "", "metric": "x"})
     rule.refresh_from_db()
@@ -131,7 +133,7 @@ def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
 
 def test_every_built_in_rule_has_a_form(alice_client: Client, team: Team) -> None:
     for rule in list_rules(team.pk):
-        page = alice_client.get(f"/alpha/alerts/rules/{rule.pk}/")
+        page = alice_client.get(f"/alpha/settings/alert-rules/{rule.pk}/")
 
         assert page.status_code == 200
         assert describe(rule) in page.content.decode().replace("&lt;", "<").replace(
@@ -144,7 +146,7 @@ def test_rules_are_switched_muted_and_deleted(
 ) -> None:
     rule = make_rule(team)
     alert = make_alert(run, rule)
-    address = f"/alpha/alerts/rules/{rule.pk}"
+    address = f"/alpha/settings/alert-rules/{rule.pk}"
 
     alice_client.post(f"{address}/mute", {"mute": "8h"})
     rule.refresh_from_db()
@@ -171,7 +173,7 @@ def test_rules_are_switched_muted_and_deleted(
 def test_a_built_in_rule_is_not_deleted(alice_client: Client, team: Team) -> None:
     rule = list_rules(team.pk)[0]
 
-    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/delete")
+    alice_client.post(f"/alpha/settings/alert-rules/{rule.pk}/delete")
 
     assert Rule.objects.filter(pk=rule.pk).exists()
 
@@ -304,15 +306,15 @@ def test_a_webhooks_secret_is_shown_once_and_its_path_never(
     given = {"kind": "webhook", "address": "https://hooks.example.org/T0K3N"}
     given |= {"events": ["alert.fired"]}
 
-    shown = alice_client.post("/alpha/alerts/delivery/", given).content.decode()
-    later = alice_client.get("/alpha/alerts/delivery/").content.decode()
+    shown = alice_client.post("/alpha/settings/notifications/", given).content.decode()
+    later = alice_client.get("/alpha/settings/notifications/").content.decode()
 
     assert re.search(r"whsec_[0-9a-f]{64}", shown)
     assert "whsec_" not in later
     assert "https://hooks.example.org/…" in later
     assert "T0K3N" not in shown + later
     channel = Channel.objects.get()
-    renewed = alice_client.post(f"/alpha/alerts/delivery/{channel.pk}/secret")
+    renewed = alice_client.post(f"/alpha/settings/notifications/{channel.pk}/secret")
     assert "whsec_" in renewed.content.decode()
     assert renewed["Cache-Control"].count("no-store")
 
@@ -320,11 +322,13 @@ def test_a_webhooks_secret_is_shown_once_and_its_path_never(
 def test_a_missing_mail_server_is_shown(
     alice_client: Client, team: Team, settings: Settings
 ) -> None:
-    assert "COHORT_EMAIL_URL" in text(alice_client, "/alpha/alerts/delivery/")
+    assert "COHORT_EMAIL_URL" in text(alice_client, "/alpha/settings/notifications/")
 
     settings.MAIL_IS_SET_UP = True
 
-    assert "COHORT_EMAIL_URL" not in text(alice_client, "/alpha/alerts/delivery/")
+    assert "COHORT_EMAIL_URL" not in text(
+        alice_client, "/alpha/settings/notifications/"
+    )
 
 
 REFUSED_ADDRESSES = {
@@ -348,7 +352,7 @@ def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
     for address in REFUSED_ADDRESSES[kind]:
         given = {"kind": kind, "address": address, "events": ["alert.fired"]}
 
-        answer = alice_client.post("/alpha/alerts/delivery/", given)
+        answer = alice_client.post("/alpha/settings/notifications/", given)
 
         assert answer.status_code == 400, address
         assert "address" in answer.context["form"].errors, address
@@ -357,12 +361,12 @@ def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
 
 def test_a_test_message_is_in_the_log(alice_client: Client, team: Team) -> None:
     channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
-    address = f"/alpha/alerts/delivery/{channel.pk}"
+    address = f"/alpha/settings/notifications/{channel.pk}"
 
     alice_client.post(f"{address}/test")
 
     assert Delivery.objects.get().alert is None
-    log = text(alice_client, "/alpha/alerts/delivery/")
+    log = text(alice_client, "/alpha/settings/notifications/")
     assert "Test a@b.org waiting" in log
     assert "0 of 1" in log
     alice_client.post(f"{address}/switch")
@@ -380,8 +384,8 @@ def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None
 
     for address in (
         "/alpha/alerts/?state=all",
-        "/alpha/alerts/rules/",
-        "/alpha/alerts/delivery/",
+        "/alpha/settings/alert-rules/",
+        "/alpha/settings/notifications/",
         f"/alpha/alerts/{alert.pk}/",
         f"/alpha/runs/{run.pk}/health/",
     ):

@@ -276,7 +276,7 @@ def test_a_message_is_sent_again_only_to_an_enabled_channel(
 ) -> None:
     delivery = make_delivery(channel)
     Delivery.objects.update(state="failed")
-    again = f"/alpha/alerts/delivery/{delivery.pk}/again"
+    again = f"/alpha/settings/notifications/{delivery.pk}/again"
     Channel.objects.update(is_enabled=False)
 
     refused = alice_client.post(again, follow=True).text
@@ -290,7 +290,7 @@ def test_a_message_is_sent_again_only_to_an_enabled_channel(
 def test_the_events_of_a_channel_can_be_changed(
     channel: Channel, alice: User, alice_client: Client
 ) -> None:
-    page = f"/alpha/alerts/delivery/{channel.pk}/events"
+    page = f"/alpha/settings/notifications/{channel.pk}/events"
 
     alice_client.post(page, {"events": ["run.failed", "run.paused"]})
     alice_client.post(page)
@@ -305,8 +305,10 @@ def test_the_events_of_a_channel_can_be_changed(
 def test_a_new_channel_requires_events(team: Team, alice_client: Client) -> None:
     given = {"kind": "webhook", "address": "https://hooks.example.org/x"}
 
-    without = alice_client.post("/alpha/alerts/delivery/", given)
-    alice_client.post("/alpha/alerts/delivery/", given | {"events": ["run.failed"]})
+    without = alice_client.post("/alpha/settings/notifications/", given)
+    alice_client.post(
+        "/alpha/settings/notifications/", given | {"events": ["run.failed"]}
+    )
 
     assert without.status_code == 400
     assert Channel.objects.get().events == ["run.failed"]
@@ -317,7 +319,7 @@ def test_a_disabled_channel_is_shown_with_its_reason(
 ) -> None:
     Channel.objects.update(is_enabled=False, gave_up="5 messages in a row …")
 
-    text = alice_client.get("/alpha/alerts/delivery/").text
+    text = alice_client.get("/alpha/settings/notifications/").text
 
     assert "5 messages in a row …" in text
 
@@ -330,12 +332,14 @@ def test_the_log_is_read_by_state_and_by_page(
     Delivery.objects.filter(pk=Delivery.objects.first().pk).update(state="failed")  # type: ignore[union-attr]  # there are some
 
     def rows(query: str) -> int:
-        text = alice_client.get(f"/alpha/alerts/delivery/{query}").text
+        text = alice_client.get(f"/alpha/settings/notifications/{query}").text
         return text.count("data-delivery-state=")
 
     assert (rows(""), rows("?page=2")) == (50, 1)
     assert (rows("?state=failed"), rows("?state=sent")) == (1, 0)
-    assert "1–50 of 51 messages" in alice_client.get("/alpha/alerts/delivery/").text
+    assert (
+        "1–50 of 51 messages" in alice_client.get("/alpha/settings/notifications/").text
+    )
 
 
 def test_a_channel_gets_a_limited_number_of_run_messages(
@@ -353,6 +357,6 @@ def test_events_of_another_teams_channel_cannot_be_changed(
     channel: Channel, charlie: User, charlie_client: Client
 ) -> None:
     choose_events(channel=channel, user=charlie, events=["run.failed"])
-    page = f"/other/alerts/delivery/{channel.pk}/events"
+    page = f"/other/settings/notifications/{channel.pk}/events"
 
     assert charlie_client.post(page, {"events": ["run.paused"]}).status_code == 404

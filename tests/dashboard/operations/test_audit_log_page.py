@@ -62,7 +62,7 @@ def test_it_is_for_admins_and_owners(team: Team, bob: User, bob_client: Client) 
 
         for path in (LOG, f"{LOG}csv", f"{LOG}jsonl"):
             assert bob_client.get(path).status_code == status, (role, path)
-        assert (LOG in bob_client.get("/alpha/runs/").text) == (status == 200), role
+        assert (LOG in bob_client.get("/alpha/settings").text) == (status == 200), role
 
 
 def test_another_teams_entries_are_nowhere(

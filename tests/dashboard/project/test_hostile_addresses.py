@@ -44,7 +44,7 @@ READS = {
     "runs/{run}/logs/download": "attempt source",
     "runs/{run}/health/": "state rule page at width",
     "alerts/": "state rule run page",
-    "alerts/rules/": "metric run",
+    "settings/alert-rules/": "metric run",
     "compare": "runs metric x smooth y settings q prompt step by stat better window",
     "compare/figure.json": "runs metric smooth by stat better window paired each",
     "compare/prompt": "runs a b prompt step sort align text page",

@@ -21,13 +21,13 @@ def send_rule(world: World, changes: dict[str, str]) -> Response:
         "kind": "above", "metric": "kl/mean", "threshold": "1", "for_steps": "1",
         "name": "High KL", **changes,
     }  # fmt: skip
-    return message_of_page(world.client.post("/alpha/alerts/rules/", least))
+    return message_of_page(world.client.post("/alpha/settings/alert-rules/", least))
 
 
 def send_channel(world: World, changes: dict[str, str]) -> Response:
     least = {"kind": "email", "address": "a@example.org", "events": "alert.fired"}
     return message_of_page(
-        world.client.post("/alpha/alerts/delivery/", least | changes)
+        world.client.post("/alpha/settings/notifications/", least | changes)
     )
 
 

@@ -21,7 +21,7 @@ def runs(team: Team) -> list[Run]:
 
 
 def page(client: Client) -> str:
-    response = client.get("/alpha/queue/")
+    response = client.get("/alpha/compute/")
     assert response.status_code == 200
     return response.content.decode()
 
@@ -46,9 +46,10 @@ def test_a_busy_worker_counts_without_queued_runs(
 
     html = page(alice_client)
 
-    slots = re.search(r'class="queue-slots.*?</p>', html, re.DOTALL)
-    assert slots is not None
-    assert re.findall(r'class="number">(\d+)', slots[0]) == ["1", "2"]
+    assert re.findall(r"data-(busy-slots|slots)>(\d+)", html) == [
+        ("busy-slots", "1"),
+        ("slots", "2"),
+    ]
     assert 'class="queue-run' not in html
 
 
@@ -69,9 +70,9 @@ def test_a_run_is_held_released_and_given_a_priority(
     alice_client: Client, runs: list[Run]
 ) -> None:
     address = f"/alpha/runs/{runs[0].id}"
-    back = {"from": "queue"}
+    back = {"from": "compute"}
 
-    assertRedirects(alice_client.post(f"{address}/hold", back), "/alpha/queue/")
+    assertRedirects(alice_client.post(f"{address}/hold", back), "/alpha/compute/")
     assert "<strong>On hold</strong>" in page(alice_client)
     assertRedirects(alice_client.post(f"{address}/release"), f"{address}/")
     alice_client.post(f"{address}/priority", {"priority": "high", **back})
@@ -83,7 +84,9 @@ def test_a_run_is_held_released_and_given_a_priority(
 def test_an_unknown_priority_is_refused(alice_client: Client, runs: list[Run]) -> None:
     address = f"/alpha/runs/{runs[0].id}/priority"
 
-    answer = alice_client.post(address, {"priority": "9", "from": "queue"}, follow=True)
+    answer = alice_client.post(
+        address, {"priority": "9", "from": "compute"}, follow=True
+    )
 
     (message,) = answer.context["messages"]
     assert (message.level_tag, "'9'" in message.message) == ("error", True)
@@ -110,13 +113,13 @@ def test_viewers_and_other_teams_change_nothing(
     html = page(bob_client)
     assert "run-a" in html
     assert "Move run-a" not in html
-    assert charlie_client.get("/alpha/queue/").status_code == 404
+    assert charlie_client.get("/alpha/compute/").status_code == 404
 
 
 def test_an_empty_queue_says_so(alice_client: Client, alice: User) -> None:
     html = page(alice_client)
 
-    assert "empty-state" in html
+    assert "data-queue-empty" in html
     assert "notice-warning" in html  # of the worker that is missing
 
 
@@ -138,4 +141,4 @@ def test_a_queued_runs_page_has_queue_actions(
     html = alice_client.get(f"/alpha/runs/{runs[0].id}/").text
 
     assert f'action="/alpha/runs/{runs[0].id}/hold"' in html
-    assert 'href="/alpha/queue/"' in html
+    assert 'href="/alpha/compute/"' in html

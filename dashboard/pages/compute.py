@@ -1,4 +1,4 @@
-"""The team's queued runs, and the workers that take them."""
+"""Compute: the workers, and the team's runs that wait for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_managed_team, get_membership_for, get_team
+from dashboard.accounts.access import get_managed_team, get_membership_for
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
 from dashboard.project.edits import Edit, EditConflict, show_conflict
@@ -36,18 +36,27 @@ SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 
 
 @require_safe
-def queue(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+def compute(request: Request, team: str) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    team_ = membership.team
     current = read_queue()
     own = team_queue(team_, current)
+    recent = Worker.objects.filter(last_seen__gt=Now() - SHOWN_FOR)
+    cards = describe_workers(recent, team=team_)
     context = {
         "team": team_,
+        "workers": [card for card in cards if card.is_there],
+        "former": [card for card in cards if not card.is_there],
+        "count": count_workers(cards),
+        "can_manage": membership.can_manage,
+        "gone_after_seconds": int(GONE_AFTER.total_seconds()),
+        "sandbox": sandbox_here(),
         "queue": current,
         "entries": own.entries,
         "num_foreign_after": own.num_foreign_after,
         "priorities": Priority,
     }
-    return render(request, "runs/queue.html", context)
+    return render(request, "training/compute.html", context)
 
 
 @require_POST
@@ -61,7 +70,7 @@ def run_move(request: Request, team: str, run_id: int) -> HttpResponse:
     else:
         moved = "to the front" if where == "front" else where
         messages.success(request, f"Moved {run.name} {moved}.")
-    return redirect("queue", run.team.slug)
+    return redirect("compute", run.team.slug)
 
 
 @require_POST
@@ -119,9 +128,9 @@ def _show_both(request: Request, run: Run, conflict: EditConflict) -> HttpRespon
 
 
 def _back(request: Request, run: Run) -> HttpResponseRedirect:
-    """To the page that sent the request: the queue, or the run's."""
-    if request.POST.get("from") == "queue":
-        return redirect("queue", run.team.slug)
+    """To the page that sent the request: Compute, or the run's."""
+    if request.POST.get("from") in ("compute", "queue"):
+        return redirect("compute", run.team.slug)
     return redirect("run", run.team.slug, run.id)
 
 
@@ -132,33 +141,15 @@ def _not_done(run: Run, what: str) -> str:
     return f"{what}: the queue may have changed."
 
 
-@require_safe
-def workers(request: Request, team: str) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    team_ = membership.team
-    recent = Worker.objects.filter(last_seen__gt=Now() - SHOWN_FOR)
-    cards = describe_workers(recent, team=team_)
-    context = {
-        "team": team_,
-        "workers": cards,
-        "count": count_workers(cards),
-        "can_manage": membership.can_manage,
-        "gone_after_seconds": int(GONE_AFTER.total_seconds()),
-        "sandbox": sandbox_here(),
-        "num_queued": Run.objects.filter(team=team_, state="queued").count(),
-    }
-    return render(request, "training/workers.html", context)
-
-
 @require_POST
 def worker_drain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    values = ("finishes its runs and accepts no new ones", "is already drained")
+    values = ("finishes its runs and takes no new ones", "already takes no new runs")
     return _change(request, team, worker_id, drain, values)
 
 
 @require_POST
 def worker_undrain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    values = ("accepts runs again within 5 s", "is not drained")
+    values = ("takes runs again within 5 s", "already takes runs")
     return _change(request, team, worker_id, undrain, values)
 
 
@@ -174,4 +165,4 @@ def _change(
     worker = get_object_or_404(Worker, id=worker_id)
     is_done = change(worker, team=team_, user=request.user)
     messages.success(request, f"{worker} {texts[0] if is_done else texts[1]}.")
-    return redirect("workers", team=team_.slug)
+    return redirect("compute", team=team_.slug)

@@ -1,0 +1,424 @@
+"""The shell around every page: navigation, status and the command palette."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Now
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_membership
+from dashboard.accounts.models import Membership, Team
+from dashboard.alerts.models import Alert, AlertQuerySet, AlertState
+from dashboard.analysis.reports.models import Report
+from dashboard.help.pages import MAX_QUERY, all_pages
+from dashboard.pages.requests import Request, read_id
+from dashboard.pages.templatetags.runs import RUN_TABS
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.models import ENDED, HELD, Run, RunState
+from dashboard.samples.annotations import mentions_of
+from dashboard.samples.models import Mention
+from dashboard.training.models import Worker
+from dashboard.training.workers import GONE_AFTER
+from trainer.metric_names import METRICS
+
+# The first word of a URL name selects the navigation item.
+SECTIONS = {
+    "alert": "alerts",
+    "alerts": "alerts",
+    "compute": "compute",
+    "run": "runs",
+    "runs": "runs",
+    "group": "runs",
+    "groups": "runs",
+    "completions": "runs",
+    "dataset": "datasets",
+    "datasets": "datasets",
+    "prompts": "datasets",
+    "reward": "rewards",
+    "workbench": "rewards",
+    "probe": "rewards",
+    "probes": "rewards",
+    "rescoring": "rewards",
+    "rescorings": "rewards",
+    "rewards": "rewards",
+    "compare": "runs",
+    "sweep": "runs",
+    "model": "models",
+    "models": "models",
+    "report": "reports",
+    "reports": "reports",
+}
+NEWEST_RUNS = 200  # of a team: those whose end is reported
+SHOWN_NOTIFICATIONS = 5  # of each kind
+SHOWN_NAMES = 5  # of each kind, by which the palette finds them
+SHOWN_ENTRIES = 8  # of each group of the palette
+MAX_WORDS = 8
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    memberships = SimpleLazyObject(lambda: _memberships(request))
+    match = request.resolver_match
+    slug = match.kwargs.get("team") if match else None
+    own = SimpleLazyObject(lambda: _chosen(memberships, slug))
+    return {
+        "nav": _section(request),
+        "memberships": memberships,
+        "own_membership": own,
+        "mail_is_set_up": settings.MAIL_IS_SET_UP,
+        "sign_in_providers": settings.SIGN_IN_PROVIDERS,
+        "can_make_team": lambda: any(place.can_manage for place in memberships),
+        # A page without a team of its own, such as a 404, shows the address's, or the
+        # reader's first; what a view passes as team goes before this.
+        "team": SimpleLazyObject(lambda: own.team if own else None),
+    }
+
+
+def _section(request: HttpRequest) -> str:
+    match = request.resolver_match
+    first_word = (match.url_name or "").split("_")[0] if match else ""
+    return SECTIONS.get(first_word, "")
+
+
+def _memberships(request: HttpRequest) -> list[Membership]:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return []
+    return list(counted(Membership.objects.filter(user=user)).order_by("team__name"))
+
+
+def _chosen(places: Iterable[Membership], slug: str | None) -> Membership | None:
+    places = list(places)
+    named = (place for place in places if place.team.slug == slug)
+    return next(named, next(iter(places), None))
+
+
+# What the top bar counts.
+
+
+def counted(places: QuerySet[Membership]) -> QuerySet[Membership]:
+    """With the numbers of the status and notifications, in the same query."""
+    alive = Worker.objects.filter(stopped_at=None, last_seen__gte=Now() - GONE_AFTER)
+    runs = Run.objects.filter(team=OuterRef("team"))
+    ended = _ended(
+        among=Run.objects.filter(team=OuterRef(OuterRef("team"))),
+        owner=OuterRef("user"),
+        since=Coalesce(OuterRef("notifications_seen_at"), OuterRef("created_at")),
+    )
+    unseen = Mention.objects.filter(
+        user=OuterRef("user"),
+        seen_at=None,
+        comment__group__run__team=OuterRef("team"),
+        comment__group__run__deleted_at=None,
+    )
+    firing = list_firing().filter(run__team=OuterRef("team"))
+    return places.select_related("team").annotate(
+        num_running=_count(runs.filter(state__in=HELD, source={})),
+        num_waiting=_count(runs.filter(state=RunState.QUEUED)),
+        num_workers=_count(alive),
+        num_accepting=_count(alive.filter(drained_at=None)),
+        num_alerts=_count(firing),
+        num_mentions=_count(unseen),
+        num_ended=_count(ended),
+    )
+
+
+def _count(rows: QuerySet[Any]) -> Coalesce:
+    """As a column of the row around it."""
+    # One group: without it, Django would count by row.
+    one = rows.order_by().annotate(every=Value(1)).values("every")
+    return Coalesce(Subquery(one.annotate(n=Count("pk")).values("n")), 0)
+
+
+def list_firing() -> AlertQuerySet:
+    """Alerts that no one has acknowledged, of runs that go on."""
+    firing = Alert.objects.filter(state=AlertState.FIRING, is_muted=False)
+    return firing.filter(run__deleted_at=None).actionable()
+
+
+def _ended(*, among: QuerySet[Run], owner: Any, since: Any) -> QuerySet[Run]:
+    """Of the newest runs, so that a page reads no more rows as a team grows."""
+    newest = among.order_by("-pk").values("pk")[:NEWEST_RUNS]
+    return Run.objects.filter(
+        pk__in=newest, owner=owner, state__in=ENDED, finished_at__gt=since
+    )
+
+
+@never_cache
+@require_safe
+def shell_status(request: Request, team: str) -> HttpResponse:
+    """The top bar's pill and notifications, for a page that stays open; one query."""
+    places = counted(Membership.objects.filter(user=request.user, team__slug=team))
+    context = {"own_membership": get_object_or_404(places)}
+    return render(request, "includes/status.html", context)
+
+
+@never_cache
+@require_safe
+def notifications(request: Request, team: str) -> HttpResponse:
+    """Their panel. Showing it marks ended runs as seen."""
+    place = get_membership(request.user, team)
+    alerts = list_firing().filter(run__team=place.team).select_related("run")
+    mentions = mentions_of(place.user, place.team).filter(seen_at=None)
+    ended = _ended(
+        among=Run.objects.filter(team=place.team),
+        owner=place.user,
+        since=place.notifications_seen_at or place.created_at,
+    ).order_by("-finished_at")
+    context = {
+        "team": place.team,
+        "alerts": alerts.order_by("-id")[:SHOWN_NOTIFICATIONS],
+        "num_alerts": alerts.count(),
+        "mentions": mentions[:SHOWN_NOTIFICATIONS],
+        "num_mentions": mentions.count(),
+        "ended": list(ended[:SHOWN_NOTIFICATIONS]),
+        "num_ended": ended.count(),
+    }
+    answer = render(request, "includes/notifications.html", context)
+    if request.method == "GET":
+        Membership.objects.filter(pk=place.pk).update(notifications_seen_at=Now())
+    return answer
+
+
+# The command palette.
+
+
+class Entry(NamedTuple):
+    """A page, setting or action that the palette finds by its title and words."""
+
+    title: str
+    to: str  # a path, or a URL's name with its query or fragment
+    words: str = ""  # other names of it
+    takes: str = ""  # write | manage: the right that it needs
+
+    def address(self, team: Team, run: Run | None) -> str:
+        name, mark, more = re.split(r"([?#/]|$)", self.to, maxsplit=1)
+        if not name:
+            return self.to
+        pk = run.pk if run else 0
+        args: list[Any] = [] if name in PERSONAL else [team.slug]
+        args += [pk] if name in NAMES_OF_A_RUN else []
+        return reverse(name, args=args) + mark + more.format(run=pk)
+
+
+class Found(NamedTuple):
+    title: str
+    address: str
+    note: str = ""
+
+
+class Group(NamedTuple):
+    title: str
+    found: Sequence[Found]
+
+
+PERSONAL = {"account", "mfa_index", "person_data", "team_new"}
+NAMES_OF_A_RUN = {
+    *("run_try", "run_change"),
+    *(name for views in RUN_TABS.values() for *_, name in views),
+}
+OF_A_RUN = (
+    *(
+        Entry(title if title == tab else f"{tab}: {title}", name)
+        for tab, views in RUN_TABS.items()
+        for _, title, name in views
+    ),
+    Entry("Signal map", "run_metrics#signals-map", "groups effective batch outcome"),
+    Entry(
+        "Rule shares", "run_metrics#signals-variance", "reward share by rule variance"
+    ),
+    Entry("Mean reward by rule", "run_metrics#signals-mean", "rule contribution"),
+    Entry("pass@k and maj@k", "run_metrics#signals-passes", "sharpening majority"),
+    Entry("Step anatomy", "run_metrics#signals-anatomy", "step timing phases profile"),
+    Entry("Reward distribution", "run_metrics#signals-rewards", "histogram percentile"),
+    Entry("Advantage distribution", "run_metrics#signals-advantages", "histogram"),
+    Entry("Token view", "groups", "tokens log-probs entropy ratio clipped coefficient"),
+    Entry(
+        "Unusual completions", "completions?surprise=right_low", "correct low reward"
+    ),
+    Entry("Near-duplicates", "completions?surprise=near", "unusual same completions"),
+    Entry("Forgotten prompts", "run_prompts?which=forgotten", "solved pass rate class"),
+    Entry("Reward audit", "run_audit", "reward hacking gaming health checks"),
+    Entry("Rescoring", "rescorings?run={run}", "rescore test on a past run"),
+    Entry("Seed bands", "compare?runs={run}", "compare set of seeds interval baseline"),
+    Entry("Sweep of the run", "sweep?runs={run}", "hyperparameters parallel plot"),
+    Entry("Try a checkpoint", "run_try", "chat playground base model"),
+    Entry("Extend or change the run", "run_change", "more steps live", "write"),
+    Entry("Clone the run", "run_new?clone={run}", "copy again", "write"),
+)
+ACTIONS = (
+    Entry("New run", "run_new", "launch train start test first", "write"),
+    Entry("Upload a dataset", "dataset_upload", "import file hugging face jsonl"),
+    Entry("Generate a dataset", "dataset_generate", "task synthetic reasoning gym"),
+    Entry("New reward", "reward_new", "recipe rule create"),
+    Entry("New report", "report_new", "write document", "write"),
+    Entry("Import a run", "run_imports", "tensorboard csv jsonl outside trl verl"),
+    Entry("Compare runs", "compare", "difference baseline"),
+    Entry("Invite someone", "team_invitations", "member person", "manage"),
+    Entry("Create an API token", "tokens", "key program client"),
+    Entry("New alert rule", "alert_rules", "notify threshold", "write"),
+    Entry("New team", "team_new", "create", "manage"),
+)
+PAGES = (
+    Entry("Runs", "runs", "list table"),
+    Entry("Archived runs", "runs?q=archived"),
+    Entry("Trash of runs", "runs?q=trashed", "deleted restore"),
+    Entry("Datasets", "datasets", "prompts data"),
+    Entry("Trash of datasets", "datasets_trash", "deleted restore"),
+    Entry("Prompts of runs", "prompts_of_runs", "dataset from runs failed prompts"),
+    Entry("Rewards", "rewards", "recipes rules"),
+    Entry("Reward workbench", "workbench", "try score completions rules"),
+    Entry("Tests of rewards", "probes", "probe test first can it learn"),
+    Entry("Rescorings", "rescorings", "past run another reward"),
+    Entry("Models", "models", "published checkpoints starters"),
+    Entry("Reports", "reports", "documents"),
+    Entry("Compute", "compute", "workers queue gpu machine drain waiting sandbox"),
+    Entry("Alerts", "alerts", "firing open acknowledge"),
+    Entry("Mentions", "mentions", "comments"),
+    Entry("Members", "team_settings", "team people roles settings"),
+    Entry("Invitations", "team_invitations", "team settings", "manage"),
+    Entry("Roles", "team_roles", "permissions viewer admin owner settings"),
+    Entry("Storage", "team_storage", "disk quota retention settings"),
+    Entry("API tokens", "tokens", "keys settings"),
+    Entry("API reference", "docs", "rest endpoints openapi"),
+    Entry("Alert rules", "alert_rules", "threshold settings"),
+    Entry("Notifications", "alert_delivery", "webhook e-mail slack delivery settings"),
+    Entry("Audit log", "audit_log", "history settings", "manage"),
+    Entry("Danger zone", "team_danger", "transfer leave team settings"),
+    Entry("Your account", "account", "password sessions sign in"),
+    Entry("Two-factor sign-in", "mfa_index", "passkey totp security"),
+    Entry("Your data", "person_data", "export privacy"),
+)
+
+
+@cache
+def _metrics() -> tuple[Entry, ...]:
+    return tuple(
+        Entry(one.title, f"run_metrics?q={one.name}", one.name)
+        for group in METRICS.values()
+        for one in group
+        if "<" not in one.name
+    )
+
+
+@cache
+def _launch_settings() -> tuple[Entry, ...]:
+    return tuple(
+        Entry(one.title, f"run_new#{one.html_id}", one.path, "write")
+        for one in all_fields().values()
+    )
+
+
+@cache
+def _help_topics() -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            section.title,
+            reverse("help_topic", args=[page.name])
+            + (f"#{section.slug}" if section.slug else ""),
+            "" if section.title == page.title else page.title,
+        )
+        for page in all_pages().values()
+        for section in page.sections
+    )
+
+
+@require_safe
+def search(request: Request, team: str) -> HttpResponse:
+    """?q=: words; ?run=: the run whose page is open. The palette shows the same."""
+    place = get_membership(request.user, team)
+    query = request.GET.get("q", "").strip()[:MAX_QUERY]
+    words = query.replace("\x00", "").lower().split()[:MAX_WORDS]
+    run = _run_at_hand(place.team, read_id(request.GET.get("run")))
+    context = {
+        "team": place.team,
+        "query": query,
+        "groups": list(_groups(place, words, run)),
+        "is_palette": "palette" in request.GET,
+    }
+    part = "palette_found" if context["is_palette"] else "search"
+    return render(request, f"includes/{part}.html", context)
+
+
+def _run_at_hand(team: Team, pk: int | None) -> Run | None:
+    """The open one, else the team's newest."""
+    runs = Run.objects.filter(team=team).only("name").order_by("-pk")
+    return (pk and runs.filter(pk=pk).first()) or runs.kept().first()
+
+
+def _groups(
+    place: Membership, words: Sequence[str], run: Run | None
+) -> Iterator[Group]:
+    named = list(_named(place.team, words))
+    listed: list[tuple[str, Sequence[Entry]]] = []
+    if run is not None:
+        listed.append((f"Run {run.name}", OF_A_RUN))
+    listed += [("Actions", ACTIONS), ("Pages", PAGES)]
+    if words:
+        if run is not None:
+            listed.append((f"Metrics of {run.name}", _metrics()))
+        listed += [("Settings of a new run", _launch_settings())]
+        listed += [("Help", _help_topics())]
+    if words and named:
+        yield Group("Names", named)
+    for title, entries in listed:
+        found = _match(entries, words, place)[:SHOWN_ENTRIES]
+        shown = [Found(one.title, one.address(place.team, run)) for one in found]
+        if shown:
+            yield Group(title, shown)
+    if not words and named:
+        yield Group("Newest runs", named)
+
+
+def _match(
+    entries: Iterable[Entry], words: Sequence[str], place: Membership
+) -> list[Entry]:
+    """Those with every word, in order: whole title, start of it, in it, elsewhere."""
+    ranked = []
+    query = " ".join(words)
+    rights = {"": True, "write": place.can_write, "manage": place.can_manage}
+    for entry in entries:
+        title = entry.title.lower()
+        if not rights[entry.takes]:
+            continue
+        if not all(word in title or word in entry.words.lower() for word in words):
+            continue
+        ranks = (title == query, title.startswith(query), query in title)
+        ranked.append((-sum(ranks), entry))
+    return [entry for _, entry in sorted(ranked, key=lambda each: each[0])]
+
+
+def _named(team: Team, words: Sequence[str]) -> Iterator[Found]:
+    """What has all the words in its name, or the number as its id; one query."""
+    kinds: list[tuple[str, str, QuerySet[Any], str]] = [
+        ("Run", "run", Run.objects.filter(team=team).kept(), "name"),
+        ("Dataset", "dataset", team.datasets.filter(trashed_at=None), "name"),
+        ("Reward", "reward", team.recipes.all(), "name"),
+        ("Report", "report", Report.objects.filter(team=team), "title"),
+        ("Model", "models", team.published_models.all(), "name"),
+    ]
+    parts = []
+    for kind, _, rows, field in kinds if words else kinds[:1]:
+        matches = Q()
+        for word in words:
+            matches &= Q(**{f"{field}__icontains": word})
+        if kind == "Run" and (pk := read_id("".join(words).lstrip("#"))):
+            matches |= Q(pk=pk)
+        found = rows.filter(matches).annotate(kind=Value(kind), shown=F(field))
+        found = found.order_by("-pk").values_list("kind", "pk", "shown")
+        parts.append(found[:SHOWN_NAMES])
+    names = {kind: name for kind, name, *_ in kinds}
+    for kind, pk, shown in parts[0].union(*parts[1:], all=True):
+        args = [team.slug] if kind == "Model" else [team.slug, pk]
+        note = f"{kind} {pk}" if kind == "Run" else kind
+        yield Found(shown, reverse(names[kind], args=args), note)

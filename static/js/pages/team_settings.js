@@ -1,0 +1,5 @@
+// A role is saved when it is chosen.
+
+document.addEventListener("change", ({ target }) => {
+  target.closest("[data-sent-on-change]")?.requestSubmit();
+});

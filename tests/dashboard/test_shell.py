@@ -1,0 +1,209 @@
+"""The top bar's counts, notifications and the search behind the command palette."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.alerts.models import AlertState
+from dashboard.help.pages import all_pages
+from dashboard.pages.shell import OF_A_RUN
+from dashboard.runs.models import Run, RunState
+from dashboard.training.models import Worker
+from dashboard.training.workers import register
+from tests.dashboard.alerts.factories import make_alert, make_rule
+from tests.dashboard.runs.stories import Story, queue_run
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+FEATURES = {
+    "signal map": "metrics/#signals-map",
+    "rule shares": "metrics/#signals-variance",
+    "step anatomy": "metrics/#signals-anatomy",
+    "pass@k": "metrics/#signals-passes",
+    "token view": "groups/",
+    "reward log": "reward-log/",
+    "reward audit": "audit/",
+    "forgotten prompts": "prompts/?which=forgotten",
+    "near-duplicates": "completions/?surprise=near",
+    "rescoring": "/alpha/rescorings/?run=",
+    "seed bands": "/alpha/compare?runs=",
+    "sweep": "/alpha/sweep?runs=",
+    "try a checkpoint": "try/",
+    "lineage": "lineage/",
+    "workbench": "/alpha/rewards/workbench",
+}
+
+
+def pill(html: str) -> dict[str, int]:
+    names = "running|waiting|workers|news"
+    return {name: int(n) for name, n in re.findall(rf'data-({names})="(\d+)"', html)}
+
+
+def found(client: Client, query: str, **more: str | int) -> list[str]:
+    """The addresses of the palette's results."""
+    answer = client.get("/alpha/search", {"palette": "", "q": query, **more})
+    assert answer.status_code == 200
+    return re.findall(r'role="option"[^>]* href="([^"]+)"', answer.text)
+
+
+def test_the_bar_counts_runs_workers_and_news(
+    alice_client: Client, team: Team, alice: User
+) -> None:
+    register("training@here", num_slots=2)
+    Story(queue_run(team), worker="training@here").start()
+    queue_run(team)
+    other = Team.objects.create(slug="beta", name="Beta")
+    queue_run(other)
+
+    page = alice_client.get("/help/").text
+
+    counts = {"running": 1, "waiting": 1, "workers": 1, "news": 0}
+    assert pill(page) == counts
+    assert pill(alice_client.get("/alpha/status").text) == counts
+    assert "is-stuck" not in page
+    Worker.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
+    page = alice_client.get("/help/").text
+    assert pill(page)["workers"] == 0
+    assert "is-stuck" in page
+
+
+def test_drained_workers_leave_waiting_runs_stuck(
+    alice_client: Client, team: Team
+) -> None:
+    register("training@here", num_slots=1)
+    Worker.objects.update(drained_at=timezone.now())
+    queue_run(team)
+
+    page = alice_client.get("/help/").text
+
+    assert pill(page)["workers"] == 1
+    assert "is-stuck" in page
+
+
+def test_an_ended_run_is_reported_until_it_is_seen(
+    alice_client: Client, bob_client: Client, team: Team, alice: User
+) -> None:
+    run = make_run(team)
+    now = timezone.now()
+    Run.objects.filter(pk=run.pk).update(
+        owner=alice, state=RunState.FINISHED, finished_at=now
+    )
+
+    assert pill(alice_client.get("/help/").text)["news"] == 1
+    assert pill(bob_client.get("/help/").text)["news"] == 0  # another member's
+    assert f"/alpha/runs/{run.pk}/" in alice_client.get("/alpha/notifications").text
+    assert pill(alice_client.get("/help/").text)["news"] == 0
+    assert f"/alpha/runs/{run.pk}/" not in alice_client.get("/alpha/notifications").text
+
+
+def test_notifications_list_firing_alerts(alice_client: Client, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    alert = make_alert(story.run, make_rule(team))
+    address = f"/alpha/alerts/{alert.pk}/"
+
+    assert address in alice_client.get("/alpha/notifications").text
+    assert pill(alice_client.get("/help/").text)["news"] == 1  # seen, but still firing
+    type(alert).objects.update(state=AlertState.ACKNOWLEDGED)
+    assert address not in alice_client.get("/alpha/notifications").text
+    assert pill(alice_client.get("/help/").text)["news"] == 0
+
+
+def test_a_page_reads_the_bars_counts_in_one_query(
+    alice_client: Client, team: Team
+) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        alice_client.get("/help/")
+
+    reads = [q["sql"] for q in queries if "accounts_membership" in q["sql"]]
+    assert len(reads) == 1
+    assert len(queries) <= 3  # session, person, memberships
+
+
+def test_names_are_found_in_the_team_only(
+    alice_client: Client, charlie_client: Client, team: Team
+) -> None:
+    run = make_run(team, "calm-otter-7")
+    assert run.dataset_version
+    dataset = run.dataset_version.dataset
+
+    assert found(alice_client, "otter calm")[0] == f"/alpha/runs/{run.pk}/"
+    assert found(alice_client, f"#{run.pk}")[0] == f"/alpha/runs/{run.pk}/"
+    assert f"/alpha/datasets/{dataset.pk}/" in found(alice_client, dataset.name)
+    others = charlie_client.get("/other/search", {"palette": "", "q": "otter"})
+    assert others.text.count('role="option"') == 0
+    assert charlie_client.get("/alpha/search").status_code == 404
+
+
+def test_features_are_found_by_their_names(alice_client: Client, team: Team) -> None:
+    make_run(team)
+    newest = make_run(team)
+
+    for name, part in FEATURES.items():
+        addresses = found(alice_client, name)
+        (address,) = {a for a in addresses if a.startswith("/alpha") and part in a}
+
+        assert alice_client.get(address).status_code == 200
+        assert str(newest.pk) in address or "workbench" in address
+
+
+def test_the_open_run_goes_before_the_newest(alice_client: Client, team: Team) -> None:
+    run, newer = make_run(team), make_run(team)
+
+    assert f"/alpha/runs/{run.pk}/logs/" in found(alice_client, "logs", run=run.pk)
+    assert f"/alpha/runs/{newer.pk}/logs/" in found(alice_client, "logs")
+    assert f"/alpha/runs/{newer.pk}/logs/" in found(alice_client, "logs", run="x")
+
+
+def test_every_entry_leads_to_a_page(alice_client: Client, team: Team) -> None:
+    make_run(team)
+    addresses = {
+        address for word in ("a", "e", "") for address in found(alice_client, word)
+    }
+
+    assert len(addresses) > len(OF_A_RUN)
+    for address in addresses:
+        assert alice_client.get(address).status_code in (200, 302), address
+
+
+def test_settings_metrics_and_help_are_found(alice_client: Client, team: Team) -> None:
+    run = make_run(team)
+
+    assert "/alpha/runs/new#field-optim-learning_rate" in found(
+        alice_client, "learning rate"
+    )
+    metric = f"/alpha/runs/{run.pk}/metrics/?q=entropy"
+    assert metric in found(alice_client, "entropy")
+    for page in all_pages().values():
+        assert f"/help/{page.name}/" in found(alice_client, page.title), page.name
+
+
+def test_a_viewer_is_offered_no_action_that_is_refused(
+    bob_client: Client, bob: User, team: Team
+) -> None:
+    assert "/alpha/runs/new" not in found(bob_client, "new run")
+    assert "/alpha/settings/invitations" not in found(bob_client, "invite someone")
+    Membership.objects.filter(user=bob).update(role=Role.ADMIN)
+    assert "/alpha/runs/new" in found(bob_client, "new run")
+    assert "/alpha/settings/invitations" in found(bob_client, "invite someone")
+
+
+def test_moved_addresses_keep_their_query(alice_client: Client, team: Team) -> None:
+    moves = {
+        "workers/": "compute/",
+        "queue/": "compute/",
+        "alerts/rules/?metric=kl%2Fmean": "settings/alert-rules/?metric=kl%2Fmean",
+        "alerts/delivery/?state=failed": "settings/notifications/?state=failed",
+    }
+    for old, new in moves.items():
+        assert alice_client.get(f"/alpha/{old}").headers["Location"] == f"/alpha/{new}"
