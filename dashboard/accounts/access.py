@@ -116,7 +116,7 @@ RIGHTS = (
     Right("Set up alert rules and channels", Role.MEMBER),
     Right("Invite viewers, members and admins", Role.ADMIN),
     Right("Change roles up to admin; remove everyone except owners", Role.ADMIN),
-    Right("Drain workers, which all teams share", Role.ADMIN),
+    Right("Stop workers from taking runs, which all teams share", Role.ADMIN),
     Right("Create teams", Role.ADMIN),
     Right("Add and remove owners; transfer ownership", Role.OWNER),
     Right("Deactivate people", Role.OWNER),

@@ -121,6 +121,19 @@ def all_pages() -> dict[str, Page]:
     return {name: _read(name) for group in GROUPS.values() for name in group}
 
 
+@cache
+def glossary() -> dict[str, tuple[str, SafeString]]:
+    """Each term and its definition, by the term in lower case."""
+    lines = (FOLDER / "glossary.md").read_text(encoding="utf-8")
+    found = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", lines, re.MULTILINE)
+    return {term.lower(): (term, _definition(text)) for term, text in found}
+
+
+def _definition(text: str) -> SafeString:
+    text = text[0].upper() + text[1:]
+    return render_document(parse_document(text), folder=FOLDER)
+
+
 def grouped_pages() -> list[tuple[str, list[Page]]]:
     pages = all_pages()
     return [(title, [pages[name] for name in names]) for title, names in GROUPS.items()]

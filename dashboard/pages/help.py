@@ -9,22 +9,37 @@ In a page, in Markdown, with what is between the marks written by `make docs`:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import ASCENDING, RIGHTS
 from dashboard.api.pages import ABOUT
 from dashboard.api.problems import CODES
-from dashboard.help.pages import MAX_QUERY, all_pages, grouped_pages, search
+from dashboard.help.pages import (
+    FOLDER,
+    MAX_QUERY,
+    all_pages,
+    glossary,
+    grouped_pages,
+    parse_document,
+    render_document,
+    search,
+)
 from dashboard.project.environment import SETTINGS, Setting
+from dashboard.runs.config.fields import ConfigField, all_fields
 from trainer.alert_rules import RULES as ALERT_RULES
 from trainer.alert_rules import AlertRule
-from trainer.metric_names import METRICS, Metric
+from trainer.metric_names import METRICS, Metric, find_metric, title_of
 from trainer.presets.preset import load_preset, preset_names
 from trainer.rewards.rules import RULES
 
@@ -47,6 +62,80 @@ def topic(request: HttpRequest, topic: str) -> HttpResponse:
         raise Http404(f"Help page {topic!r} not found.")
     context = {"groups": grouped_pages(), "page": page}
     return render(request, "help/topic.html", context)
+
+
+# What ⓘ beside a metric, setting or term shows.
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    title: str
+    name: str  # as programs write it; "" of a term
+    text: SafeString
+    facts: Sequence[tuple[str, str]]
+    address: str  # where to read on
+
+
+@lru_cache(maxsize=4_096)
+def explain(term: str) -> tuple[Explanation, ...]:
+    """A metric, the metrics of a family such as clip/frac_…, a setting or a term."""
+    if metric := find_metric(term):
+        return (_explain_metric(metric, term),)
+    if "…" in term:
+        return tuple(_explain_metric(metric, metric.name) for metric in _family(term))
+    if setting := all_fields().get(term):
+        return (_explain_setting(setting),)
+    if known := glossary().get(term.lower()):
+        title, text = known
+        address = f"{reverse('help_topic', args=['glossary'])}#{title[0].lower()}"
+        return (Explanation(title, "", text, (), address),)
+    return ()
+
+
+def _family(term: str) -> Iterator[Metric]:
+    """`eval/math/…`: the metrics of each set."""
+    pattern = re.escape(term).replace("…", ".+")
+    _, _, rest = term.partition("eval/")
+    for metric in (one for group in METRICS.values() for one in group):
+        if re.fullmatch(pattern, metric.name.replace("<set>", rest.split("/")[0])):
+            yield metric
+
+
+def _explain_metric(metric: Metric, name: str) -> Explanation:
+    text = render_document(parse_document(metric.about), folder=FOLDER)
+    facts = [("Unit", metric.unit)]
+    if metric.better:
+        facts.append(("Better", metric.better))
+    if metric.has_interval:
+        facts.append(("Band", "95 % interval"))
+    group = next(title for title, group in METRICS.items() if metric in group)
+    page = all_pages()["watch-a-run"]
+    slug = next((one.slug for one in page.sections if one.title == group), "")
+    address = f"{reverse('help_topic', args=[page.name])}#{slug}"
+    return Explanation(title_of(name), name, text, facts, address)
+
+
+def _explain_setting(setting: ConfigField) -> Explanation:
+    facts = [("Default", setting.default_text or "none")]
+    if setting.unit:
+        facts.append(("Unit", setting.unit))
+    if setting.choices:
+        facts += [("Choice", label) for _, label in setting.options]
+    text = format_html("<p>{}</p>", setting.help)
+    address = reverse("help_topic", args=["launch"])
+    return Explanation(setting.title, setting.path, text, facts, address)
+
+
+@login_not_required
+@require_safe
+def about(request: HttpRequest, term: str) -> HttpResponse:
+    """A page, or with ?part what the popover shows."""
+    found = explain(term)
+    if not found:
+        raise Http404(f"Help has no entry {term!r}.")
+    context = {"groups": grouped_pages(), "title": found[0].title, "found": found}
+    part = "explanation" if "part" in request.GET else "about"
+    return render(request, f"help/{part}.html", context)
 
 
 # Generated tables.

@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
-from django.db.models.functions import Coalesce, Now
+from django.db.models import F, IntegerField, Q, QuerySet, Value
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -25,10 +26,8 @@ from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.templatetags.runs import RUN_TABS
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.models import ENDED, HELD, Run, RunState
+from dashboard.runs.models import ENDED, HELD, Run
 from dashboard.samples.annotations import mentions_of
-from dashboard.samples.models import Mention
-from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
 from trainer.metric_names import METRICS
 
@@ -106,52 +105,63 @@ def _chosen(places: Iterable[Membership], slug: str | None) -> Membership | None
 # What the top bar counts.
 
 
+# In SQL: Django took ten times as long to build these queries as PostgreSQL to run them.
+NUM_RUNNING = """
+SELECT count(*) FROM runs_run WHERE team_id = accounts_membership.team_id
+AND state = ANY(%s) AND origin = '{}' AND deleted_at IS NULL"""
+NUM_WAITING = """
+SELECT count(*) FROM runs_run WHERE team_id = accounts_membership.team_id
+AND state = 'queued' AND deleted_at IS NULL"""
+NUM_WORKERS = """
+SELECT count(*) FROM training_worker
+WHERE stopped_at IS NULL AND last_seen >= now() - %s"""
+NUM_ACCEPTING = f"{NUM_WORKERS} AND drained_at IS NULL"
+NUM_ALERTS = """
+SELECT count(*) FROM alerts_alert JOIN runs_run ON runs_run.id = run_id
+WHERE team_id = accounts_membership.team_id AND alerts_alert.state = 'firing'
+AND NOT is_muted AND NOT runs_run.state = ANY(%s) AND deleted_at IS NULL"""
+NUM_MENTIONS = """
+SELECT count(*) FROM samples_mention
+JOIN samples_comment ON samples_comment.id = comment_id
+JOIN samples_group ON samples_group.id = group_id
+JOIN runs_run ON runs_run.id = run_id
+WHERE samples_mention.user_id = accounts_membership.user_id AND seen_at IS NULL
+AND team_id = accounts_membership.team_id AND deleted_at IS NULL"""
+NUM_ENDED = """
+SELECT count(*) FROM (
+    SELECT owner_id, state, finished_at, deleted_at FROM runs_run
+    WHERE team_id = accounts_membership.team_id ORDER BY id DESC LIMIT %s
+) AS newest
+WHERE owner_id = accounts_membership.user_id AND state = ANY(%s)
+AND finished_at > coalesce(
+    accounts_membership.notifications_seen_at, accounts_membership.created_at
+) AND deleted_at IS NULL"""
+
+
 def counted(places: QuerySet[Membership]) -> QuerySet[Membership]:
     """With the numbers of the status and notifications, in the same query."""
-    alive = Worker.objects.filter(stopped_at=None, last_seen__gte=Now() - GONE_AFTER)
-    runs = Run.objects.filter(team=OuterRef("team"))
-    ended = _ended(
-        among=Run.objects.filter(team=OuterRef(OuterRef("team"))),
-        owner=OuterRef("user"),
-        since=Coalesce(OuterRef("notifications_seen_at"), OuterRef("created_at")),
-    )
-    unseen = Mention.objects.filter(
-        user=OuterRef("user"),
-        seen_at=None,
-        comment__group__run__team=OuterRef("team"),
-        comment__group__run__deleted_at=None,
-    )
-    firing = list_firing().filter(run__team=OuterRef("team"))
+    ended, held = [s.value for s in ENDED], [s.value for s in HELD]
+    counts = {
+        "num_running": (NUM_RUNNING, [held]),
+        "num_waiting": (NUM_WAITING, []),
+        "num_workers": (NUM_WORKERS, [GONE_AFTER]),
+        "num_accepting": (NUM_ACCEPTING, [GONE_AFTER]),
+        "num_alerts": (NUM_ALERTS, [ended]),
+        "num_mentions": (NUM_MENTIONS, []),
+        "num_ended": (NUM_ENDED, [NEWEST_RUNS, ended]),
+    }
     return places.select_related("team").annotate(
-        num_running=_count(runs.filter(state__in=HELD, source={})),
-        num_waiting=_count(runs.filter(state=RunState.QUEUED)),
-        num_workers=_count(alive),
-        num_accepting=_count(alive.filter(drained_at=None)),
-        num_alerts=_count(firing),
-        num_mentions=_count(unseen),
-        num_ended=_count(ended),
+        **{
+            name: RawSQL(sql, params, output_field=IntegerField())  # nosec B611 # noqa: S611 - our own constants
+            for name, (sql, params) in counts.items()
+        }
     )
-
-
-def _count(rows: QuerySet[Any]) -> Coalesce:
-    """As a column of the row around it."""
-    # One group: without it, Django would count by row.
-    one = rows.order_by().annotate(every=Value(1)).values("every")
-    return Coalesce(Subquery(one.annotate(n=Count("pk")).values("n")), 0)
 
 
 def list_firing() -> AlertQuerySet:
     """Alerts that no one has acknowledged, of runs that go on."""
     firing = Alert.objects.filter(state=AlertState.FIRING, is_muted=False)
     return firing.filter(run__deleted_at=None).actionable()
-
-
-def _ended(*, among: QuerySet[Run], owner: Any, since: Any) -> QuerySet[Run]:
-    """Of the newest runs, so that a page reads no more rows as a team grows."""
-    newest = among.order_by("-pk").values("pk")[:NEWEST_RUNS]
-    return Run.objects.filter(
-        pk__in=newest, owner=owner, state__in=ENDED, finished_at__gt=since
-    )
 
 
 @never_cache
@@ -170,10 +180,12 @@ def notifications(request: Request, team: str) -> HttpResponse:
     place = get_membership(request.user, team)
     alerts = list_firing().filter(run__team=place.team).select_related("run")
     mentions = mentions_of(place.user, place.team).filter(seen_at=None)
-    ended = _ended(
-        among=Run.objects.filter(team=place.team),
+    newest = Run.objects.filter(team=place.team).order_by("-pk").values("pk")
+    ended = Run.objects.filter(
+        pk__in=newest[:NEWEST_RUNS],
         owner=place.user,
-        since=place.notifications_seen_at or place.created_at,
+        state__in=ENDED,
+        finished_at__gt=place.notifications_seen_at or place.created_at,
     ).order_by("-finished_at")
     context = {
         "team": place.team,

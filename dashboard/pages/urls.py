@@ -587,6 +587,7 @@ STORAGE = [
 urlpatterns = [
     path("public/<str:token>/", report_editor.public_report, name="public_report"),
     path("help/", help_pages.contents, name="help"),
+    path("help/about/<path:term>/", help_pages.about, name="help_about"),
     path("help/<slug:topic>/", help_pages.topic, name="help_topic"),
     *PERSONAL,
     *ACCOUNTS,

@@ -58,6 +58,7 @@ OPERATOR_PAGES = (
 )
 PUBLIC_PAGES = (
     *("/sign-in/", "/help/?q=reward", "/help/settings/", "/account/password/reset/"),
+    *("/help/glossary/", "/help/about/clip/frac_…/"),
     *("/account/password/reset/done/", "/account/password/reset/key/done/"),
     *("/account/password/reset/key/1-gone/", "/account/inactive/"),
     *("/account/confirm-email/gone/", "/account/providers/error"),

@@ -11,6 +11,7 @@ from django.urls import reverse
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
+from dashboard.pages.help import explain
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import Progress, describe_progress, seconds_left, tab_title
@@ -53,6 +54,13 @@ def metric_choice(name: str) -> str:
     """Its title and its name, to pick it by."""
     title = title_of(name)
     return name if title == name else f"{title} · {name}"
+
+
+@register.inclusion_tag("includes/about.html")
+def about(term: str, title: str = "") -> dict[str, str]:
+    """ⓘ, which opens the help's entry of a metric, setting or term, if it has one."""
+    found = explain(term)
+    return {"term": term, "title": title or found[0].title} if found else {}
 
 
 @register.simple_tag

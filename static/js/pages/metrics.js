@@ -53,6 +53,9 @@ function makeCard(metric) {
   const heading = card.querySelector(".chart-title");
   heading.textContent = titleOf(metric);
   heading.title = metric;
+  const about = card.querySelector("[data-about]");
+  if (titleOf(metric) === metric) about.remove(); // the help does not know it
+  else about.href = about.href.replace(encodeURIComponent("…"), metric);
   card.querySelector(".chart-about").textContent = metric;
   for (const part of card.querySelectorAll("[aria-label]"))
     part.setAttribute(

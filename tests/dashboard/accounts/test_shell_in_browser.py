@@ -3,10 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import create_sign_in_link
+from dashboard.runs.models import Run
+from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -57,6 +60,72 @@ def test_a_page_marks_its_part_of_the_navigation(page: Page, address: str) -> No
 
     current = page.get_by_role("navigation", name="Main").locator("[aria-current]")
     expect(current).to_have_text("Rewards")
+
+
+def test_the_palette_is_driven_by_the_keyboard(page: Page, team: Team) -> None:
+    run = make_run(team, "calm-otter-7")
+    page.goto("/alpha/datasets/")
+
+    page.keyboard.press("Control+k")
+    search = page.get_by_role("combobox", name="Search runs")
+    expect(search).to_be_focused()
+    page.keyboard.type("otter")
+
+    chosen = page.locator("[role=option][aria-selected=true]")
+    expect(chosen).to_have_attribute("href", f"/alpha/runs/{run.pk}/")
+    expect(search).to_have_attribute(
+        "aria-activedescendant", chosen.get_attribute("id") or ""
+    )
+    assert findings_in_each_view(page) == []
+    search.fill("signal map")
+    expect(chosen).to_contain_text("Signal map")
+    page.keyboard.press("ArrowDown")
+    expect(chosen).not_to_contain_text("Signal map")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"/alpha/runs/{run.pk}/metrics/#signals-map")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(search).to_be_hidden()
+
+
+def test_notifications_open_and_the_top_bar_fits_a_phone(
+    page: Page, team: Team, alice: User
+) -> None:
+    run = make_run(team)
+    ended = {"state": "finished", "finished_at": timezone.now()}
+    Run.objects.filter(pk=run.pk).update(owner=alice, **ended)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/alpha/compute/")
+    bar = page.locator(".topbar").bounding_box()
+    assert bar
+    assert bar["height"] <= 100  # two rows
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("[data-news='1']")).to_be_visible()
+
+    page.locator("[data-notifications] > summary").click()
+
+    link = page.locator(f"[data-notifications-panel] a[href='/alpha/runs/{run.pk}/']")
+    expect(link).to_be_in_viewport()
+    assert findings_in_each_view(page) == []
+    page.reload()
+    expect(page.locator("[data-news='0']")).to_be_hidden()
+
+
+def test_an_explanation_opens_and_gives_the_focus_back(page: Page) -> None:
+    page.goto("/alpha/runs/new")
+    opener = page.get_by_role("link", name="About Steps", exact=True)
+    opener.focus()
+
+    page.keyboard.press("Enter")
+
+    popover = page.get_by_role("dialog", name="About Steps")
+    expect(popover).to_be_focused()
+    expect(popover).to_contain_text("optim.num_steps")
+    assert findings_in_each_view(page) == []
+    page.keyboard.press("Escape")
+    expect(popover).to_be_hidden()
+    expect(opener).to_be_focused()
 
 
 def test_the_open_tab_is_in_view_on_a_narrow_screen(page: Page, team: Team) -> None:

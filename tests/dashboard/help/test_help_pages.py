@@ -5,7 +5,10 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard.help.pages import FOLDER, all_pages, search
+from dashboard.help.pages import FOLDER, all_pages, glossary, search
+from dashboard.pages.help import explain
+from dashboard.runs.config.fields import all_fields
+from trainer.metric_names import METRICS
 
 # Error pages for signed-in users need the database.
 pytestmark = pytest.mark.django_db
@@ -68,3 +71,47 @@ def test_markup_in_a_search_is_text(client: Client) -> None:
 
     assert "<script>alert" not in html
     assert "&lt;script&gt;" in html
+
+
+def test_the_glossary_is_sorted_and_short() -> None:
+    terms = list(glossary())
+
+    assert terms == sorted(terms)
+    assert "kl" in terms
+    for term, (_, text) in glossary().items():
+        assert str(text).count(". ") <= 1, term
+
+
+def test_metrics_settings_and_terms_are_explained(client: Client) -> None:
+    entries = {
+        "reward/mean": "/help/watch-a-run/#reward",
+        "eval/math/pass@8": "/help/watch-a-run/#held-out-prompts",
+        "optim.learning_rate": "/help/launch/",
+        "Group": "/help/glossary/#g",
+    }
+    for term, address in entries.items():
+        html = client.get(f"/help/about/{term}/?part").text
+
+        assert html.count('class="explanation"') == 1, term
+        assert address in html, term
+        assert "<html" not in html, term
+    page = client.get("/help/about/reward/mean/")
+    assert "explanation" in page.text
+    assert "<html" in page.text
+    assert client.get("/help/about/no-such-term/").status_code == 404
+
+
+def test_a_family_is_explained_metric_by_metric() -> None:
+    assert {one.name for one in explain("clip/frac_…")} == {
+        *("clip/frac_high", "clip/frac_low", "clip/frac_dual"),
+    }
+    assert "eval/<set>/pass@<k>" in {one.name for one in explain("eval/math/…")}
+
+
+def test_every_metric_and_setting_is_explained() -> None:
+    names = [one.name for group in METRICS.values() for one in group]
+
+    assert all(explain(name.replace("<", "").replace(">", "")) for name in names)
+    for path in all_fields():
+        (entry,) = explain(path)
+        assert entry.text
