@@ -37,7 +37,8 @@ def test_the_log_is_filtered_and_downloaded(
     with acting_in(RequestContext(program="training.reap")):
         record(team, None, "run.lost", run, outcome="its worker went silent", attempt=3)
     page.goto("/alpha/runs/")
-    page.locator("summary.menu-button").click()
+    page.locator(".topbar-team > summary").click()
+    page.get_by_role("link", name="Team settings").click()
     page.get_by_role("link", name="Audit log").click()
     expect(page.locator("#entries-count")).to_contain_text("4 of 4 entries")
     assert findings_in_each_view(page) == []
