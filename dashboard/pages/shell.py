@@ -105,7 +105,7 @@ def _chosen(places: Iterable[Membership], slug: str | None) -> Membership | None
 # What the top bar counts.
 
 
-# In SQL: Django took ten times as long to build these queries as PostgreSQL to run them.
+# In SQL: Django took ten times as long to write these queries as the server to run.
 NUM_RUNNING = """
 SELECT count(*) FROM runs_run WHERE team_id = accounts_membership.team_id
 AND state = ANY(%s) AND origin = '{}' AND deleted_at IS NULL"""
@@ -141,7 +141,7 @@ AND finished_at > coalesce(
 def counted(places: QuerySet[Membership]) -> QuerySet[Membership]:
     """With the numbers of the status and notifications, in the same query."""
     ended, held = [s.value for s in ENDED], [s.value for s in HELD]
-    counts = {
+    counts: dict[str, tuple[str, list[Any]]] = {
         "num_running": (NUM_RUNNING, [held]),
         "num_waiting": (NUM_WAITING, []),
         "num_workers": (NUM_WORKERS, [GONE_AFTER]),

@@ -46,4 +46,7 @@ export async function show(link) {
   popover.focus({ preventScroll: true });
 }
 
-addEventListener("scroll", () => popover.matches(":popover-open") && popover.hidePopover());
+addEventListener(
+  "scroll",
+  () => popover.matches(":popover-open") && popover.hidePopover(),
+);

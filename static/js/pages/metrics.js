@@ -54,7 +54,8 @@ function makeCard(metric) {
   heading.textContent = titleOf(metric);
   heading.title = metric;
   const about = card.querySelector("[data-about]");
-  if (titleOf(metric) === metric) about.remove(); // the help does not know it
+  if (titleOf(metric) === metric)
+    about.remove(); // the help does not know it
   else about.href = about.href.replace(encodeURIComponent("…"), metric);
   card.querySelector(".chart-about").textContent = metric;
   for (const part of card.querySelectorAll("[aria-label]"))
