@@ -38,6 +38,7 @@ OPEN = {
     "metrics": 403,  # requested by a name that is not this machine's
     "help": 200,
     "help_topic": 200,
+    "help_about": 200,
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that does not exist
     "invitation": 410,  # as above
@@ -475,6 +476,7 @@ def addresses(
         "file_id": import_file.pk,
         "file": "metrics.csv",
         "topic": "launch",
+        "term": "reward/mean",
         "token": "never-given",
         "uidb36": "1",
         "provider": "oidc",
