@@ -45,7 +45,6 @@ SECTIONS = {
     "datasets": "datasets",
     "prompts": "datasets",
     "reward": "rewards",
-    "workbench": "rewards",
     "probe": "rewards",
     "probes": "rewards",
     "rescoring": "rewards",
@@ -245,25 +244,36 @@ OF_A_RUN = (
         for tab, views in RUN_TABS.items()
         for _, title, name in views
     ),
-    Entry("Signal map", "run_metrics#signals-map", "groups effective batch outcome"),
     Entry(
-        "Rule shares", "run_metrics#signals-variance", "reward share by rule variance"
+        "Signal map", "run_metrics#chart-signal-map", "groups effective batch outcome"
     ),
-    Entry("Mean reward by rule", "run_metrics#signals-mean", "rule contribution"),
-    Entry("pass@k and maj@k", "run_metrics#signals-passes", "sharpening majority"),
-    Entry("Step anatomy", "run_metrics#signals-anatomy", "step timing phases profile"),
-    Entry("Reward distribution", "run_metrics#signals-rewards", "histogram percentile"),
-    Entry("Advantage distribution", "run_metrics#signals-advantages", "histogram"),
+    Entry(
+        "Rule shares",
+        "run_metrics#chart-signal-variance",
+        "reward share by rule variance",
+    ),
+    Entry("Mean reward by rule", "run_metrics#chart-signal-mean", "rule contribution"),
+    Entry("pass@k and maj@k", "run_metrics#chart-signal-passes", "sharpening majority"),
+    Entry(
+        "Step anatomy", "run_metrics#chart-signal-anatomy", "step timing phases profile"
+    ),
+    Entry(
+        "Reward distribution",
+        "run_metrics#chart-signal-rewards",
+        "histogram percentile",
+    ),
+    Entry("Advantage distribution", "run_metrics#chart-signal-advantages", "histogram"),
     Entry("Token view", "groups", "tokens log-probs entropy ratio clipped coefficient"),
     Entry(
         "Unusual completions", "completions?surprise=right_low", "correct low reward"
     ),
     Entry("Near-duplicates", "completions?surprise=near", "unusual same completions"),
     Entry("Forgotten prompts", "run_prompts?which=forgotten", "solved pass rate class"),
-    Entry("Reward audit", "run_audit", "reward hacking gaming health checks"),
+    Entry("Reward audit", "run_health", "reward hacking gaming health checks"),
     Entry("Rescoring", "rescorings?run={run}", "rescore test on a past run"),
     Entry("Seed bands", "compare?runs={run}", "compare set of seeds interval baseline"),
     Entry("Sweep of the run", "sweep?runs={run}", "hyperparameters parallel plot"),
+    Entry("Machine", "run_metrics#machine", "system gpu cpu memory disk network"),
     Entry("Try a checkpoint", "run_try", "chat playground base model"),
     Entry("Extend or change the run", "run_change", "more steps live", "write"),
     Entry("Clone the run", "run_new?clone={run}", "copy again", "write"),
@@ -272,7 +282,7 @@ ACTIONS = (
     Entry("New run", "run_new", "launch train start test first", "write"),
     Entry("Upload a dataset", "dataset_upload", "import file hugging face jsonl"),
     Entry("Generate a dataset", "dataset_generate", "task synthetic reasoning gym"),
-    Entry("New reward", "reward_new", "recipe rule create"),
+    Entry("New reward", "reward_new", "recipe rule create workbench try score"),
     Entry("New report", "report_new", "write document", "write"),
     Entry("Import a run", "run_imports", "tensorboard csv jsonl outside trl verl"),
     Entry("Compare runs", "compare", "difference baseline"),
@@ -289,7 +299,6 @@ PAGES = (
     Entry("Trash of datasets", "datasets_trash", "deleted restore"),
     Entry("Prompts of runs", "prompts_of_runs", "dataset from runs failed prompts"),
     Entry("Rewards", "rewards", "recipes rules"),
-    Entry("Reward workbench", "workbench", "try score completions rules"),
     Entry("Tests of rewards", "probes", "probe test first can it learn"),
     Entry("Rescorings", "rescorings", "past run another reward"),
     Entry("Models", "models", "published checkpoints starters"),

@@ -24,13 +24,13 @@ from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
 FEATURES = {
-    "signal map": "metrics/#signals-map",
-    "rule shares": "metrics/#signals-variance",
-    "step anatomy": "metrics/#signals-anatomy",
-    "pass@k": "metrics/#signals-passes",
+    "signal map": "metrics/#chart-signal-map",
+    "rule shares": "metrics/#chart-signal-variance",
+    "step anatomy": "metrics/#chart-signal-anatomy",
+    "pass@k": "metrics/#chart-signal-passes",
     "token view": "groups/",
     "reward log": "reward-log/",
-    "reward audit": "audit/",
+    "reward audit": "health/",
     "forgotten prompts": "prompts/?which=forgotten",
     "near-duplicates": "completions/?surprise=near",
     "rescoring": "/alpha/rescorings/?run=",
@@ -38,7 +38,7 @@ FEATURES = {
     "sweep": "/alpha/sweep?runs=",
     "try a checkpoint": "try/",
     "lineage": "lineage/",
-    "workbench": "/alpha/rewards/workbench",
+    "workbench": "/alpha/rewards/new",
 }
 
 
@@ -154,7 +154,7 @@ def test_features_are_found_by_their_names(alice_client: Client, team: Team) -> 
         (address,) = {a for a in addresses if a.startswith("/alpha") and part in a}
 
         assert alice_client.get(address).status_code == 200
-        assert str(newest.pk) in address or "workbench" in address
+        assert str(newest.pk) in address or "rewards/new" in address
 
 
 def test_the_open_run_goes_before_the_newest(alice_client: Client, team: Team) -> None:

@@ -83,7 +83,7 @@ def test_the_palette_is_driven_by_the_keyboard(page: Page, team: Team) -> None:
     expect(chosen).not_to_contain_text("Signal map")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"/alpha/runs/{run.pk}/metrics/#signals-map")
+    expect(page).to_have_url(f"/alpha/runs/{run.pk}/metrics/#chart-signal-map")
     page.keyboard.press("Control+k")
     page.keyboard.press("Escape")
     expect(search).to_be_hidden()
