@@ -164,9 +164,9 @@ def test_a_tile_opens_its_chart(page: Page, team: Team) -> None:
     story = train(team, num_steps=3)
     open_run(page, story)
 
-    page.locator('[data-tile="group/num_effective"] a').click()
+    page.locator('[data-tile="group/num_effective"] .tile-title').click()
     assert page.url.endswith("#chart-group-frac")
-    page.locator('[data-tile="completion/mean_length"] a').click()
+    page.locator('[data-tile="completion/mean_length"] .tile-title').click()
 
     page.wait_for_url("**/metrics/#chart-completion-mean_length")
     expect(page.locator("#chart-completion-mean_length")).to_be_in_viewport()
