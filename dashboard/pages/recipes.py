@@ -50,10 +50,13 @@ SHOWN_RUNS = 8  # of a reward's page
 LAST_REWARD = Cast(KT(f"summary__last__{REWARD}"), FloatField())
 
 
+MAX_NAME = 80
+
+
 class NewRecipeForm(forms.Form):
     name = forms.CharField(
         label="Name",
-        max_length=80,
+        max_length=MAX_NAME,
         widget=forms.TextInput(attrs={"class": "form-control"}),
     )
     description = forms.CharField(

@@ -49,6 +49,7 @@ from dashboard.datasets.queries import first_rows
 from dashboard.datasets.suggestions import RuleSuggestion, suggest_rule
 from dashboard.pages.recipes import (
     EDITS,
+    MAX_NAME,
     NewRecipeForm,
     apply_action,
     derived_context,
@@ -254,7 +255,17 @@ class Page:
     def _name_form(self) -> NewRecipeForm:
         if self.is_posted and self.request.POST.get("action") == "save":
             return NewRecipeForm(self.team, self.request.POST)
-        return NewRecipeForm(self.team, initial=dict(self.given.items()))
+        initial = {"name": self._name_of_dataset(), **dict(self.given.items())}
+        return NewRecipeForm(self.team, initial=initial)
+
+    def _name_of_dataset(self) -> str:
+        """For the reward of a dataset's rows, where the team has none of that name."""
+        version = self.choice.chosen["dataset"]
+        if "dataset" not in self.choice.named or version is None:
+            return ""
+        name = version.dataset.name
+        is_taken = RewardRecipe.objects.filter(team=self.team, name=name).exists()
+        return "" if is_taken or len(name) > MAX_NAME else name
 
     def samples_context(
         self, *, is_scored: bool = True, asks: bool = False
@@ -344,7 +355,9 @@ class Page:
             if version == newest
             else f"Saved as version {version.number}.",
         )
-        return redirect("reward", self.team.slug, version.recipe_id)
+        address = reverse("reward", args=[self.team.slug, version.recipe_id])
+        dataset = self.choice.chosen["dataset"] if self.recipe is None else None
+        return redirect(f"{address}?dataset={dataset.pk}" if dataset else address)
 
     def _start(self, recipe: Recipe, *, is_sample: bool) -> HttpResponseBase:
         """Sample the shown rows, or start a test."""

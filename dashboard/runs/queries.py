@@ -22,8 +22,8 @@ MAX_DEPTH = 50
 SHOWN = ("id", "name", "state", "last_step", "num_steps", "fork_step", "created_at")
 PARENTS = ("forked_from_id", "cloned_from_id")
 
-# What each page of a run names. Anyone who locked it, its parents and its sweep are read
-# where there are any: planning a join of all of them takes longer than the page.
+# What each page of a run names. Parents, a sweep and those who locked it are read where
+# there are any: planning a join of all of them takes longer than the page.
 RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
 # What can be long, and few pages read.
 UNREAD = (
