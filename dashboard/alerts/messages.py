@@ -36,8 +36,8 @@ PATHS = {
     "group": "/{}/runs/{}/groups/{}/{}/",
     "alert": "/{}/alerts/{}/",
     "alerts": "/{}/alerts/",
-    "alert_rules": "/{}/alerts/rules/",
-    "alert_delivery": "/{}/alerts/delivery/",
+    "alert_rules": "/{}/settings/alert-rules/",
+    "alert_delivery": "/{}/settings/notifications/",
 }
 VARIABLE = "COHORT_WEBHOOK_HOSTS"
 TIMEOUT_SECONDS = 10.0

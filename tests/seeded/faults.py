@@ -329,8 +329,8 @@ FAULTS = [
     Fault(
         "T3",
         "dashboard/runs/queries.py",
-        "return runs.get(team=team, id=run_id)",
-        "return runs.get(id=run_id)",
+        "run = runs.get(team=team, id=run_id)",
+        "run = runs.get(id=run_id)",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/runs/test_run_pages.py",
     ),
     Fault(

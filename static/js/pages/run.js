@@ -69,9 +69,9 @@ let hasLog = false;
 async function showFailure(hasFailed) {
   const card = find("failure");
   card.hidden = !hasFailed;
-  if (!hasFailed || hasLog || !card.dataset.log) return;
+  if (!hasFailed || hasLog || !card.dataset.failureLog) return;
   hasLog = true;
-  const answer = await fetch(card.dataset.log).catch(() => null);
+  const answer = await fetch(card.dataset.failureLog).catch(() => null);
   hasLog = answer?.ok ?? false;
   if (!hasLog) return;
   const { lines } = await answer.json();

@@ -468,7 +468,7 @@ def test_missing_values_are_not_zero(alice_client: Client, imported: Run) -> Non
     text = " ".join(page.content.decode().split())
     assert "length unknown" in text
     assert "end unknown" in text
-    assert '<dt>Advantage</dt><dd><span class="number">–</span></dd>' in text
+    assert 'data-label="Advantage"><span class="number">–</span>' in text
     assert "Imported from verl" in text
     prompts = alice_client.get(reverse("run_prompts", args=["alpha", imported.pk]))
     lines = {line.position: line for line in prompts.context["lines"]}

@@ -182,6 +182,6 @@ def test_the_editor_reports_a_missing_sandbox(
 
     assert page.count("no Landlock") == 1
     assert "bubblewrap" in page
-    assert "/alpha/workers" in page
+    assert "/alpha/compute" in page
     without = alice_client.post("/alpha/rewards/new", fields(action="add:length"))
     assert "no Landlock" not in without.content.decode()

@@ -261,9 +261,10 @@ def test_the_dataset_says_which_runs_it_evaluates(
 
     page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
 
+    page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/versions")
     assert "evaluation: brave-otter" in words(page)
     assert f'href="/alpha/runs/{run.pk}/"' in page.text
-    assert "1 for evaluation" in words(alice_client.get("/alpha/datasets/"))
+    assert "1 evaluation" in words(alice_client.get("/alpha/datasets/"))
     listed = alice_client.get(f"/alpha/runs/?dataset={hard.dataset_id}")
     assert "brave-otter" in listed.text
     assert f'<option value="{hard.dataset_id}" selected>' in listed.text

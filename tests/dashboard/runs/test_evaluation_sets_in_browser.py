@@ -76,7 +76,7 @@ def test_loading_other_settings_keeps_the_sets(form: Page) -> None:
 
     form.get_by_label("Preset", exact=True).select_option("trl")
 
-    expect(form.get_by_label("Max new tokens")).to_have_value("512")
+    expect(form.get_by_role("textbox", name="Max new tokens")).to_have_value("512")
     expect(form.get_by_label("Name in charts")).to_have_value("sums")
 
 

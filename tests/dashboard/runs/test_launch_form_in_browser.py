@@ -72,7 +72,7 @@ def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
     name = page.get_by_role("textbox", name="Name", exact=True)
     steps, length = (
         page.locator("[name='optim.num_steps']"),
-        page.get_by_label("Max new tokens"),
+        page.get_by_role("textbox", name="Max new tokens"),
     )
     dataset = page.get_by_label("Dataset", exact=True)
     name.fill("brave-otter")
@@ -94,7 +94,7 @@ def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
     page.get_by_label("Model", exact=True).select_option("")
     page.get_by_label("Folder or Hugging Face ID").fill("Qwen/Qwen3-4B")
     page.get_by_label("Folder or Hugging Face ID").blur()
-    expect(page.get_by_label("LoRA rank")).to_have_value("32")
+    expect(page.get_by_role("textbox", name="LoRA rank")).to_have_value("32")
     expect(page.locator("[name='optim.learning_rate']")).to_have_value("1e-5")
     assert steps.input_value() == "7"
 
@@ -123,7 +123,10 @@ def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
 
 def test_a_search_shows_matching_settings_alone(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
-    clip, other = page.get_by_label("Clip high"), page.get_by_label("Clip low")
+    clip, other = (
+        page.get_by_role("textbox", name="Clip high"),
+        page.get_by_role("textbox", name="Clip low"),
+    )
     expect(clip).to_be_hidden()
 
     page.get_by_label("Search settings").fill("clip high")
@@ -141,7 +144,7 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new?model=org/model")
-    size = page.get_by_label("Group size")
+    size = page.get_by_role("textbox", name="Group size")
     back = page.get_by_role("button", name="Group size: Reset to 8")
     counts = page.locator("[data-part]").first.locator("[data-num-changed]")
 

@@ -25,10 +25,10 @@ def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
     summary = page.locator("#launch-summary")
 
     page.get_by_label("Folder or Hugging Face ID").fill("org/model")
-    page.get_by_label("Group size").fill("4")
+    page.get_by_role("textbox", name="Group size").fill("4")
 
     expect(summary).to_contain_text("16 prompts × 4")
-    page.get_by_label("Group size").fill("0")
+    page.get_by_role("textbox", name="Group size").fill("0")
     expect(summary.locator(".launch-todo")).to_contain_text("at least 1")
 
 
@@ -90,14 +90,14 @@ def test_marks_update_while_typing(page: Page, team: Team) -> None:
     open_part(page, "loss.surrogate")
     expect(horizon).to_contain_text("KL weight")
 
-    page.get_by_label("Max new tokens").fill("64")
-    page.get_by_label("KL weight").fill("0.04")
+    page.get_by_role("textbox", name="Max new tokens").fill("64")
+    page.get_by_role("textbox", name="KL weight").fill("0.04")
 
     expect(length).to_contain_text("changed from trl: 512")
     expect(horizon).to_be_hidden()
-    page.get_by_label("Clip high").fill("0.28")
+    page.get_by_role("textbox", name="Clip high").fill("0.28")
     expect(page.get_by_text("1 changed")).to_be_visible()
-    page.get_by_label("Max new tokens").fill("512")
+    page.get_by_role("textbox", name="Max new tokens").fill("512")
     expect(length).to_contain_text("from trl, default 256")
 
 

@@ -76,8 +76,8 @@ def test_every_page_shows_the_number_of_new_mentions(
     client.get("/alpha/mentions/")
     after = client.get("/alpha/runs/").content.decode()
 
-    assert "2 new mentions" in before
-    assert "new mention" not in after
+    assert 'data-news="2"' in before
+    assert 'data-news="0"' in after
 
 
 def test_users_are_not_notified_of_their_own_comments(
