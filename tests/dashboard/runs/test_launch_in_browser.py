@@ -121,7 +121,7 @@ def test_marks_match_values_restored_by_the_browser(page: Page, team: Team) -> N
     page.goto("/alpha/runs/new")
     clip = page.locator("[data-setting='loss.dual_clip'] [data-unused]")
     open_part(page, "loss.surrogate")
-    page.get_by_label("Surrogate").select_option("cispo")
+    page.get_by_label("Surrogate", exact=True).select_option("cispo")
 
     page.goto("/alpha/runs/")
     page.go_back()
@@ -180,7 +180,7 @@ def test_held_out_prompts_follow_the_dataset_until_edited(
 ) -> None:
     large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)
     page.goto(f"/alpha/runs/new?dataset={large.pk}")
-    held_out = page.get_by_label("Held-out prompts")
+    held_out = page.get_by_role("textbox", name="Held-out prompts")
     dataset = page.get_by_label("Dataset", exact=True)
     fit = page.locator("[data-fit]")
     open_part(page, "data.num_eval_rows")
