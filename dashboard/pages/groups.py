@@ -264,6 +264,7 @@ def _describe_group(
         "heads": _heads(view),
         "diff_query": view.query_with(diff=not view.value("diff")),
         "group_query": view.query,
+        "step_query": view.query_of_step(found.step),
     }
 
 

@@ -137,7 +137,7 @@ def read_a_group(page: Page, run: Run) -> None:
     page.keyboard.press("d")
     page.wait_for_url(re.compile("diff=on"))
     page.keyboard.press("]")
-    page.wait_for_url(re.compile(r"/groups/\?step=21"))
+    page.wait_for_url(re.compile(r"/groups/\?step=21&diff=on"))
 
 
 def read_tokens(page: Page, run: Run) -> None:

@@ -181,6 +181,22 @@ def test_a_live_run_shows_the_newest_step_unless_another_is_chosen(
     follow.click()
     expect(page.get_by_role("spinbutton", name="Step")).to_have_value("12")
 
+    # A group that was opened stays, with its view, until the newest is asked for.
+    page.locator(".group-link").first.click()
+    page.wait_for_url("**/groups/12/2/")
+    expect(follow).not_to_be_checked()
+    make_group(run, step=13, prompt_index=2)
+    page.evaluate(frame, 13)
+    page.wait_for_timeout(3_500)  # a step is followed within 3 s
+    expect(page.get_by_role("spinbutton", name="Step")).to_have_value("12")
+    page.keyboard.press("d")
+    page.wait_for_url("**/groups/12/2/?diff=on")
+    page.keyboard.press("[")
+    page.wait_for_url("**/groups/?step=11&diff=on")
+    follow.click()
+    expect(page.get_by_role("spinbutton", name="Step")).to_have_value("13")
+    expect(follow).to_be_checked()
+
 
 def test_the_link_to_a_completion_is_copied(
     alice: User, run: Run, open_browser: Callable[[User | None], BrowserContext]

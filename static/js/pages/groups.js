@@ -18,6 +18,7 @@ function markOpen() {
   const links = findAll(".group-link");
   const isGroup = OF_A_GROUP.test(location.pathname);
   reader?.toggleAttribute("data-open", isGroup);
+  if (isGroup) stopFollowing(reader);
   const open = isGroup
     ? links.find(({ pathname }) => pathname === location.pathname)
     : links[0];
@@ -32,6 +33,17 @@ function markOpen() {
   if (place.bottom > Math.min(frame.bottom, innerHeight)) {
     list.scrollTop += place.top - frame.top - frame.height / 3;
   }
+}
+
+// Newer steps do not replace a group that was chosen.
+function stopFollowing(reader) {
+  delete reader?.dataset.follow;
+  const follow = find(".follow[aria-checked=true]");
+  if (!follow) return;
+  follow.setAttribute("aria-checked", "false");
+  follow.href = follow.dataset.newest;
+  follow.setAttribute("hx-get", follow.dataset.newest);
+  window.htmx.process(follow);
 }
 
 function moveInList(delta) {
