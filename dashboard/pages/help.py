@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
+from glob import escape
 from itertools import groupby
 
 from django.contrib.auth.decorators import login_not_required
@@ -94,10 +96,10 @@ def explain(term: str) -> tuple[Explanation, ...]:
 
 def _family(term: str) -> Iterator[Metric]:
     """`eval/math/…`: the metrics of each set."""
-    pattern = re.escape(term).replace("…", ".+")
+    pattern = escape(term).replace("…", "?*")
     _, _, rest = term.partition("eval/")
     for metric in (one for group in METRICS.values() for one in group):
-        if re.fullmatch(pattern, metric.name.replace("<set>", rest.split("/")[0])):
+        if fnmatchcase(metric.name.replace("<set>", rest.split("/")[0]), pattern):
             yield metric
 
 

@@ -99,6 +99,9 @@ def test_metrics_settings_and_terms_are_explained(client: Client) -> None:
     assert "explanation" in page.text
     assert "<html" in page.text
     assert client.get("/help/about/no-such-term/").status_code == 404
+    # Anyone may ask: as a regular expression this would take hours.
+    assert client.get(f"/help/about/{'…' * 40}z/").status_code == 404
+    assert client.get("/help/about/*/").status_code == 404
 
 
 def test_a_family_is_explained_metric_by_metric() -> None:
