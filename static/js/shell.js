@@ -80,6 +80,7 @@ document.addEventListener(
     if (!answer?.ok || answer.redirected) return;
     target.querySelector("[data-notifications-panel]").innerHTML = await answer.text();
     ageTimes();
+    refreshStatus();
   },
   true,
 );
