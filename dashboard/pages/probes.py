@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ from dashboard.analysis.probes.services import (
     waiting_reason,
 )
 from dashboard.pages.launch import read_form, show_form
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
@@ -116,14 +116,14 @@ def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
     version = tested_version(run)
     given: Mapping[str, Any] = request.POST if is_sent else request.GET
     if given.get("row") == RANDOM:
-        row = random.randrange(version.num_rows)  # noqa: S311 - no secret
+        row = secrets.randbelow(version.num_rows)
         query = request.GET.copy()
         query["row"] = str(row)
         return redirect(f"{request.path}?{query.urlencode()}")
-    shown = given.get("probe", "")
-    probe = get_test(run, int(shown)) if shown.isdecimal() and len(shown) < 19 else None
+    shown = read_id(given.get("probe"))
+    probe = None if shown is None else get_test(run, shown)
     if probe is not None:
-        given = settings_of(probe) | given.dict()  # type: ignore[attr-defined]
+        given = {**settings_of(probe), **dict(given.items())}
     form = CheckpointTestForm(run, given)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:

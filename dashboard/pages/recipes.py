@@ -93,7 +93,7 @@ def rewards(request: Request, team: str) -> HttpResponse:
             last_runs.get(recipe.pk),
         )
         for recipe in list_recipes(team_)
-        for version in recipe.newest  # type: ignore[attr-defined]  # prefetched by list_recipes
+        for version in recipe.versions.all()  # prefetched: the newest alone
     ]
     context = {
         "team": team_,

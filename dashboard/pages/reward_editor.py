@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Max
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -429,7 +428,7 @@ def _seen_by(existing: RewardRecipe | None, given: Mapping[str, str]) -> int | N
     """The newest version's number when the form was opened."""
     if existing is None or "seen" in given:
         return read_number(given.get("seen"))
-    return existing.versions.aggregate(last=Max("number"))["last"]  # type: ignore[no-any-return]  # untyped
+    return existing.versions.latest("number").number
 
 
 def _show_meanwhile(existing: RewardRecipe, mine: Recipe) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def free_name(team: Team, name: str) -> str:
 
 
 def list_recipes(team: Team) -> list[RewardRecipe]:
-    """Two queries; `newest` is a list of one version."""
+    """Two queries; of `versions`, only the newest is read."""
     newest = (
         RecipeVersion.objects.order_by("recipe_id", "-number")
         .distinct("recipe_id")
@@ -89,7 +89,7 @@ def list_recipes(team: Team) -> list[RewardRecipe]:
             # A relation of a higher layer, named by string only.
             num_runs=Count("versions__runs", distinct=True),
         )
-        .prefetch_related(Prefetch("versions", newest, to_attr="newest"))
+        .prefetch_related(Prefetch("versions", newest))
         .order_by("-pk")
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +117,7 @@ def compare_settings(runs: Sequence[Run]) -> list[Setting]:
 
 
 def lack_settings(run: Run) -> bool:
-    """Whether nothing is known of how it was trained."""
+    """Whether its training settings are unknown."""
     return run.is_imported and not (
         run.is_external and any(reported_settings(run.config))
     )
@@ -204,7 +204,7 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
     counts = Counter(prompt for prompt, _ in pairs)
     most = max(counts.values(), default=0)
     shared = sorted(prompt for prompt, num in counts.items() if num == most)
-    return random.choice(shared) if shared else None  # noqa: S311 - no secret
+    return secrets.choice(shared) if shared else None
 
 
 def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[RunAnswer]:

@@ -80,6 +80,7 @@ class CheckpointTestForm(forms.Form):
             (name, f"step {row.checkpoint.step}{', best' if row.is_best else ''}")
             for name, row in there.items()
         ]
+        self._shown = dict(marked)
         set_choices(self, "checkpoint", marked)
         self._recipes = RecipeVersion.objects.filter(recipe__team=run.team_id)
         listed = self._recipes.select_related("recipe")
@@ -109,10 +110,9 @@ class CheckpointTestForm(forms.Form):
     @property
     def summary(self) -> list[str]:
         """The settings, in words."""
-        shown = dict(self.fields["checkpoint"].choices)  # type: ignore[attr-defined]
         data = self.data
         return [
-            shown.get(data.get("checkpoint"), ""),
+            self._shown.get(str(data.get("checkpoint")), ""),
             f"{data.get('num_samples')} completions a model",
             f"temperature {data.get('temperature')}",
             f"at most {data.get('max_new_tokens')} tokens",
