@@ -37,7 +37,7 @@ from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.sessions import find_device, remember_device, remember_session
 from dashboard.accounts.throttling import TooManyTries, count_try, reset_tries
 from dashboard.observability.requests import is_of_this_machine
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import HELD, Run
 
 
 @require_safe
@@ -46,11 +46,8 @@ def home(request: HttpRequest) -> HttpResponse:
     team = Team.objects.filter(members=request.user.pk).order_by("name").first()
     if team is None:
         return render(request, "accounts/no_team.html", status=403)
-    live = Run.objects.filter(
-        owner=request.user.pk,
-        team__members=request.user.pk,
-        state__in=(RunState.STARTING, RunState.RUNNING, RunState.STOPPING),
-        trashed_at=None,
+    live = Run.objects.kept().filter(
+        owner=request.user.pk, team__members=request.user.pk, state__in=HELD
     )
     newest = live.select_related("team").order_by("-pk").first()
     if newest is not None:
