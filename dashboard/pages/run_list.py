@@ -135,7 +135,7 @@ def _frame(
         "view": chosen,
         "is_view_changed": chosen is not None and chosen.query != here,
         "address": here,
-        "shows_curves": bool(request.GET.get("curves")),
+        "shows_curves": _has_panel(request),
         "hidden": hidden,
         "first_steps": {} if hidden["total"] else _first_steps(team),
         "kept_days": KEPT.days,
@@ -200,7 +200,7 @@ def _listed(request: Request, found: QuerySet[Run], query: ListQuery) -> dict[st
     ordered = _ordered(with_related(found, request.user), query)
     shown = with_settings(ordered, query.columns)
     page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
-    rows = make_rows(page, query.columns)
+    rows = make_rows(page, query.columns, has_panel=_has_panel(request))
     return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
 
 
@@ -208,9 +208,14 @@ def _ordered(runs: QuerySet[Run], query: ListQuery) -> QuerySet[Run]:
     return sort_runs(runs, query.sort) if query.sort else pin_runs_at_work(runs)
 
 
+def _has_panel(request: Request) -> bool:
+    """Whether the address opens the panel of curves."""
+    return bool(request.GET.get("curves"))
+
+
 def _curves(request: Request, rows: list[Row]) -> dict[str, Any]:
-    """For the panel, which the address opens."""
-    if not request.GET.get("curves"):
+    """For the panel."""
+    if not _has_panel(request):
         return {}
     return {"curves": [row.drawn for row in rows]}
 
@@ -241,7 +246,9 @@ def _fill(
 ) -> None:
     own = with_related(runs_of(found, group), request.user)
     shown = with_settings(_ordered(own, query), query.columns)
-    group.rows = make_rows(shown[:ROWS_IN_A_GROUP], query.columns)
+    group.rows = make_rows(
+        shown[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
+    )
 
 
 def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
@@ -273,19 +280,22 @@ def runs_live(request: Request, team: str) -> JsonResponse:
         total = query.find(team_, request.user).count()
     except QueryError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    rows = _live_rows(team_, shown[: PAGE_SIZE * ROWS_IN_A_GROUP], query.columns)
+    ids = shown[: PAGE_SIZE * ROWS_IN_A_GROUP]
+    rows = _live_rows(team_, ids, query.columns, has_panel=_has_panel(request))
     return JsonResponse({"total": total, "rows": rows})
 
 
 def _live_rows(
-    team: Team, ids: list[int], columns: tuple[Column, ...]
+    team: Team, ids: list[int], columns: tuple[Column, ...], *, has_panel: bool
 ) -> dict[int, dict[str, Any]]:
     # Settings and texts do not change.
     live = [column for column in columns if not column.setting]
     runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
     found = runs.defer("config", "metric_names", "summary", "notes")
     paced = found.annotate(pace=pace_of_active())
-    return {row.run.pk: row.live for row in make_rows(paced, live, draws_all=False)}
+    rows = make_rows(paced, live, draws_all=False, has_panel=has_panel)
+    drawn = {row.run.pk: {"curve": row.drawn} for row in rows if has_panel}
+    return {row.run.pk: row.live | drawn.get(row.run.pk, {}) for row in rows}
 
 
 @require_safe

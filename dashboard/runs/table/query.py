@@ -45,7 +45,6 @@ from dashboard.runs.table.columns import (
     Column,
     find_column,
     read_columns,
-    sort_runs,
     write_columns,
 )
 from dashboard.runs.table.expressions import CONFIG, STATS, SettingText, Tags
@@ -170,10 +169,6 @@ def pace_of_active() -> Case:
     """The latest steps' seconds, of runs that have not ended."""
     latest = KeyTransform("step_seconds", "summary")
     return Case(When(state__in=ENDED, then=None), default=latest)
-
-
-def list_runs(team: Team, user: User, query: ListQuery) -> QuerySet[Run]:
-    return sort_runs(with_related(query.find(team, user), user), query.sort)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -122,7 +122,6 @@ class Row:
             "done": self.done,
             "left": self.left,
             "spark": self.spark,
-            "curve": self.drawn,
             "cells": {c.column.key: c.text for c in self.cells if c.kind in LIVE},
         }
 
@@ -140,14 +139,18 @@ def _alias(place: int) -> str:
 
 
 def make_rows(
-    runs: Iterable[Run], columns: Sequence[Column], *, draws_all: bool = True
+    runs: Iterable[Run],
+    columns: Sequence[Column],
+    *,
+    draws_all: bool = True,
+    has_panel: bool = False,
 ) -> list[Row]:
     """One query more if there are metrics, another for the curves of the reward, four
     if a run is queued.
     """
     found = list(runs)
     drawn = [run for run in found if draws_all or run.state not in ENDED]
-    shows_curves = any(column.key == SPARKLINE for column in columns)
+    shows_curves = has_panel or any(column.key == SPARKLINE for column in columns)
     curves = read_curves(drawn) if shows_curves else {}
     metrics = {column.metric for column in columns if column.metric}
     summaries = read_summaries([run.pk for run in found], metrics)

@@ -60,7 +60,7 @@ async function refresh() {
   for (const [id, live] of Object.entries(current)) {
     for (const row of rows.get(id) ?? []) update(row, live);
   }
-  updateCurves(Object.values(current).map(({ curve }) => curve));
+  updateCurves(Object.values(current).flatMap(({ curve }) => curve ?? []));
   announce(total);
   return Object.values(current).some((live) => !ENDED.has(live.state));
 }
