@@ -106,22 +106,24 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     """?q= finds, ?show= chooses charts and ?view=values shows the table."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
-    combined = [c for c in combined_charts(features_of_run(run)) if is_filled(c, run)]
-    names = metric_names(run)
+    features, names = features_of_run(run), metric_names(run)
+    combined = [one for one in combined_charts(features) if is_filled(one, run)]
+    items = {item.name: item for item in _items(run, names)}
+    notes = {} if run.is_imported else notes_of(features)
     form = SignalForm.read(request.GET)
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     context = {
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "groups": _groups(run, combined),
+        "groups": _groups(combined, items, notes),
         "pinned": pinned_metrics(team_),
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
         "blank": _card("…"),
         "titles": list_titles(),
-        "values": list(_items(run, names)),
+        "values": list(items.values()),
         "signal_form": form,
         "signal_figures": {chart.id: chart.figure for chart in signal_charts()},
         "is_older": run.last_step > 0 and not rollups.exists(),
@@ -131,10 +133,13 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/metrics.html", context)
 
 
-def _groups(run: Run, combined: Sequence[Chart]) -> list[MetricGroup]:
+def _groups(
+    combined: Sequence[Chart],
+    items: Mapping[str, Item],
+    notes: Mapping[str, list[str]],
+) -> list[MetricGroup]:
     """Charts of several metrics first, then one of each other metric."""
     together = {chart.name for chart in combined} | OF_THE_BAND
-    notes = {} if run.is_imported else notes_of(features_of_run(run))
     found: dict[str, MetricGroup] = {}
     for title in METRICS:
         group = MetricGroup(
@@ -145,10 +150,9 @@ def _groups(run: Run, combined: Sequence[Chart]) -> list[MetricGroup]:
         )
         if group.charts or group.signals or group.notes:
             found[title] = group
-    names = [name for name in metric_names(run) if name not in together]
-    for title, own in group_names(names):
+    for title, own in group_names(name for name in items if name not in together):
         group = found.setdefault(title, MetricGroup(title=title))
-        group.items.extend(_items(run, own))
+        group.items.extend(items[name] for name in own)
     return sorted(found.values(), key=lambda group: _rank(group.title))
 
 

@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -29,9 +29,6 @@ READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
 Trend = Literal["better", "worse", ""]
 Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
 Curves = dict[str, Curve]
-# By run, attempt, event and kept steps; in each process, the least recently used first.
-_HISTORIES: dict[tuple[int, int, int, frozenset[int]], tuple[Curves, Evaluations]] = {}
-MAX_HISTORIES = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,18 +91,28 @@ def read_headline(run: Run) -> Headline:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """A run as of one event, and the steps that are read in any case."""
+
+    pk: int
+    attempt: int
+    seq: int
+    also: frozenset[int]
+    run: Run = field(compare=False)
+
+
 def _read_history(run: Run, also: frozenset[int]) -> tuple[Curves, Evaluations]:
     """What an ended run measured does not change until it is extended."""
-    key = (run.pk, run.attempt, run.seq, also)
-    if not run.has_ended:
-        return _read_steps(run, also), _read_evaluations(run)
-    known = _HISTORIES.pop(key, None)
-    found = known or (_read_steps(run, also), _read_evaluations(run))
-    _HISTORIES[key] = found
-    while len(_HISTORIES) > MAX_HISTORIES:
-        with suppress(KeyError, StopIteration):
-            del _HISTORIES[next(iter(_HISTORIES))]
-    return found
+    key = _Of(run.pk, run.attempt, run.seq, also, run)
+    return _read_once(key) if run.has_ended else _read(key)
+
+
+def _read(key: _Of) -> tuple[Curves, Evaluations]:
+    return _read_steps(key.run, key.also), _read_evaluations(key.run)
+
+
+_read_once = lru_cache(maxsize=100)(_read)
 
 
 def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
@@ -341,7 +348,7 @@ def _groups_tile(curves: Mapping[str, Curve]) -> Tile:
 
     Fewer are neither better nor worse: the others may all be right.
     """
-    title = "Groups with different rewards"
+    title = title_of(EFFECTIVE)
     constant, effective = curves[CONSTANT], curves[EFFECTIVE]
     if not constant.values:
         return Tile(metric=CONSTANT, title=title, value=NOTHING)
