@@ -260,7 +260,7 @@ class Page:
     def _name_of_dataset(self) -> str:
         """For the reward of a dataset's rows, where the team has none of that name."""
         version = self.choice.chosen["dataset"]
-        if "dataset" not in self.choice.named or version is None:
+        if not self.given.get("dataset") or version is None:
             return ""
         name = version.dataset.name
         is_taken = RewardRecipe.objects.filter(team=self.team, name=name).exists()
