@@ -183,7 +183,7 @@ def test_the_list_leads_to_the_queue_and_to_archived_runs_where_there_are_some(
     Run.objects.filter(pk=brave.pk).update(archived_at=timezone.now())
     after = alice_client.get(f"/{team.slug}/runs/").text
 
-    assert f'href="/{team.slug}/queue/"' in before
+    assert f'href="/{team.slug}/compute/"' in before
     assert "?q=archived" not in before
     assert "?q=archived" in after
 
@@ -213,7 +213,9 @@ def test_a_row_has_the_curve_of_its_reward_and_its_time_left(
     )
 
     page = alice_client.get(f"/{team.slug}/runs/?curves=1")
-    live = alice_client.get(f"/{team.slug}/runs/live.json?ids={amber.pk}").json()
+    address = f"/{team.slug}/runs/live.json?ids={amber.pk}"
+    live = alice_client.get(f"{address}&curves=1&cols=state").json()
+    plain = alice_client.get(address).json()["rows"][str(amber.pk)]
 
     row = page.context["rows"][0]
     assert row.curve.steps[0] == 1
@@ -227,6 +229,8 @@ def test_a_row_has_the_curve_of_its_reward_and_its_time_left(
     ]
     closed = alice_client.get(f"/{team.slug}/runs/")
     assert "curves" not in closed.context
+    assert "curve" not in plain
+    assert plain["spark"]
 
 
 def test_active_filters_are_chips_that_are_removed_one_by_one(
