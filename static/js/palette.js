@@ -25,7 +25,7 @@ function choose(option) {
 function move(delta) {
   const options = results();
   if (!options.length) return;
-  const at = options.indexOf(chosen);
+  const at = Math.max(options.indexOf(chosen), delta < 0 ? 0 : -1);
   choose(options[(at + delta + options.length) % options.length]);
 }
 
@@ -52,18 +52,27 @@ async function search() {
 }
 
 input.addEventListener("input", () => {
+  choose(null); // of the words before
   clearTimeout(timer);
   timer = setTimeout(search, DELAY_MS);
 });
 
+async function openChosen(keys) {
+  if (!chosen) {
+    clearTimeout(timer);
+    await search();
+  }
+  const click = { bubbles: true, cancelable: true, ...keys };
+  chosen?.dispatchEvent(new MouseEvent("click", click));
+}
+
 input.addEventListener("keydown", (event) => {
+  if (event.isComposing) return; // Enter and arrows choose a character
   if (event.key === "ArrowDown") move(1);
   else if (event.key === "ArrowUp") move(-1);
   else if (event.key === "Enter") {
     const { ctrlKey, metaKey } = event;
-    chosen?.dispatchEvent(
-      new MouseEvent("click", { bubbles: true, cancelable: true, ctrlKey, metaKey }),
-    );
+    openChosen({ ctrlKey, metaKey });
   } else return;
   event.preventDefault();
 });

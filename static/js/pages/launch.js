@@ -309,6 +309,20 @@ window.addEventListener("pageshow", () => {
 keepPreview(form);
 keepToml(form);
 
+// A link may name a setting.
+function showNamed() {
+  const field = location.hash && document.getElementById(location.hash.slice(1));
+  if (!field || !form.contains(field)) return;
+  shows.checked ||= field.closest(".is-unused") !== null;
+  findSettings();
+  const part = field.closest("details");
+  if (part) part.open = true;
+  field.focus();
+}
+
+showNamed();
+window.addEventListener("hashchange", showNamed);
+
 const wrong = form.querySelector(
   "[data-view-fields] [aria-invalid=true], [data-problems]",
 );

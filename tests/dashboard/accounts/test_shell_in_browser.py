@@ -62,6 +62,23 @@ def test_a_page_marks_its_part_of_the_navigation(page: Page, address: str) -> No
     expect(current).to_have_text("Rewards")
 
 
+def test_enter_opens_what_was_typed_last(page: Page, team: Team) -> None:
+    page.goto("/alpha/runs/")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option").first).to_be_visible()
+
+    page.keyboard.type("storage")
+    page.keyboard.press("Enter")  # before the results are there
+
+    page.wait_for_url("**/alpha/settings/storage")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option").first).to_be_visible()
+    page.keyboard.type("clip high")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/alpha/runs/new#field-loss-clip_high")
+    expect(page.locator("#field-loss-clip_high")).to_be_focused()
+
+
 def test_the_palette_is_driven_by_the_keyboard(page: Page, team: Team) -> None:
     run = make_run(team, "calm-otter-7")
     page.goto("/alpha/datasets/")
