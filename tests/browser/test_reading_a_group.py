@@ -187,16 +187,16 @@ def test_an_unfinished_comment_survives_other_annotations(page: Page, run: Run) 
 def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> None:
     group = run.groups.get(step=3)
     bob = User.objects.create_user("bob2")
-    alice = User.objects.get(username="alice")
     add_comment(bob, Target(group, 1), "@alice is this the prompt you meant?")
     page.goto(f"/alpha/runs/{run.pk}/")
 
-    page.get_by_text("1 new mention").first.wait_for()
-    page.get_by_text(str(alice), exact=True).first.click()
-    page.get_by_role("link", name="Mentions").click()
+    expect(page.locator("[data-news]")).to_have_attribute("data-news", "1")
+    page.locator("[data-notifications] summary").click()
+    expect(page.locator("[data-notifications-panel]")).to_contain_text("is this the")
+    page.get_by_role("link", name="All mentions").click()
     expect(page.get_by_text("is this the prompt you meant?")).to_be_visible()
     assert findings_in_each_view(page) == []
 
     page.get_by_role("link", name="step 3, prompt 4, completion 2").click()
     expect(page.locator("#completion-1")).to_contain_text("is this the prompt")
-    expect(page.get_by_text("new mention")).to_have_count(0)
+    expect(page.locator("[data-news]")).to_have_attribute("data-news", "0")
