@@ -142,13 +142,14 @@ def test_a_random_row_gets_an_address_of_its_own(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
     at = f"/alpha/runs/{checkpoint.run_id}/try/"
-    num_rows = Run.objects.get(pk=checkpoint.run_id).dataset_version.num_rows  # type: ignore[union-attr]
+    version = Run.objects.get(pk=checkpoint.run_id).dataset_version
+    assert version is not None
 
     moved = alice_client.get(f"{at}?row=random&seed=7")
     page = alice_client.get(moved["Location"])
 
     assert moved.status_code == 302
-    assert 0 <= int(page.context["form"].data["row"]) < num_rows
+    assert 0 <= int(page.context["form"].data["row"]) < version.num_rows
     assert page.context["form"].data["seed"] == "7"
     shown = alice_client.get(f"{at}?row=0").context["form"].row_shown
     assert (shown.question, shown.position) == ("1+1=", 0)
