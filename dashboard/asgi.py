@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from importlib import import_module
 
+import django
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 
 from dashboard.observability.tracing import begin_reporting
 from dashboard.project.database import limit_sessions
@@ -20,7 +20,7 @@ with suppress(ImportError):
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
-_pages = get_asgi_application()
+django.setup(set_prefix=False)
 begin_reporting()
 
 # Routes import models, so they come after Django's set-up.
@@ -33,11 +33,12 @@ from dashboard.observability.metrics import CountedSockets  # noqa: E402
 from dashboard.observability.requests import RequestIds  # noqa: E402
 from dashboard.pages.sockets import websocket_urlpatterns  # noqa: E402
 from dashboard.project.budgets import Budgets  # noqa: E402
+from dashboard.project.connections import Pages  # noqa: E402
 
 application = RequestIds(
     ProtocolTypeRouter(
         {
-            "http": Budgets(BodyLimit(_pages)),
+            "http": Budgets(BodyLimit(Pages())),
             "websocket": CountedSockets(
                 SameOrigin(
                     AllowedHostsOriginValidator(

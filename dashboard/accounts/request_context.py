@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from django.http import HttpRequest, HttpResponseBase
 
-from dashboard.project.middleware import AsyncMiddleware
+from dashboard.project.middleware import Middleware
 
 LONGEST = 80
 # The first match counts: other browsers claim to be Chrome or Safari as well.
@@ -119,17 +119,7 @@ def _this_program() -> str:
     return " ".join(words)[:LONGEST]
 
 
-class RequestContextMiddleware(AsyncMiddleware):
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self.is_async:
-            return self._answer(request)
+class RequestContextMiddleware(Middleware):
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         with acting_in(context_of(request)):
             return self.get_response(request)
-
-    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        with acting_in(context_of(request)):
-            response = self.get_response(request)
-            assert not isinstance(response, HttpResponseBase)
-            return await response

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
 from uuid import uuid4
 
-from asgiref.sync import sync_to_async
 from celery.signals import before_task_publish, task_postrun, task_prerun
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
@@ -34,7 +33,7 @@ from dashboard.observability.tracing import (
 )
 from dashboard.project.budgets import SPENT_BY, STREAMS
 from dashboard.project.database import release_connection
-from dashboard.project.middleware import AsyncMiddleware
+from dashboard.project.middleware import Middleware
 
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0
@@ -50,37 +49,19 @@ WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
 STARTS = ("http.response.start", "websocket.accept")
 
 
-class RequestMiddleware(AsyncMiddleware):
+class RequestMiddleware(Middleware):
     """The outermost middleware: its time covers all of Django."""
 
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self.is_async:
-            return self._answer(request)
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         token, began = begin_request(request), time.perf_counter()
         try:
             with span("request") as one:
                 response = self.get_response(request)
-                assert isinstance(response, HttpResponseBase)
                 if hasattr(request, "scope"):
                     # A slow reader keeps no database connection.
                     release_connection()
                 log_request(request, response, time.perf_counter() - began, one)
             return response
-        finally:
-            end_request(token)
-
-    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        token, began = begin_request(request), time.perf_counter()
-        try:
-            with span("request") as one:
-                response = self.get_response(request)
-                assert not isinstance(response, HttpResponseBase)
-                answer = await response
-                await sync_to_async(release_connection)()
-                log_request(request, answer, time.perf_counter() - began, one)
-            return answer
         finally:
             end_request(token)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -35,50 +34,27 @@ POLICY = {
 _HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})
 
 
-class AsyncMiddleware(ABC):
-    """Middleware that costs no thread hop, under ASGI or not."""
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
-    sync_capable = True
-    async_capable = True
 
-    def __init__(
-        self,
-        get_response: Callable[
-            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
-        ],
-    ) -> None:
+class Middleware(ABC):
+    """Called in the thread of its request, as the view is."""
+
+    def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
 
     @abstractmethod
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        """What `get_response` gives: an answer, or one to come."""
+    def __call__(self, request: HttpRequest) -> HttpResponseBase: ...
 
 
-class RefusedMethodMiddleware(AsyncMiddleware):
+class RefusedMethodMiddleware(Middleware):
     """The response to a method that an address does not accept, such as a reload of a
     form's address: Django's is a blank page.
     """
 
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        if isinstance(response, HttpResponseBase):
-            return _explain(request, response) if _is_bare(response) else response
-        return self._answer(request, response)
-
-    async def _answer(
-        self, request: HttpRequest, coming: Awaitable[HttpResponseBase]
-    ) -> HttpResponseBase:
-        response = await coming
-        if not _is_bare(response):
-            return response
-        return await sync_to_async(_explain)(request, response)  # it queries the teams
+        return _explain(request, response) if _is_bare(response) else response
 
 
 def _is_bare(response: HttpResponseBase) -> bool:
@@ -175,12 +151,10 @@ def _odd_charset(request: HttpRequest) -> str:
         return name
 
 
-class CharsetMiddleware(AsyncMiddleware):
+class CharsetMiddleware(Middleware):
     """The innermost, so that its rejections get the headers of the others."""
 
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if _odd_charset(request):
             request.encoding = "utf-8"  # the page that refuses it reads the form too
             # The API returns it as a problem: api/guards.py.
@@ -195,21 +169,11 @@ def policy_for(host: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-class TrustMiddleware(AsyncMiddleware):
+class TrustMiddleware(Middleware):
     """The content security policy, and cookies of TLS that travel only encrypted."""
 
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        response = self.get_response(request)
-        if isinstance(response, HttpResponseBase):
-            return _protect(request, response)
-        return self._answer(request, response)
-
-    async def _answer(
-        self, request: HttpRequest, response: Awaitable[HttpResponseBase]
-    ) -> HttpResponseBase:
-        return _protect(request, await response)
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return _protect(request, self.get_response(request))
 
 
 def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable
 
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -16,7 +15,7 @@ from django.template import loader
 from django.views.defaults import server_error
 from psycopg_pool import PoolTimeout
 
-from dashboard.project.middleware import AsyncMiddleware
+from dashboard.project.middleware import Middleware
 
 RETRY_SECONDS = 5
 NOTED_SECONDS = 30.0  # how long /readyz reports it
@@ -58,10 +57,8 @@ def seconds_without_connection() -> float | None:
     return age if age < NOTED_SECONDS else None
 
 
-class OverloadMiddleware(AsyncMiddleware):
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+class OverloadMiddleware(Middleware):
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         return self.get_response(request)
 
     def process_exception(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
-from django.core.asgi import get_asgi_application
 
 from dashboard.asgi import application
 from dashboard.datasets.limits import PART_BYTES
+from dashboard.project.connections import Pages
 from dashboard.project.middleware import MAX_BODY_BYTES, BodyLimit
 
 PART = b"x" * 1_000
@@ -35,7 +35,7 @@ async def test_a_body_with_too_large_a_length_is_not_read() -> None:
 
 
 async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:
-    request = post(BodyLimit(get_asgi_application(), max_bytes=10_000), {})
+    request = post(BodyLimit(Pages(), max_bytes=10_000), {})
 
     for _ in range(11):
         await request.send_input(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
-from django.core.asgi import get_asgi_application
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
@@ -21,6 +20,7 @@ from dashboard.jobs.models import Job
 from dashboard.observability import requests
 from dashboard.operations.health_checks import clear_report
 from dashboard.project import overload
+from dashboard.project.connections import Pages
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.datasets.test_upload import FILES, MAPPING, upload
 
@@ -201,7 +201,7 @@ async def test_no_connection_is_kept_while_a_response_is_read(
             (b"cookie", f"cohort_session={cookie}".encode()),
         ],
     }
-    asking = ApplicationCommunicator(get_asgi_application(), scope)
+    asking = ApplicationCommunicator(Pages(), scope)
     await asking.send_input({"type": "http.request", "body": b""})
 
     assert (await asking.receive_output(timeout=20))["status"] == 200

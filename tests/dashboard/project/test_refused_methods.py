@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.test import Client, RequestFactory
+from django.test import Client
 
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.project.middleware import RefusedMethodMiddleware, page_above
+from dashboard.project.middleware import page_above
 
 STOP = "/alpha/runs/7/stop"
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -24,19 +20,6 @@ def test_a_browser_gets_an_explanation_and_a_link(
     assert answer.headers["Allow"] == "POST"
     assert f">{STOP}</code>" in answer.text
     assert 'href="/alpha/runs/7/">' in answer.text
-
-
-def test_it_works_under_asgi() -> None:
-    async def refuse(_: HttpRequest) -> HttpResponse:
-        return HttpResponseNotAllowed(["POST"])
-
-    request = RequestFactory().get(STOP, headers=BROWSER)
-    request.user, request.htmx = AnonymousUser(), False
-
-    answer = asyncio.run(RefusedMethodMiddleware(refuse)(request))
-
-    assert answer.status_code == 405
-    assert STOP in answer.text
 
 
 def test_a_page_that_takes_no_form_leads_to_itself(
