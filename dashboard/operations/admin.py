@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import ModelForm
+from django.forms.renderers import DjangoTemplates
 from django.http import Http404, HttpRequest
 from django.urls import path
 
@@ -94,6 +95,8 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
 
 class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
     """Saves what was changed, unless someone else changed it since."""
+
+    default_renderer = DjangoTemplates  # the admin's own widgets have no others
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
