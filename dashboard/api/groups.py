@@ -208,7 +208,7 @@ def group(
     """With completions, rule contributions, advantages and annotations."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    found = get_group(run, step, prompt_index)
+    found = get_group(run, step, prompt_index, with_texts=True)
     marks = read_annotations([found.pk], access.user)
     notes = notes_of(found)
     ranks = rank_completions(

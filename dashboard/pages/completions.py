@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from django.contrib import messages
@@ -15,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership, User
+from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.pages.requests import Request
 from dashboard.project.downloads import attach
 from dashboard.runs.models import Run
@@ -37,7 +39,7 @@ from dashboard.samples.annotations import (
 from dashboard.samples.flags import ENDS
 from dashboard.samples.forms import CompletionFilterForm, MentionForm
 from dashboard.samples.groups import get_group
-from dashboard.samples.models import Mention
+from dashboard.samples.models import Completion, Mention
 from dashboard.samples.prompts import read_snippets_of
 from dashboard.samples.rewards import rule_names
 from dashboard.samples.search.annotated import Label, read_labels
@@ -149,16 +151,13 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "form": form,
         "page": found,
         "completions": [
-            {
-                "c": c,
-                "snippet": snippets.get(c.group.prompt_index, ""),
-                "pieces": excerpt(c.text, found.pattern),
-                "rules": list(zip(c.group.rule_names, c.rule_scores, strict=False))[
-                    :MAX_RULES
-                ],
-                "marks": marks.get((c.group_id, c.position)),
-                "of_group": marks.get((c.group_id, None)),
-            }
+            _line(
+                c,
+                snippet=snippets.get(c.group.prompt_index, ""),
+                pieces=excerpt(c.text, found.pattern),
+                marks=marks.get((c.group_id, c.position)),
+                of_group=marks.get((c.group_id, None)),
+            )
             for c in found.completions
         ],
         "chips": chips,
@@ -171,6 +170,33 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "has_marks": bool(all_marks) or is_mine,
     }
     return render(request, "samples/completions.html", context)
+
+
+def _line(
+    c: Completion,
+    *,
+    snippet: str,
+    pieces: list[tuple[str, bool]],
+    marks: Annotations | None,
+    of_group: Annotations | None,
+) -> dict[str, Any]:
+    """What the list says of a completion; written here, since a page has fifty."""
+    place = f"{c.group.step}/{c.group.prompt_index}/"
+    scores = zip(c.group.rule_names, c.rule_scores, strict=False)
+    length = "length unknown" if c.num_tokens is None else f"{c.num_tokens:,} tokens"
+    return {
+        "place": f"{place}{c.position}",
+        "link": f"{place}#completion-{c.position}",
+        "snippet": snippet or "Open the group",
+        "reward": "no score" if c.reward is None else sig4(c.reward),
+        "rules": [(name, sig4(score)) for name, score in islice(scores, MAX_RULES)],
+        "step": f"{c.group.step:,}",
+        "length": length,
+        "end": {"length": "truncated", "stop": ""}.get(c.end_reason, "end unknown"),
+        "pieces": pieces,
+        "marks": marks,
+        "of_group": of_group,
+    }
 
 
 def _presets(facets: list[Facet]) -> list[FacetValue]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from django.core.paginator import Page
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
@@ -29,6 +32,7 @@ from dashboard.samples.forms import (
 )
 from dashboard.samples.groups import (
     GroupCard,
+    SignalCounts,
     StepPosition,
     count_signals,
     find_page,
@@ -95,18 +99,17 @@ def groups(request: Request, team: str, run_id: int) -> HttpResponse:
     form = GroupFilterForm.read(request.GET)
     view = GroupViewForm.of_step(request.GET)
     requested = form.value("step")
-    position = find_step(run, requested)
     context = {
         "group": None,
         "requested": requested,
         "is_following": requested is None and not run.has_ended,
     }
-    if position:
-        context |= _describe_step(run, position, view, page=form.value("page"))
-        cards: list[GroupCard] = context["groups"]
-        if cards:
-            found = get_group(run, position.step, cards[0].group.prompt_index)
-            context |= _describe_group(membership, run, found, view)
+    if found := _find_step(run, requested, view, page=form.value("page")):
+        context |= _describe_step(found, view)
+        if found.cards:
+            prompt = found.cards[0].group.prompt_index
+            first = get_group(run, found.position.step, prompt, with_texts=True)
+            context |= _describe_group(membership, run, first, view)
     return _render_reader(request, membership, run, view, context)
 
 
@@ -117,17 +120,16 @@ def group(
     """The same page with one group open; only that group for a link of the list."""
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
-    found = get_group(run, step, prompt)
+    found = get_group(run, step, prompt, with_texts=True)
     view = GroupViewForm.read(request.GET)
     context = _describe_group(membership, run, found, view)
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
         context |= {"is_part": True, "is_open": True}
-        shown = {"team": membership.team, "run": run, "view": view, **context}
-        return _vary(render(request, "samples/group.html", shown))
-    position = find_step(run, step, is_exact=True)
+        context |= {"team": membership.team, "run": run, "view": view}
+        return _vary(render(request, "samples/group.html", context))
     context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
-    if position:
-        context |= _describe_step(run, position, view, page=1, at=prompt)
+    if shown := _find_step(run, step, view, at=prompt):
+        context |= _describe_step(shown, view)
     return _render_reader(request, membership, run, view, context)
 
 
@@ -147,7 +149,7 @@ def _render_reader(
         "tab": "groups",
         "is_part": is_part,
         "view": view,
-        "team_tags": suggest_tags(membership.team),
+        "team_tags": suggest_tags(membership.team) if membership.can_write else [],
         "can_write": membership.can_write,
         **context,
     }
@@ -160,19 +162,82 @@ def _vary(answer: HttpResponse) -> HttpResponse:
     return answer
 
 
-def _describe_step(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StepQuery:
+    """A page of a step's groups, of a run as of one event."""
+
+    pk: int
+    attempt: int
+    seq: int
+    deleted: datetime | None
+    requested: int | None
+    is_exact: bool
+    signal: str
+    order: str
+    page: int
+    at: int | None
+    run: Run = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StepPage:
+    position: StepPosition
+    counts: SignalCounts
+    page: Page[int]
+    cards: list[GroupCard]
+
+
+def _find_step(
     run: Run,
-    position: StepPosition,
+    requested: int | None,
     view: GroupViewForm,
     *,
-    page: int,
+    page: int = 1,
     at: int | None = None,
-) -> dict[str, Any]:
-    step, signal = position.step, view.value("signal")
-    counts = count_signals(run, step)
-    numbers, cards = list_groups(
-        run, step, signal=signal, sort=view.value("order"), page=page, at=at
+) -> _StepPage | None:
+    """The requested step or the nearest; `at`: this one, on the page of a prompt.
+
+    The groups of an ended run do not change until it is extended.
+    """
+    query = _StepQuery(
+        pk=run.pk,
+        attempt=run.attempt,
+        seq=run.seq,
+        deleted=run.completions_deleted_at,
+        requested=requested,
+        is_exact=at is not None,
+        signal=view.value("signal"),
+        order=view.value("order"),
+        page=page,
+        at=at,
+        run=run,
     )
+    return _read_step_once(query) if run.has_ended else _read_step(query)
+
+
+def _read_step(query: _StepQuery) -> _StepPage | None:
+    run = query.run
+    position = find_step(run, query.requested, is_exact=query.is_exact)
+    if position is None:
+        return None
+    page, cards = list_groups(
+        run,
+        position.step,
+        signal=query.signal,
+        sort=query.order,
+        page=query.page,
+        at=query.at,
+    )
+    counts = count_signals(run, position.step)
+    return _StepPage(position=position, counts=counts, page=page, cards=cards)
+
+
+_read_step_once = lru_cache(maxsize=32)(_read_step)
+
+
+def _describe_step(found: _StepPage, view: GroupViewForm) -> dict[str, Any]:
+    position, counts, signal = found.position, found.counts, view.value("signal")
+    step = position.step
     return {
         "position": position,
         "step": step,
@@ -201,8 +266,8 @@ def _describe_step(
         ],
         "this_query": view.query_of_step(step),
         "newest_query": view.query_of_step(None),
-        "page": numbers,
-        "groups": cards,
+        "page": found.page,
+        "groups": found.cards,
     }
 
 
@@ -264,6 +329,7 @@ def _describe_group(
         "heads": _heads(view),
         "diff_query": view.query_with(diff=not view.value("diff")),
         "group_query": view.query,
+        "groups_url": reverse("groups", args=[membership.team.slug, run.pk]),
         "step_query": view.query_of_step(found.step),
     }
 

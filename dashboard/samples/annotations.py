@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.http import Http404
 from django.utils import timezone
@@ -214,23 +214,36 @@ class Annotations:
 def read_annotations(
     group_ids: Iterable[int], user: User | None
 ) -> dict[Key, Annotations]:
-    """Of these groups and their completions; three queries."""
+    """Of these groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
+    has_thumbs, has_tags, has_comments = _kinds_at(ids)
     found: defaultdict[Key, Annotations] = defaultdict(Annotations)
-    for thumb in Thumb.objects.filter(group__in=ids):
+    for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
         own = found[thumb.group_id, thumb.position]
         own.num_up += thumb.is_up
         own.num_down += not thumb.is_up
         if user is not None and thumb.user_id == user.pk:
             own.mine = thumb.is_up
-    for tag in Tag.objects.filter(group__in=ids).select_related("user"):
+    tags = Tag.objects.filter(group__in=ids).select_related("user")
+    for tag in tags if has_tags else ():
         found[tag.group_id, tag.position].tags.append(tag)
     comments = Comment.objects.filter(group__in=ids).select_related("user")
-    for comment in comments.order_by("pk"):
+    for comment in comments.order_by("pk") if has_comments else ():
         found[comment.group_id, comment.position].comments.append(comment)
     for own in found.values():
         own.tags.sort(key=lambda tag: tag.name)
     return found
+
+
+def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
+    """Whether there are thumbs, tags and comments: most groups have none."""
+    sql = """
+        SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
+        EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
+        EXISTS (SELECT FROM samples_comment WHERE group_id = ANY(%(ids)s))"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, {"ids": group_ids})
+        return cursor.fetchone() or (False, False, False)
 
 
 def suggest_tags(team: Team) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from django.core.paginator import Page, Paginator
+from django.db import connection
 from django.db.models import (
     Count,
     Exists,
@@ -20,17 +21,19 @@ from django.db.models import (
     Subquery,
 )
 from django.http import Http404
+from django.utils.safestring import SafeString
 
+from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group, GroupCompletions, GroupTokens
 from dashboard.samples.prompt_visits import Visits
 from dashboard.samples.prompts import read_snippets
 from dashboard.samples.rewards import reward_bounds
-from dashboard.samples.sparklines import Sparkline, draw_sparkline, reward_scale
+from dashboard.samples.sparklines import draw_sparkline, reward_scale
 
 GROUPS_PER_PAGE = 48
 
-MAX_VISITS = 200
+MAX_VISITS = 10  # before a group, and after it
 PAGE_SIZE = 50
 COMPLETIONS_PER_PAGE = 20
 
@@ -47,7 +50,7 @@ ORDERS: dict[str, list[str | OrderBy]] = {
 class GroupCard:
     group: Group
     snippet: str
-    strip: Sparkline
+    strip: SafeString
     num_completions: int
     num_truncated: int
 
@@ -125,7 +128,9 @@ def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
             GroupCard(
                 group=group,
                 snippet=snippets[group.prompt_index],
-                strip=draw_sparkline(each.rewards, cut, scale),
+                strip=draw_sparkline(each.rewards, cut, scale).svg(
+                    f"{len(cut)} rewards, mean {sig4(group.reward_mean)}"
+                ),
                 num_completions=len(cut),
                 num_truncated=sum(cut),
             )
@@ -227,17 +232,25 @@ def _first_steps(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
     return tuple(rows[0])
 
 
+class Visit(NamedTuple):
+    step: int
+    signal: str
+    reward_mean: float | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisitsAround:
     """The steps at which a run sampled one prompt, oldest first."""
 
-    groups: list[Group]
+    visits: list[Visit]
     is_cut: bool
-    previous: Group | None
-    next: Group | None
+    previous: Visit | None
+    next: Visit | None
 
 
-def get_group(run: Run, step: int, prompt_index: int) -> Group:
+def get_group(
+    run: Run, step: int, prompt_index: int, *, with_texts: bool = False
+) -> Group:
     """The current group, or 404.
 
     Shared links stay valid after a resume: until the run reaches the step again, this
@@ -245,30 +258,37 @@ def get_group(run: Run, step: int, prompt_index: int) -> Group:
     """
     found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
     newest = F("superseded_by").desc(nulls_first=True)
+    if with_texts:
+        found = found.select_related("packed_completions")
     group = found.order_by(newest, "-attempt").first()
     if group is None:
         raise Http404(f"Run {run.pk} has no prompt {prompt_index} at step {step}.")
     return group
 
 
+AROUND = """
+    (SELECT step, signal, reward_mean FROM samples_group
+     WHERE run_id = %(run)s AND prompt_index = %(prompt)s AND superseded_by IS NULL
+     AND step < %(step)s ORDER BY step DESC LIMIT %(limit)s)
+    UNION ALL
+    (SELECT step, signal, reward_mean FROM samples_group
+     WHERE run_id = %(run)s AND prompt_index = %(prompt)s AND superseded_by IS NULL
+     AND step > %(step)s ORDER BY step LIMIT %(limit)s)"""
+
+
 def visits_around(group: Group) -> VisitsAround:
-    same = Group.objects.current().filter(
-        run_id=group.run_id, prompt_index=group.prompt_index
-    )
-    names = ("step", "prompt_index", "signal", "reward_mean", "reward_std")
-    before = list(
-        same.filter(step__lt=group.step)
-        .order_by("-step")
-        .only(*names)[: MAX_VISITS + 1]
-    )
-    after = list(
-        same.filter(step__gt=group.step).order_by("step").only(*names)[: MAX_VISITS + 1]
-    )
-    kept = [*reversed(before[:MAX_VISITS]), group, *after[:MAX_VISITS]]
+    """One query."""
+    place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
+    with connection.cursor() as cursor:
+        cursor.execute(AROUND, {**place, "limit": MAX_VISITS + 1})
+        found = sorted((Visit(*row) for row in cursor), key=lambda visit: visit.step)
+    before = [visit for visit in found if visit.step < group.step]
+    after = [visit for visit in found if visit.step > group.step]
+    this = Visit(group.step, group.signal, group.reward_mean)
     return VisitsAround(
-        groups=kept,
+        visits=[*before[-MAX_VISITS:], this, *after[:MAX_VISITS]],
         is_cut=len(before) > MAX_VISITS or len(after) > MAX_VISITS,
-        previous=before[0] if before else None,
+        previous=before[-1] if before else None,
         next=after[0] if after else None,
     )
 

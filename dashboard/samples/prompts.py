@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from django.db.models.functions import Right
+from django.utils.safestring import SafeString
 
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
@@ -49,8 +50,7 @@ class PromptLine:
     solved_at: int | None
     forgotten_at: int | None
     kind: Kind
-    strip: Sparkline
-    strip_label: str
+    strip: SafeString
 
     @property
     def text(self) -> str:
@@ -156,8 +156,7 @@ def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine
         solved_at=_step(tally["solved_at"]),
         forgotten_at=_step(tally["forgotten_at"]),
         kind=KINDS[tally["kind"]],
-        strip=_draw(visits),
-        strip_label=_describe(visits),
+        strip=_draw(visits).svg(_describe(visits)),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dashboard.runs.models import Run
@@ -210,8 +212,13 @@ def rule_names(run: Run) -> list[str]:
 
 def step_recipe(run: Run, step: int) -> Recipe | None:
     """None if a rule no longer exists."""
+    return _parse_recipe(json.dumps(recipe_spec(run, step)))
+
+
+@lru_cache(maxsize=64)
+def _parse_recipe(text: str) -> Recipe | None:
     try:
-        return Recipe.model_validate(recipe_spec(run, step))
+        return Recipe.model_validate(json.loads(text))
     except ValueError:
         return None
 

@@ -1,9 +1,12 @@
-"""Sparklines and small bars: plain numbers here, SVG in the templates."""
+"""Sparklines and small bars as SVG: a page has hundreds of bars, too many for tags."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 HEIGHT = 24.0
 MAX_WIDTH = 160.0
@@ -36,6 +39,32 @@ class Sparkline:
     width: float
     zero: float
     bars: list[Bar]
+
+    def svg(self, label: str) -> SafeString:
+        bars = format_html_join(
+            "",
+            '<rect class="strip-bar" data-kind="{}" x="{}" y="{}" width="{}" '
+            'height="{}"/>',
+            (
+                (
+                    bar.kind,
+                    f"{bar.x:.2f}",
+                    f"{bar.y:.2f}",
+                    f"{bar.width:.2f}",
+                    f"{bar.height:.2f}",
+                )
+                for bar in self.bars
+            ),
+        )
+        return format_html(
+            '<svg class="strip" width="{width}" height="24" viewBox="0 0 {width} 24" '
+            'role="img" aria-label="{label}"><line class="strip-zero" x1="0" '
+            'x2="{width}" y1="{zero}" y2="{zero}"/>{bars}</svg>',
+            width=f"{self.width:.1f}",
+            zero=f"{self.zero:.1f}",
+            label=label,
+            bars=bars,
+        )
 
 
 def reward_scale(bounds: Iterable[float], rewards: Iterable[float | None]) -> Scale:
@@ -81,6 +110,18 @@ class Balance:
     x: float
     width: float
     kind: str  # positive, negative
+
+    @property
+    def svg(self) -> SafeString:
+        return format_html(
+            '<svg class="balance" viewBox="0 0 100 8" preserveAspectRatio="none" '
+            'aria-hidden="true" focusable="false"><rect class="balance-bar" '
+            'data-kind="{}" x="{}" y="1" width="{}" height="6"/>'
+            '<line class="balance-middle" x1="50" x2="50" y1="0" y2="8"/></svg>',
+            self.kind,
+            f"{self.x:.2f}",
+            f"{self.width:.2f}",
+        )
 
 
 def draw_balance(value: float, *, largest: float) -> Balance:

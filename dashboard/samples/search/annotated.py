@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from django.db import connection
 
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.models import Comment, Tag, Thumb
 from dashboard.samples.search.blocks import Block, read_column
 from dashboard.samples.search.columns import Column
 from dashboard.samples.search.filters import Selection
@@ -84,21 +84,25 @@ def _mask(each: Selection, indices: Sequence[Column]) -> Column:
     return is_so[each.low : each.high]
 
 
+LABELS = """
+    SELECT label, name, step, group_id, position FROM (
+        SELECT 'mark', CASE WHEN is_up THEN 'good' ELSE 'bad' END,
+            group_id, position, user_id FROM samples_thumb
+        UNION ALL SELECT 'tag', name, group_id, position, user_id FROM samples_tag
+        UNION ALL SELECT 'mark', 'tagged', group_id, position, user_id FROM samples_tag
+        UNION ALL SELECT 'mark', 'commented', group_id, position, user_id
+            FROM samples_comment
+    ) AS labels (label, name, group_id, position, user_id)
+    JOIN samples_group ON samples_group.id = group_id
+    WHERE run_id = %(run)s AND superseded_by IS NULL
+    AND (%(user)s::int IS NULL OR user_id = %(user)s)"""
+
+
 def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
-    """Of the current history, by anyone or one user; three queries."""
-    of_run: dict[str, Any] = {"group__run": run, "group__superseded_by": None}
-    if by is not None:
-        of_run["user"] = by
-    fields = ("group__step", "group_id", "position")
-    labels = [
-        Label(("mark", "good" if is_up else "bad"), *at)
-        for is_up, *at in Thumb.objects.filter(**of_run).values_list("is_up", *fields)
-    ]
-    for name, *at in Tag.objects.filter(**of_run).values_list("name", *fields):
-        labels += [Label(("tag", name), *at), Label(("mark", "tagged"), *at)]
-    commented = Comment.objects.filter(**of_run).values_list(*fields)
-    labels += [Label(("mark", "commented"), *at) for at in commented]
-    return labels
+    """Of the current history, by anyone or one user; one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(LABELS, {"run": run.pk, "user": by.pk if by else None})
+        return [Label((label, name), *at) for label, name, *at in cursor]
 
 
 def labels_of_completions(labels: Sequence[Label]) -> list[Label]:

@@ -43,7 +43,8 @@ def export(client: Client, run: Run, name: str) -> list[dict[str, Any]]:
 
 def found(client: Client, run: Run, query: str) -> list[int]:
     answer = client.get(f"/alpha/runs/{run.pk}/completions/?sort=step&{query}")
-    return [found["c"].position for found in answer.context["completions"]]
+    places = [found["place"] for found in answer.context["completions"]]
+    return [int(place.rpartition("/")[2]) for place in places]
 
 
 def test_a_user_has_one_judgement_and_can_remove_it(
