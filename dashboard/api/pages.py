@@ -85,7 +85,7 @@ class TokenForm(forms.Form):
 def tokens(request: HttpRequest, team: str) -> HttpResponse:
     """A new token's text is in the answer to the form, and nowhere afterwards."""
     assert isinstance(request.user, User)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     is_posted = request.method == "POST"
     form = TokenForm(membership, request.POST if is_posted else None)
     made, text = None, ""
@@ -118,7 +118,7 @@ def tokens(request: HttpRequest, team: str) -> HttpResponse:
 def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse:
     """One's own, also as a viewer; others' by those who manage the team."""
     assert isinstance(request.user, User)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     token = get_object_or_404(visible_tokens(membership), pk=token_id)
     if revoke_token(token=token, user=membership.user):
         messages.success(request, f"Revoked {token}.")

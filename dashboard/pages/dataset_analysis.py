@@ -46,7 +46,7 @@ LIMIT = 512  # a run's own default
 def dataset_statistics(request: Request, team: str, dataset_id: int) -> HttpResponse:
     if request.method == "POST":
         return _count(request, get_writable_team(request, team), dataset_id)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     form = TokenForm(initial=_initial(request))
     return _show(
         request, membership.team, dataset_id, form, can_write=membership.can_write
@@ -168,7 +168,7 @@ def _drawn(
 
 @require_GET
 def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     team_ = membership.team
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
@@ -211,7 +211,7 @@ def _difference_page(request: Request, found: VersionDifference) -> object:
 
 @require_GET
 def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     team_ = membership.team
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)

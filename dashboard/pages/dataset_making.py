@@ -122,7 +122,7 @@ def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse
     """The page; a POST returns the preview and stores nothing."""
     if request.method == "POST":
         return _preview(request, get_writable_team(request, team), dataset_id)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
     models = list_models(membership.team)

@@ -138,7 +138,7 @@ def _prompt_preview(request: Request, upload: Upload, seen: Peek) -> Preview:
 def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     if request.method == "POST":
         return _post(request, get_writable_team(request, team), upload_id)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     team_ = membership.team
     upload = get_upload(team_, upload_id)
     job = last_job(upload)
@@ -376,7 +376,7 @@ def _render(
         "was_refused": refusals is not None,
         "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
-        "can_write": get_membership(request.user, upload.team.slug).can_write,
+        "can_write": get_membership(request, upload.team.slug).can_write,
         **preview_context(upload),
         **_preview(upload, seen, form, refusals),
     }

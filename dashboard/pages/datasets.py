@@ -109,7 +109,7 @@ def show_trashed(
         "form": form or RestoreForm(initial={"name": dataset.name}),
         "purged_at": dataset.trashed_at + RETENTION,
         "retention_days": RETENTION.days,
-        "can_write": get_membership(request.user, team.slug).can_write,
+        "can_write": get_membership(request, team.slug).can_write,
     }
     status = 422 if form else 200
     return render(request, "datasets/trashed.html", context, status=status)
@@ -117,7 +117,7 @@ def show_trashed(
 
 @require_GET
 def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     team_ = membership.team
     dataset_ = get_any_dataset(team_, dataset_id)
     if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
@@ -166,7 +166,7 @@ def _opened_row(team: Team, version: DatasetVersion, position: int) -> dict[str,
 
 @require_GET
 def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
     uses, parents = list_uses(dataset), find_parents(membership.team, versions)
@@ -204,7 +204,7 @@ def dataset_download(request: Request, team: str, dataset_id: int) -> HttpRespon
 
 @require_GET
 def datasets(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     team_ = membership.team
     text = request.GET.get("q", "").replace("\x00", "").strip()[:200]
     page = Paginator(list_datasets(team_, text), DATASETS_PER_PAGE).get_page(

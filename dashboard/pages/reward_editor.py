@@ -116,7 +116,7 @@ def workbench(request: Request, team: str) -> HttpResponse:
 @require_POST
 def reward_scores(request: Request, team: str) -> HttpResponse:
     """Only the scores, without input fields."""
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     page = Page(request, membership.team, _posted_recipe(request, membership.team))
     page.draft.validate()
     asks = request.POST.get("asks") == "on" and membership.can_write

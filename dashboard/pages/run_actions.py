@@ -68,7 +68,7 @@ def _read_action(request: Request, team: str) -> tuple[Team, str]:
         if mark in request.POST:
             name = mark
     if name in FOR_VIEWERS:
-        return get_membership(request.user, team).team, name
+        return get_membership(request, team).team, name
     return get_writable_team(request, team), name
 
 

@@ -87,7 +87,7 @@ class CountedPaginator(Paginator[Any]):
 
 @require_safe
 def runs(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     if not request.GET and (view := find_default(membership.team, request.user)):
         return redirect("runs_view", team, view.code)
     query = ListQuery.read(request.GET)
@@ -272,7 +272,7 @@ def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
 @require_safe
 def runs_live(request: Request, team: str) -> JsonResponse:
     """Changes of the displayed rows, and the current number of runs."""
-    team_ = get_membership(request.user, team).team
+    team_ = get_membership(request, team).team
     parts = request.GET.get("ids", "").split(",")
     shown = [pk for part in parts if (pk := read_id(part)) is not None]
     query = ListQuery.read(request.GET)
@@ -301,7 +301,7 @@ def _live_rows(
 @require_safe
 def runs_suggest(request: Request, team: str) -> JsonResponse:
     """Suggestions: all keys, or with ?key= its values."""
-    team_ = get_membership(request.user, team).team
+    team_ = get_membership(request, team).team
     key = request.GET.get("key", "").replace("\x00", "")[:200]
     if key:
         return JsonResponse({"values": list_values(team_, key)})
@@ -326,14 +326,14 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
 @require_safe
 def runs_view(request: Request, team: str, code: str) -> HttpResponse:
     """The short link of a saved view."""
-    team_ = get_membership(request.user, team).team
+    team_ = get_membership(request, team).team
     view = get_view(team_, request.user, code)
     return redirect(_address(team, view))
 
 
 @require_POST
 def runs_view_save(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     query = request.POST.get("address", "")
     is_shared = "shared" in request.POST
     _check_may_share(membership, is_shared=is_shared)
@@ -355,7 +355,7 @@ def runs_view_save(request: Request, team: str) -> HttpResponse:
 @require_POST
 def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
     """Rename, share, update or delete a view, or make it the default."""
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     view = get_view(membership.team, request.user, code)
     action = request.POST.get("action", "")
     if action in ("default", "no-default"):

@@ -70,7 +70,7 @@ class MemberRow:
 @require_safe
 def team_settings(request: Request, team: str) -> HttpResponse:
     """?changed= and ?was=: whose role was just changed, and from what."""
-    return _show_members(request, get_membership(request.user, team))
+    return _show_members(request, get_membership(request, team))
 
 
 def _show_members(
@@ -106,12 +106,12 @@ def _show_invitations(request: Request, by: Membership, **more: Any) -> HttpResp
 @require_safe
 def team_roles(request: Request, team: str) -> HttpResponse:
     context = {"roles": ASCENDING, "rights": RIGHTS}
-    return _show(request, "roles", get_membership(request.user, team), context)
+    return _show(request, "roles", get_membership(request, team), context)
 
 
 @require_safe
 def team_danger(request: Request, team: str) -> HttpResponse:
-    return _show_danger(request, get_membership(request.user, team))
+    return _show_danger(request, get_membership(request, team))
 
 
 def _show_danger(request: Request, membership: Membership, **more: Any) -> HttpResponse:
@@ -171,7 +171,7 @@ def team_transfer(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def team_leave(request: Request, team: str) -> HttpResponse:
-    member = get_membership(request.user, team)
+    member = get_membership(request, team)
     try:
         _confirm(request, member.team)
         leave(member)

@@ -48,7 +48,7 @@ def team_storage(request: Request, team: str) -> HttpResponse:
     """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
     if request.method == "POST":
         return _set(request, get_managed_team(request, team), request.user)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     form = RetentionForm(request.GET) if "days" in request.GET else None
     return _show(request, membership.team, form, can_manage=membership.can_manage)
 
