@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 HEIGHT = 24.0
@@ -33,6 +33,13 @@ class Bar:
     height: float
     kind: str  # scored, truncated, unscored
 
+    def __str__(self) -> str:
+        """As SVG."""
+        return (
+            f'<rect class="strip-bar" data-kind="{self.kind}" x="{self.x:.2f}" '
+            f'y="{self.y:.2f}" width="{self.width:.2f}" height="{self.height:.2f}"/>'
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sparkline:
@@ -41,21 +48,8 @@ class Sparkline:
     bars: list[Bar]
 
     def svg(self, label: str) -> SafeString:
-        bars = format_html_join(
-            "",
-            '<rect class="strip-bar" data-kind="{}" x="{}" y="{}" width="{}" '
-            'height="{}"/>',
-            (
-                (
-                    bar.kind,
-                    f"{bar.x:.2f}",
-                    f"{bar.y:.2f}",
-                    f"{bar.width:.2f}",
-                    f"{bar.height:.2f}",
-                )
-                for bar in self.bars
-            ),
-        )
+        # Not escaped: a page has hundreds, of numbers and our own words alone.
+        bars = SafeString("".join(map(str, self.bars)))  # nosec B703
         return format_html(
             '<svg class="strip" width="{width}" height="24" viewBox="0 0 {width} 24" '
             'role="img" aria-label="{label}"><line class="strip-zero" x1="0" '
