@@ -227,6 +227,7 @@ SOCIALACCOUNT_STORE_TOKENS = False
 SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
 SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)
 # Cookies have our own names: other programs on localhost share the cookie jar.
+SESSION_ENGINE = "dashboard.accounts.sessions"
 SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 CSRF_COOKIE_NAME = "cohort_csrf"

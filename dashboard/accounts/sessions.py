@@ -10,8 +10,10 @@ from typing import Any
 
 from allauth.usersessions.models import UserSession
 from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore as DatabaseSessions
 from django.contrib.sessions.models import Session
 from django.core import signing
+from django.db import connection
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponseBase
@@ -36,6 +38,23 @@ SALT = "accounts.known_devices"
 COOKIE_SECONDS = 180 * 24 * 3_600
 ACCESS_FIELDS = {"is_active", "password"}
 SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
+
+
+class SessionStore(DatabaseSessions):
+    """Django's, whose query is not written anew for each request."""
+
+    def _get_session_from_db(self) -> Session | None:
+        sql = """SELECT session_data, expire_date FROM django_session
+            WHERE session_key = %s AND expire_date > now()"""
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [self.session_key])
+            found = cursor.fetchone()
+        if found is None:
+            self._session_key = None
+            return None
+        data, end = found
+        key = self.session_key or ""
+        return Session(session_key=key, session_data=data, expire_date=end)
 
 
 @dataclass(frozen=True, slots=True)
