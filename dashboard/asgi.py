@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from importlib import import_module
 
 import django
 from django.conf import settings
+from django.core.signals import request_started
+from django.db import close_old_connections, reset_queries
 
 from dashboard.observability.tracing import begin_reporting
 from dashboard.project.database import limit_sessions
@@ -50,3 +53,13 @@ application = RequestIds(
     ),
     trusts_proxy=settings.HAS_PROXY_IDS,
 )
+
+# A request has a thread and a connection of its own, in which nothing is left to close;
+# with a listener Django goes to the thread and back.
+request_started.disconnect(reset_queries)
+request_started.disconnect(close_old_connections)
+
+# All modules now, rather than at the first request, and none of their objects in a
+# collection: a whole one took 0.1 s, a sixth of a second's pages.
+import_module(settings.ROOT_URLCONF)
+gc.freeze()
