@@ -54,8 +54,7 @@ application = RequestIds(
     trusts_proxy=settings.HAS_PROXY_IDS,
 )
 
-# A request has a thread and a connection of its own, in which nothing is left to close;
-# with a listener Django goes to the thread and back.
+# Pages does this in the request's thread, without going there for it alone.
 request_started.disconnect(reset_queries)
 request_started.disconnect(close_old_connections)
 

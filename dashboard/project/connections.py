@@ -6,11 +6,13 @@ uvicorn waits forever for the end of a head, and buffers all of it.
 from __future__ import annotations
 
 from asyncio import Transport
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, NoReturn
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
+from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponseBase
 from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
@@ -155,14 +157,32 @@ class LimitedRequests(HttpToolsProtocol):
 
 
 class Pages(ASGIHandler):
-    """Django, whose middleware and view share one thread.
+    """Django, whose middleware and view share a thread that serves one request after
+    another.
 
     Django's own handler sends each method of its middleware from the event loop to the
-    thread and back: a fifth of a page's time.
+    thread and back, and starts a thread for each request: a third of a page's time.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle: list[ThreadPoolExecutor] = []
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        thread = self._idle.pop() if self._idle else ThreadPoolExecutor(max_workers=1)
+        try:
+            async with ThreadSensitiveContext(executor=thread):
+                await super().__call__(scope, receive, send)
+        finally:
+            # After what it still does for a visitor who has left.
+            thread.submit(self._idle.append, thread)
+
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        return await sync_to_async(self.get_response)(request)
+        return await sync_to_async(self._answer)(request)
+
+    def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        close_old_connections()
+        return self.get_response(request)
