@@ -295,11 +295,14 @@ def read_start(
     return start, ""
 
 
-def read_form(request: Request, team: Team) -> LaunchForm:
-    """The form as submitted."""
+def read_form(request: Request, team: Team, **changes: str) -> LaunchForm:
+    """The form as submitted, but for these fields."""
     choices = choices_of(team)
-    start, _ = read_start(request.POST, team, choices)
-    form = LaunchForm.from_post(request.POST, choices, start)
+    post = request.POST.copy()
+    for name, text in changes.items():
+        post[name] = text
+    start, _ = read_start(post, team, choices)
+    form = LaunchForm.from_post(post, choices, start)
     form.fit_rows()
     return form
 

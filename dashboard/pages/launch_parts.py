@@ -33,7 +33,7 @@ from dashboard.runs.launch.base_models import check_model
 from dashboard.runs.launch.eval_sets import change_sets, describe_sets
 from dashboard.runs.launch.form import LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
-from dashboard.runs.launch.initial_values import default_start
+from dashboard.runs.launch.initial_values import RECOMMENDED, default_start
 from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.team_presets import (
     delete_preset,
@@ -100,33 +100,49 @@ def _show_both(
 
 @require_POST
 def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
-    """Rename it, or delete it."""
+    """Rename it, or delete it. A script keeps what was typed into the form."""
     team_ = get_writable_team(request, team)
     preset = get_team_preset(team_, pk)
-    address = reverse("run_new", args=[team_.slug])
     if request.POST.get("action") == "delete":
         delete_preset(preset=preset, user=request.user)
         messages.success(request, f"Deleted preset {preset.name}.")
-        return redirect(address)
-    before, sent = preset.name, Edit.read(request.POST, ["preset_name"])
-    edit = sent.rename({"preset_name": "name"})
-    back = f"{address}?{urlencode({'preset': f'team:{pk}'})}"
+        return _show_changed(request, team_, RECOMMENDED)
+    before, sent = preset.name, Edit.read(request.POST, ["new_name"])
     try:
-        rename_preset(preset=preset, user=request.user, edit=edit)
+        rename_preset(
+            preset=preset, user=request.user, edit=sent.rename({"new_name": "name"})
+        )
     except EditConflict as conflict:
-        return show_conflict(
+        [clash] = conflict.clashes
+        if "HX-Request" not in request.headers:
+            return show_conflict(
+                request,
+                conflict,
+                what=f"the preset {preset.name}",
+                back=_address(team_, f"team:{pk}"),
+                labels={"new_name": "Name"},
+                team=team_,
+            )
+        messages.error(
             request,
-            conflict,
-            what=f"the preset {preset.name}",
-            back=back,
-            labels={"preset_name": "Name"},
-            team=team_,
+            f"Another user renamed this preset to {clash.now}. Rename it again to "
+            "replace that name.",
         )
     except ValueError as error:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Renamed preset {before} to {preset.name}.")
-    return redirect(back)
+    return _show_changed(request, team_, f"team:{pk}")
+
+
+def _show_changed(request: Request, team: Team, key: str) -> HttpResponse:
+    if "HX-Request" in request.headers:
+        return show_form(request, team, read_form(request, team, preset=key))
+    return redirect(_address(team, key))
+
+
+def _address(team: Team, key: str) -> str:
+    return f"{reverse('run_new', args=[team.slug])}?{urlencode({'preset': key})}"
 
 
 @require_POST

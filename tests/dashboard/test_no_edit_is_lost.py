@@ -109,7 +109,7 @@ CASES: dict[str, list[Case]] = {
         Case(
             page="runs/new?preset=team:{preset}",
             action="/presets/{preset}",
-            name="preset_name",
+            name="new_name",
             texts=("first", "second"),
             pressed={"action": "rename"},
         )

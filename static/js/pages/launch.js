@@ -159,24 +159,35 @@ form.addEventListener("change", ({ target }) => {
     startBox.dispatchEvent(new Event("launch-load"));
 });
 
-startBox.addEventListener("htmx:afterSwap", () => {
+startBox.addEventListener("htmx:afterSwap", ({ target, detail }) => {
+  if (target !== startBox) return;
   isLoading = true;
-  load(readJson("start-values"));
+  const isOther = detail.requestConfig.elt === startBox;
+  load(readJson("start-values"), isOther);
+  if (!isOther) form.elements.preset.focus(); // its button was replaced
   isLoading = false;
 });
 
-function load(next) {
+// A preset that was renamed or deleted (not `isOther`) leaves the fields as they are.
+function load(next, isOther) {
   for (const setting of settings) {
     const { setting: path, kind, from } = setting.dataset;
     const text = next.texts[path];
     if (text === undefined) continue;
-    if (isSame(kind, textOf(setting), from)) writeText(setting, text);
+    if (isOther && isSame(kind, textOf(setting), from)) writeText(setting, text);
     setting.dataset.from = text;
     setting.querySelector("[data-reset-to]").textContent = showText(kind, text);
   }
+  loadStepRecipe(next);
+  if (isOther) loadChoices(next);
+  start = next;
+  document.querySelector("[data-heading]").textContent = next.heading;
+  form.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function loadChoices(next) {
   const { phases } = form.elements;
   if (phases.value.trim() === start.phases.trim()) phases.value = next.phases;
-  loadStepRecipe(next);
   if (!chosen.has("model")) chooseModel(next.model);
   for (const name of ["dataset", "recipe"]) {
     const select = form.elements[name];
@@ -184,9 +195,6 @@ function load(next) {
     select.value = next[name];
     select.dispatchEvent(new Event("change", { bubbles: true }));
   }
-  start = next;
-  document.querySelector("[data-heading]").textContent = next.heading;
-  form.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 // "start" is the preset's own reward of steps, which the team may not have.

@@ -178,6 +178,24 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
     expect(page).to_have_url(re.compile(f"team%3A{TeamPreset.objects.get().pk}"))
     expect(size).to_have_value("6")
 
+    # It is renamed and deleted under the form, which keeps its values.
+    page.evaluate("window.isSamePage = true")
+    preset = page.get_by_label("Preset", exact=True)
+    size.fill("7")
+    page.get_by_text("Rename or delete this preset").click()
+    page.get_by_label("New name").fill("seven")
+    page.get_by_role("button", name="Rename").click()
+    expect(preset.locator(":checked")).to_have_text("seven")
+    expect(preset).to_be_focused()
+    page.get_by_text("Rename or delete this preset").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(preset).to_have_value("recommended")
+    expect(page.locator("#messages .notice-success")).to_contain_text("seven")
+    expect(size).to_have_value("7")
+    expect(page.locator("[name=model_other]")).to_have_value("org/model")
+    assert not TeamPreset.objects.exists()
+    assert page.evaluate("window.isSamePage")
+
     # Several values are several runs.
     page.get_by_text("Sweep", exact=True).click()
     page.get_by_label("Setting 1", exact=True).last.select_option("seed")

@@ -127,7 +127,7 @@ def test_a_preset_is_renamed_and_deleted(
     preset = TeamPreset.objects.get()
     url = f"/{team.slug}/runs/presets/{preset.pk}"
 
-    alice_client.post(url, {"action": "rename", "preset_name": "tiny"})
+    alice_client.post(url, {"action": "rename", "new_name": "tiny"})
     preset.refresh_from_db()
     assert preset.name == "tiny"
     alice_client.post(url, {"action": "delete"})
