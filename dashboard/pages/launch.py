@@ -52,9 +52,12 @@ def run_new(request: Request, team: str) -> HttpResponse:
     if request.method != "POST":
         form, unknown = _prefilled(request, team_, choices)
         return show_form(request, team_, form, unknown=unknown)
-    start, unknown = read_start(request.POST, team_, choices)
-    form = LaunchForm.from_post(request.POST, choices, start)
-    form.fit_rows()
+    if "starter" in request.POST:  # the form as it is shown first, in one click
+        form, unknown = _prefilled(request, team_, choices)
+    else:
+        start, unknown = read_start(request.POST, team_, choices)
+        form = LaunchForm.from_post(request.POST, choices, start)
+        form.fit_rows()
     if unknown:  # such as a deleted checkpoint
         return show_form(request, team_, form, refused=unknown, status=422)
     launch = form.check()
@@ -71,8 +74,8 @@ def run_new(request: Request, team: str) -> HttpResponse:
             launch,
             team=team_,
             user=request.user,
-            cloned_from=start.run,
-            fork_of=start.fork,
+            cloned_from=form.start.run,
+            fork_of=form.start.fork,
         )
     except ValueError as error:  # its dataset or checkpoint was deleted in the meantime
         return show_form(request, team_, form, refused=str(error), status=422)

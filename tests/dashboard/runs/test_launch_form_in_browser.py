@@ -65,6 +65,20 @@ def test_launch_alone_trains_the_starter_with_its_settings(
     assert run.config["rollout"]["max_new_tokens"] == 24
 
 
+def test_an_empty_list_launches_the_starter_in_one_click(
+    page: Page, own: DatasetVersion
+) -> None:
+    page.goto("/alpha/runs/")
+
+    page.get_by_role("button", name="Run the starter example").click()
+
+    expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
+    run = Run.objects.get()
+    assert run.dataset_version == own
+    assert run.recipe_version.recipe.name == "Countdown"
+    assert run.config["optim"]["learning_rate"] == 1e-3
+
+
 def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
     page: Page, team: Team, own: DatasetVersion
 ) -> None:

@@ -63,6 +63,23 @@ def test_starter_models_are_offered_by_their_title_once_they_are_made(
     assert title not in _page(alice_client, team)
 
 
+def test_a_starter_without_a_reward_opens_the_form(
+    alice_client: Client, bob_client: Client, team: Team, starter: Path
+) -> None:
+    make_dataset(team)
+    ask = {"starter": "on"}
+    assert 'name="starter"' not in alice_client.get("/alpha/runs/").text
+
+    answer = alice_client.post("/alpha/runs/new", ask)
+
+    assert answer.status_code == 422
+    assert "recipe" in answer.context["form"].problems.by_field
+    assert not Run.objects.exists()
+    make_recipe(team)
+    assert 'name="starter"' in alice_client.get("/alpha/runs/").text
+    assert 'name="starter"' not in bob_client.get("/alpha/runs/").text
+
+
 def test_a_pretrained_model_needs_no_note_of_its_making(
     alice_client: Client, team: Team, starter: Path
 ) -> None:
