@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.samples.annotations import Target, add_comment
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
+from tests.fixtures_app import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 BEST = "Use **all** numbers:\n\n$x = \\frac{44}{4}$\n\n```python\nprint(11)\n```"
@@ -102,6 +103,43 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     chosen = page.locator("[data-view][aria-current]")
     expect(chosen).to_have_attribute("data-view", "rendered")
     expect(page).to_have_url(re.compile("view=rendered"))
+
+
+def test_a_swipe_reads_the_next_completion(
+    run: Run, alice: User, browser: Browser, live_app: str
+) -> None:
+    phone = {"width": 390, "height": 844}
+    context = browser.new_context(base_url=live_app, viewport=phone, has_touch=True)
+    sign_in(context, alice, live_app)
+    page = context.new_page()
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    best, second, worst = (page.locator(f"#completion-{n}") for n in (1, 0, 2))
+    best.locator(".row-toggle").click()
+
+    swipe(page, best, across=-150)
+    expect(second).to_be_focused()
+    expect(second).to_have_class(re.compile("is-open"))
+    expect(best).not_to_have_class(re.compile("is-open"))
+    swipe(page, page.locator("#more-0"), across=-150)
+    expect(worst).to_be_focused()
+    swipe(page, worst, across=150)
+    expect(second).to_be_focused()
+    swipe(page, second, across=-80, along=150)  # a scroll
+    expect(second).to_be_focused()
+    context.close()
+
+
+def swipe(page: Page, over: Locator, *, across: int, along: int = 0) -> None:
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    assert box is not None
+    x, y = 195 - across // 2, box["y"] + box["height"] / 2
+    session = page.context.new_cdp_session(page)
+    for kind, part in (("Start", 0.0), ("Move", 0.5), ("Move", 1.0), ("End", None)):
+        at = part is not None and {"x": x + part * across, "y": y + part * along}
+        touch = {"type": f"touch{kind}", "touchPoints": [at] if at else []}
+        session.send("Input.dispatchTouchEvent", touch)
+    session.detach()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 // The reader of a step's groups: list, open group, completions, and the keys for them.
 import "../copy_link.js";
 import { drawDifferences } from "../group/differences.js";
+import { bindSwipes } from "../group/swipe.js";
 import { drawTokenView } from "../group/token_view.js";
 import { bindKeys, isPlain, isTyping, moveIndex } from "../keys.js";
 
@@ -72,6 +73,23 @@ function setOpen(row, isOpen) {
   button.setAttribute("aria-expanded", String(isOpen));
   document.getElementById(button.getAttribute("aria-controls")).hidden = !isOpen;
 }
+
+// The next completion comes to where the last one was read, and opens as that did.
+function swipe(touched, delta) {
+  const isRow = touched.matches("[data-completion]");
+  const from = isRow ? touched : touched.previousElementSibling; // of its details
+  const rows = findAll("[data-completion]");
+  const row = rows[rows.indexOf(from) + delta];
+  if (!row) return;
+  if (from.classList.contains("is-open")) {
+    setOpen(from, false);
+    setOpen(row, true);
+  }
+  row.focus({ preventScroll: true });
+  row.scrollIntoView();
+}
+
+bindSwipes("[data-completion], .completion-more", swipe);
 
 function toggleRows() {
   const rows = findAll(".completion-row");
