@@ -1,5 +1,6 @@
 // Actions of each chart: full screen, downloads, a link, and its own y axis.
 
+import { copyText, sayOn } from "../copy.js";
 import { asCsv, savePicture, saveText } from "./download.js";
 
 // Their buttons say what has come of them.
@@ -99,16 +100,7 @@ async function copyLink(button, view) {
   const url = new URL(location.href);
   url.search = view.write(location.search, { isWhole: true });
   url.hash = button.closest(".chart").id;
-  const was = button.textContent;
-  try {
-    await navigator.clipboard.writeText(url.href);
-    button.textContent = "Link copied";
-  } catch {
-    // Pages served without HTTPS have no clipboard; show the URL instead.
-    history.replaceState(history.state, "", url);
-    button.textContent = "Copy the URL";
-  }
-  setTimeout(() => {
-    button.textContent = was;
-  }, 2_000);
+  const isCopied = await copyText(url.href);
+  if (!isCopied) history.replaceState(history.state, "", url);
+  sayOn(button, isCopied ? "Link copied" : "Copy the URL");
 }

@@ -1,5 +1,7 @@
 // The buttons beside a log's search: whether long lines wrap, and Copy.
 
+import { copyText, sayOn } from "../copy.js";
+
 export function listenToWrap(button, { view, onWrap }) {
   const wrap = () => {
     const isWrapped = button.getAttribute("aria-pressed") !== "true";
@@ -15,14 +17,8 @@ export function listenToWrap(button, { view, onWrap }) {
 export function listenToCopy(button, readLines) {
   button.addEventListener("click", async () => {
     const lines = readLines();
-    try {
-      await navigator.clipboard.writeText(lines.map(({ text }) => text).join("\n"));
-      button.textContent = `Copied ${lines.length.toLocaleString("en-US")} lines`;
-    } catch {
-      button.textContent = "Copying is not allowed";
-    }
-    setTimeout(() => {
-      button.textContent = "Copy";
-    }, 2_000);
+    const isCopied = await copyText(lines.map(({ text }) => text).join("\n"));
+    const copied = `Copied ${lines.length.toLocaleString("en-US")} lines`;
+    sayOn(button, isCopied ? copied : "Copying is not allowed");
   });
 }

@@ -1,5 +1,5 @@
 // The search of completions: its address has all that it shows, and `c` copies it.
-import "../copy_link.js";
+import "../copy.js";
 import { bindKeys, isPlain, isTyping, moveIndex } from "../keys.js";
 
 bindKeys();

@@ -1,5 +1,6 @@
 // Rows open in a drawer, which has an address; and copies the full hash of a version.
 
+import { copyText, sayOn } from "../copy.js";
 import { bindKeys } from "../keys.js";
 
 const findDrawer = () => document.getElementById("row-drawer");
@@ -60,12 +61,9 @@ async function follow() {
 
 async function copy(button) {
   const text = button.dataset.copy;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-  } catch {
-    // Without TLS, browsers block the clipboard: show the full hash instead.
-    button.previousElementSibling.textContent = text;
+  if (await copyText(text)) sayOn(button, "Copied");
+  else {
+    button.previousElementSibling.textContent = text; // the whole hash
     button.remove();
   }
 }

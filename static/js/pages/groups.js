@@ -1,5 +1,5 @@
 // The reader of a step's groups: list, open group, completions, and the keys for them.
-import "../copy_link.js";
+import "../copy.js";
 import { drawDifferences } from "../group/differences.js";
 import { bindSwipes } from "../group/swipe.js";
 import { drawTokenView } from "../group/token_view.js";

@@ -1,5 +1,7 @@
 // A report page: charts show their values by pointer and arrow keys.
 
+import { copyText, sayOn } from "../copy.js";
+
 const LEFT = 70;
 const RIGHT = 626; // of the chart width 640
 const WIDTH = 640;
@@ -88,8 +90,8 @@ if (copy) {
   copy.hidden = false;
   copy.addEventListener("click", async () => {
     link.select();
-    await navigator.clipboard?.writeText(link.value);
-    copy.textContent = "Copied";
+    const isCopied = await copyText(link.value);
+    sayOn(copy, isCopied ? "Copied" : "Copying is not allowed");
   });
 }
 
