@@ -35,6 +35,7 @@ class SignalChart:
     source: str
     title: str
     group: str  # of metrics, beside which it is shown
+    term: str  # that ⓘ explains: a metric, a family of metrics or a glossary entry
     about: str  # one line under the title
     figure: dict[str, Any]
     is_wide: bool = False
@@ -48,6 +49,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="map",
             title="Signal map",
             group="Signal within groups",
+            term="signal",
             about="One cell per group; darker: rewards differ more. Top: completions "
             "of mixed groups",
             figure=_map(),
@@ -58,6 +60,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="rewards",
             title="Reward distribution",
             group="Reward",
+            term="reward",
             about="Share of completions by reward. Lines: 5 %, median, 95 %",
             figure=_distribution("reward", "var(--cohort-series-1)"),
         ),
@@ -66,6 +69,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="advantages",
             title="Advantage distribution",
             group="Signal within groups",
+            term="advantage",
             about="Share of the batch by advantage. Lines: 5 %, median, 95 %",
             figure=_distribution("advantage", "var(--cohort-series-4)"),
         ),
@@ -74,6 +78,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="rules",
             title="Mean reward by rule",
             group="Reward",
+            term="rule",
             about="Contribution of each rule / sum of absolute contributions",
             figure=_rules(),
         ),
@@ -82,6 +87,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="rules",
             title="Reward share by rule",
             group="Reward",
+            term="signal",
             about="Share of reward variance within groups, by rule",
             figure=_rules(),
         ),
@@ -90,6 +96,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="passes",
             title="pass@k and maj@k",
             group="Held-out prompts",
+            term="pass@k",
             about="pass@k: share of prompts with a correct completion of k. "
             "maj@k: share with a correct majority. Dotted: held-out",
             figure=_passes(),
@@ -100,6 +107,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="anatomy",
             title="Step timing",
             group="Time",
+            term="time/…",
             about="Time by phase; dashed: time spent on groups without signal",
             figure=_step_timing(),
             is_wide=True,

@@ -8,6 +8,7 @@ from django.test import Client
 from dashboard.help.pages import FOLDER, all_pages, glossary, search
 from dashboard.pages.help import explain
 from dashboard.runs.config.fields import all_fields
+from dashboard.samples.signals.figures import signal_charts
 from trainer.metric_names import METRICS
 
 # Error pages for signed-in users need the database.
@@ -115,6 +116,7 @@ def test_every_metric_and_setting_is_explained() -> None:
     names = [one.name for group in METRICS.values() for one in group]
 
     assert all(explain(name.replace("<", "").replace(">", "")) for name in names)
+    assert all(explain(chart.term) for chart in signal_charts())
     for path in all_fields():
         (entry,) = explain(path)
         assert entry.text
