@@ -29,7 +29,6 @@ from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.browser
 NUM_STEPS = 2_000
-AXE = Path("node_modules/axe-core/axe.min.js")
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
 SVG = "{http://www.w3.org/2000/svg}"
 # Number of pixels of about a colour, given [a PNG in base64, a CSS colour].
@@ -331,20 +330,6 @@ def test_superseded_steps_turn_grey_on_an_open_page(page: Page, team: Team) -> N
     page.locator(".chart-gear").click()
     page.get_by_label("Superseded").uncheck()
     wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5]])
-
-
-@pytest.mark.slow
-def test_the_page_of_all_metrics_has_no_accessibility_findings(
-    page: Page, long_run: Run
-) -> None:
-    page.goto(f"/alpha/runs/{long_run.id}/metrics/?log=all&clip=all")
-    drawn = "document.querySelectorAll('.js-plotly-plot').length"
-    wait_until(page, drawn, lambda count: count > 2)
-
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
-
-    assert found == []
 
 
 @pytest.mark.slow

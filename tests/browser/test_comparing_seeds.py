@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_until
 from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.samples.factories import make_group
@@ -185,21 +184,3 @@ def test_without_script_a_form_sends_the_same_query(
 
     expect(page.get_by_role("columnheader", name="Mean of steps 31–40")).to_be_visible()
     context.close()
-
-
-def test_the_pages_are_accessible_and_fit_the_screen(
-    page: Page, address: str, answered: str
-) -> None:
-    addresses = [
-        f"{address}&each=on",
-        f"{address}&by=none",
-        f"/alpha/compare/prompt?{answered}&prompt=7",
-    ]
-    found = []
-
-    for one in addresses:
-        page.goto(one)
-        page.wait_for_load_state("networkidle")
-        found += findings_in_each_view(page)
-
-    assert found == []

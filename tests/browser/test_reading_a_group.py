@@ -154,17 +154,6 @@ def test_completions_are_cards_on_request(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "query", ["?diff=on", "?view=rendered", "?layout=cards", "#completion-2"]
-)
-def test_each_view_is_accessible(page: Page, run: Run, query: str) -> None:
-    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/{query}")
-    page.locator("#completion-2").wait_for()
-
-    assert findings_in_each_view(page) == []
-
-
-@pytest.mark.slow
 def test_completions_are_annotated_without_leaving_the_page(
     page: Page, run: Run
 ) -> None:

@@ -12,7 +12,6 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.models import GroupTokens
 from dashboard.samples.tokens import pack_tokens
-from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.logs import measured
 
@@ -85,13 +84,3 @@ def test_missing_token_values_are_reported(page: Page, run: Run) -> None:
     expect(page.locator("[data-token-trouble]")).to_be_visible()
     expect(page.locator("#text-0 .token")).to_have_count(5)
     expect(page.locator(".completion-text [data-level]")).to_have_count(0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("color", ["logprob", "coefficient", "clipped"])
-def test_tokens_are_for_everybody(page: Page, run: Run, color: str) -> None:
-    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens&color={color}")
-    page.locator("#text-1 .token").first.wait_for()
-    page.locator("#text-0 .token").nth(1).hover()
-
-    assert findings_in_each_view(page) == []

@@ -11,7 +11,6 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
     make_other_run,
@@ -162,34 +161,3 @@ def test_a_concurrent_save_is_shown_next_to_the_own_text(
     expect(page.locator("article")).to_have_text("Mine")
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("row")).to_have_count(4)
-
-
-@pytest.mark.slow
-def test_its_pages_are_accessible_and_fit_the_screen(
-    page: Page, alice: User, team: Team, runs: tuple[Run, Run]
-) -> None:
-    run, other = runs
-    lines = [
-        "## Heading",
-        "| a | b |\n|---|---|\n| 1 | 2 |\n",
-        f"::chart runs={run.pk},{other.pk} pin",
-        f"::group run={run.pk} step=40 prompt=3",
-        f"::compare runs={run.pk},{other.pk} metric=kl/mean",
-        f"::table runs={run.pk},999999",
-        "::chart runs=none",
-    ]
-    report = make_report(team, alice, "\n".join(lines), "Does it help?")
-    found = []
-    for address in (
-        "/alpha/reports/",
-        "/alpha/reports/?q=nothing",
-        "/alpha/reports/new",
-        f"/alpha/reports/{report.pk}/",
-        f"/alpha/reports/{report.pk}/edit",
-        f"/alpha/reports/{report.pk}/history?version=1",
-    ):
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        found += findings_in_each_view(page)
-
-    assert found == []

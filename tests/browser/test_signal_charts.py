@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from tests.browser.accessibility import findings_in_each_view
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-AXE = Path("node_modules/axe-core/axe.min.js")
 MAP = '[data-signal-chart="map"]'
 COLUMNS = f"document.querySelector('{MAP}').data?.[0].x"
 
@@ -59,9 +55,6 @@ def test_the_map_grows_and_leads_to_groups(page: Page, team: Team) -> None:
     page.reload()
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 3")
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
-    assert found == []
 
     page.locator("summary", has_text="Signal map as a table").press("Enter")
     first = page.get_by_role("region", name="Signal map, numbers").locator("tbody tr")
@@ -181,7 +174,6 @@ def test_k_of_pass_at_k_is_chosen_and_in_the_link(page: Page, team: Team) -> Non
     page.reload()
     chart.scroll_into_view_if_needed()
     wait_until(page, f"{names} === 'pass@1,pass@3,maj@3'")
-    assert findings_in_each_view(page) == []
     slider.focus()
     page.keyboard.press("ArrowRight")
     wait_until(page, f"{names} === 'pass@1,pass@4,maj@4'")

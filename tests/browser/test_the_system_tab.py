@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from tests.browser.accessibility import findings, findings_in_each_view
+from tests.browser.accessibility import findings
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
@@ -47,16 +47,6 @@ def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> 
     assert page.evaluate(f"{CPU}.data[0].y.length") == 4
     show(page)
     wait_until(page, f"{CPU}.data[0].y.join() === '0,1,2,3,4'")
-
-
-def test_the_page_is_accessible_on_any_screen(page: Page, team: Team) -> None:
-    story = Story(queue_run(team))
-    story.start()
-    make_samples(story.run, 30, gpus=1)
-    page.goto(f"/alpha/runs/{story.run.id}/metrics/#machine")
-    wait_until(page, f"{CPU}.data?.[0].y.length === 30")
-
-    assert not findings_in_each_view(page)
 
 
 def test_the_charts_are_zoomed_and_read_together(page: Page, team: Team) -> None:

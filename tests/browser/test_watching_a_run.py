@@ -232,13 +232,6 @@ def test_a_click_on_a_point_shows_completions_of_its_step(
 
 
 @pytest.mark.slow
-def test_the_page_has_no_accessibility_findings(page: Page, story: Story) -> None:
-    open_run(page, story)
-
-    assert findings(page) == []
-
-
-@pytest.mark.slow
 def test_every_chart_changes_its_theme_without_a_reload(
     page: Page, story: Story
 ) -> None:

@@ -9,7 +9,6 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -68,19 +67,3 @@ def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
     page.mouse.up()
 
     expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/\?step=5$"))
-
-
-@pytest.mark.parametrize("where", ["#length", "length/", "?at=2"])
-def test_an_audit_is_accessible(page: Page, team: Team, where: str) -> None:
-    run = make_audited(team)
-    page.goto(f"/alpha/runs/{run.pk}/health/{where}")
-    if where == "#length":
-        expect(page.locator("[data-figure=length] .lines path")).to_have_count(1)
-
-    assert findings_in_each_view(page) == []
-
-
-def test_an_empty_audit_is_accessible(page: Page, team: Team) -> None:
-    page.goto(f"/alpha/runs/{make_run(team).pk}/health/")
-
-    assert findings_in_each_view(page) == []

@@ -12,13 +12,10 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.rewards.models import RecipeVersion
-from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.analysis.probes.factories import (
     completion,
-    finish,
     make_probe,
     make_version,
-    measured,
 )
 from trainer.config import RunConfig
 
@@ -76,26 +73,6 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
     expect(page.get_by_text("Saved as version 1.")).to_be_visible()
     spec = RecipeVersion.objects.get().spec
     assert spec["rules"][0]["weight"] == 3.0
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["rewards/new", "rewards/new?probe={}", "probes/{}/", "probes/"],
-)
-def test_pages_are_accessible_and_do_not_scroll_sideways(
-    page: Page, team: Team, address: str
-) -> None:
-    version = make_version(team)
-    probe = make_probe(team, version)
-    finish(num_done=2, metrics=measured())
-    ProbeGroup.objects.create(
-        probe=probe,
-        position=1,
-        completions=[completion("2", 1.0), completion("x" * 400, 0.0)],
-    )
-    page.goto(f"/alpha/{address.format(probe.pk)}")
-
-    assert findings_in_each_view(page) == []
 
 
 NUM_LINES_OF_TAGS = """[...document.querySelectorAll(".tried-text")]

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.datasets.trash import trash_dataset
-from dashboard.jobs.models import Job, JobState
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.analysis.rescoring.factories import (
     RIGHT,
@@ -26,12 +24,6 @@ from tests.dashboard.analysis.rescoring.factories import (
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Make = Callable[[Team], str]
-FAILING = """
-def reward(completion, answer):
-    if len(completion) > 14:
-        raise ValueError("it is too long: " + completion * 9)
-    return 1.0
-"""
 
 
 @pytest.fixture
@@ -107,44 +99,13 @@ def nothing(team: Team) -> str:
     return "rescorings/"
 
 
-def listed(team: Team) -> str:
-    run = make_scored_run(team, name="a-run-whose-name-is-as-long-as-names-may-be-1")
-    see_through(start(run, [RIGHT, SHORT]), beats=True)
-    start(run)
-    return "rescorings/"
-
-
-def new(team: Team) -> str:
-    return f"rescorings/new?run={make_scored_run(team).pk}"
-
-
 def refused(team: Team) -> str:
     run = make_scored_run(team)
     trash_dataset(run.dataset_version.dataset, None)
     return f"rescorings/new?run={run.pk}"
 
 
-def waiting(team: Team) -> str:
-    return f"rescorings/{start(make_scored_run(team)).pk}/"
-
-
-def finished(team: Team) -> str:
-    run = make_scored_run(team, num_steps=40, num_prompts=6, rules=[RIGHT, SHORT])
-    code = {"name": "code", "kind": "python_function", "params": {"source": FAILING}}
-    fading = {**SHORT, "schedule": {"points": [{"step": 40, "weight": -0.5}]}}
-    return f"rescorings/{see_through(start(run, [fading, code]), beats=True).pk}/"
-
-
-def failed(team: Team) -> str:
-    rescoring = start(make_scored_run(team), [SHORT])
-    error = 'Rule "judge": ' + "COHORT_JUDGE_KEY_LAB is not set here. " * 4
-    Job.objects.update(state=JobState.FAILED, error=error, finished_at=timezone.now())
-    return f"rescorings/{rescoring.pk}/"
-
-
-@pytest.mark.parametrize(
-    "make", [nothing, listed, new, refused, waiting, finished, failed]
-)
+@pytest.mark.parametrize("make", [nothing, refused])
 def test_pages_are_accessible_and_do_not_scroll_sideways(
     page: Page, team: Team, make: Make
 ) -> None:
