@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.analysis.audit.jumps import explain
 from dashboard.pages.requests import Request, read_number
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
@@ -454,6 +455,7 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "sample": sample,
         "is_chosen": step is not None,
+        "around": explain(run, step) if step else None,
         "completions": [
             (
                 title,

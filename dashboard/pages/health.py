@@ -23,7 +23,9 @@ from dashboard.alerts.queries import (
 from dashboard.alerts.services import mute_run
 from dashboard.analysis.audit.change_points import FEWEST, Window
 from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
+from dashboard.analysis.audit.jumps import Around, explain, explain_jump
 from dashboard.pages.requests import Request
+from dashboard.runs.headline import read_headline
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.models import Group
@@ -48,6 +50,7 @@ def run_health(request: Request, team: str, run_id: int) -> HttpResponse:
         "audit_form": form,
         "audit": found,
         "fewest": FEWEST,
+        "jump": _explain_jump(run),
         "figures": {key: figure for key, figure in figures.items() if figure},
     }
     return render(request, "health/health.html", context)
@@ -87,22 +90,31 @@ def run_health_examples(
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = AuditForm.read(request.GET)
-    found = audit(run, at=form.value("at"), width=form.value("width"))
-    finding = found.find(signal)
-    if finding is None or finding.change is None:
-        raise Http404(f"The audit of run {run.pk} has no signal {signal!r}.")
-    change = finding.change
+    at, width = form.value("at"), form.value("width")
+    finding = around = None
+    if signal == "reward":
+        around = explain(run, at) if at else _explain_jump(run)
+    else:
+        finding = audit(run, at=at, width=width).find(signal)
+    compared = around or finding
+    if compared is None or (change := compared.change) is None:
+        raise Http404(f"The audit of run {run.pk} has no change of {signal!r}.")
     context = {
         "team": team_,
         "run": run,
         "tab": "health",
         "finding": finding,
+        "around": around,
         "sides": [
             _side("Before", run, change.before),
             _side("After", run, change.after),
         ],
     }
     return render(request, "health/examples.html", context)
+
+
+def _explain_jump(run: Run) -> Around | None:
+    return explain_jump(run, read_headline(run).reward)
 
 
 def _side(title: str, run: Run, window: Window) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
+from dashboard.analysis.audit.jumps import explain_jump
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
 from dashboard.pages.run_charts import chart_context
@@ -91,8 +92,10 @@ def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
 
 
 def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
+    found = read_headline(run)
     return {
-        "headline": read_headline(run),
+        "headline": found,
+        "jump": explain_jump(run, found.reward),
         "charts_here": {chart.id for chart in charts},
     }
 

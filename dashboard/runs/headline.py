@@ -75,6 +75,7 @@ class Headline:
     verdict: Verdict
     tiles: list[Tile]
     best: Best | None  # of an ended run
+    reward: Curve  # of a long run some of its steps
 
 
 def read_headline(run: Run) -> Headline:
@@ -88,6 +89,7 @@ def read_headline(run: Run) -> Headline:
         ),
         tiles=make_tiles(curves, held_out),
         best=_find_best(run, kept, curves[REWARD], evaluations),
+        reward=curves[REWARD],
     )
 
 

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.audit.change_points import FEWEST, LEAST_SIDE
 from dashboard.analysis.audit.findings import Finding
+from dashboard.analysis.audit.jumps import MetricChange
 from dashboard.analysis.audit.signals import Signal
 from dashboard.analysis.compare.selection import CompareForm, join_ids
 from dashboard.pages.templatetags.runs import signed
@@ -54,15 +55,21 @@ def reasons(unmeasured: list[Finding], at: int | None) -> list[tuple[str, list[s
 
 
 @register.filter
-def value_of(value: float, signal: Signal) -> str:
-    """Three digits."""
-    if signal.is_share:
-        return percent(value)
-    return sig4(float(f"{value:.3g}")).replace("-", "\N{MINUS SIGN}")
+def round3(value: float | None) -> float | None:
+    """To three digits, as of a mean over a few steps."""
+    return None if value is None else float(f"{value:.3g}")
 
 
 @register.filter
-def difference_of(value: float, signal: Signal) -> str:
+def value_of(value: float, signal: Signal | MetricChange) -> str:
+    """Three digits."""
+    if signal.is_share:
+        return percent(value)
+    return sig4(round3(value)).replace("-", "\N{MINUS SIGN}")
+
+
+@register.filter
+def difference_of(value: float, signal: Signal | MetricChange) -> str:
     """A share's is in percentage points."""
     return signed(100 * value if signal.is_share else value)
 

@@ -78,6 +78,20 @@ function sampleAddress() {
   return `${samples.dataset.samples}?${query}`;
 }
 
+// On a narrow screen the samples may be above or below what chose a step.
+let isSampleWanted = false;
+
+function reveal(region) {
+  const { top, bottom } = region.getBoundingClientRect();
+  if (top > innerHeight / 2 || bottom < innerHeight / 2)
+    region.scrollIntoView({ block: "start" });
+}
+
+function chooseStep(step) {
+  isSampleWanted = true;
+  chooseSample({ step, group: null });
+}
+
 function chooseSample({ step, group }) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries({ step, group })) {
@@ -92,7 +106,11 @@ const numbers = new Part(
   () => headline.dataset.headline,
   (html) => replace(headline, html),
 );
-const sampled = new Part(sampleAddress, (html) => replace(samples, html));
+const sampled = new Part(sampleAddress, (html) => {
+  replace(samples, html);
+  if (isSampleWanted) reveal(samples);
+  isSampleWanted = false;
+});
 const rules = new Part(
   () => ruleWarnings.dataset.url,
   (text) => showWarnings(ruleWarnings, JSON.parse(text).warnings),
@@ -110,9 +128,17 @@ samples.addEventListener("click", ({ target }) => {
   if (target.closest("[data-sample-newest]")) chooseSample({ step: null, group: null });
 });
 
+// The jump's step, without a new page.
+headline.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-sample-at]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  chooseStep(link.dataset.sampleAt);
+});
+
 drawRunCharts({
   figures: JSON.parse(document.getElementById("figures").textContent),
-  onPoint: (step) => chooseSample({ step, group: null }),
+  onPoint: chooseStep,
 });
 
 function updateWarnings() {

@@ -1,0 +1,464 @@
+"""Where the reward of a run jumps, and what else changed around a step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from dashboard.analysis.audit.change_points import (
+    LEAST_SIDE,
+    LEAST_WINDOW,
+    WINDOW_SHARE,
+    Change,
+    Series,
+    find_change,
+)
+from dashboard.analysis.audit.findings import LARGE
+from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH
+from dashboard.analysis.statistics import Array
+from dashboard.runs.charts.chart import clip_all
+from dashboard.runs.charts.series import Curve
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.snapshot import flatten_config, write_setting
+from dashboard.runs.models import REWARD, Run, Step
+from dashboard.samples.models import StepRollup
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.signals.composition import Compositions, read_compositions
+from dashboard.samples.signals.rule_shares import Sums
+from trainer.config import RunConfig
+from trainer.metric_names import MAIN_SET, find_metric, title_of
+
+MAX_WINDOW = 50  # points on either side
+MAX_WHOLE = 1_000  # steps of a run that is read whole
+CLEAR_ERRORS = 5  # standard errors
+LEAST_RISE = 0.6  # of the way between the lowest and the highest mean of a window
+LEAST_PART = 0.05  # of the reward's change: what no rule explains is shown from here on
+NAMED = 0.2  # of the value before
+MAX_RULES = 6
+MAX_EVALUATIONS = 20  # sets that a step is evaluated on, at most
+TRUNCATED, CONSTANT = "completion/frac_truncated", "group/frac_zero_std"
+METRICS = (LENGTH, TRUNCATED, ENTROPY, KL, CONSTANT)
+
+
+def window_of(num: int) -> int:
+    """Points on either side that are compared, of a run of so many."""
+    return max(LEAST_WINDOW, min(MAX_WINDOW, math.ceil(WINDOW_SHARE * num)))
+
+
+def find_jump(series: Series) -> int | None:
+    """The first step after a jump: where the means of windows on both sides, of a tenth
+    of the points each, differ by the most standard errors.
+
+    None: the difference is below 5 standard errors, or below 60 % of the way that the
+    means of windows go in all, as when a reward rises evenly.
+    """
+    num, width = len(series), window_of(len(series))
+    if num < 2 * width:
+        return None
+    values = clip_all(series.values)
+    sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
+    at = np.arange(LEAST_SIDE, num - LEAST_SIDE + 1)
+    begin, end = np.maximum(at - width, 0), np.minimum(at + width, num)
+    before = (sums[at] - sums[begin]) / (at - begin)
+    after = (sums[end] - sums[at]) / (end - at)
+    errors = np.sqrt(1 / (at - begin) + 1 / (end - at))
+    index = int(np.argmax(np.abs(after - before) / errors))
+    rise = abs(float(after[index] - before[index]))
+    # From how neighbours differ: a trend is no noise.
+    noise = float(np.std(np.diff(values))) / math.sqrt(2)
+    is_clear = rise > CLEAR_ERRORS * noise * errors[index]
+    is_jump = is_clear and _is_steep(values, rise, width)
+    return int(series.steps[at[index]]) if is_jump else None
+
+
+def _is_steep(values: Array, rise: float, width: int) -> bool:
+    sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
+    means = (sums[width:] - sums[:-width]) / width
+    return rise > LEAST_RISE * float(np.ptp(means))
+
+
+def locate_jump(run: Run, reward: Curve) -> int | None:
+    """In the reward as the Overview has read it. Two queries for a long run."""
+    if run.last_step <= MAX_WHOLE:
+        return find_jump(_series(reward.steps, reward.values))
+    if REWARD not in run.metric_names:
+        return None
+    first = (run.fork_step or 0) + 1
+    stride = max(1, (run.last_step - first) // MAX_WHOLE)
+    spread = _read_rewards(run, range(first, run.last_step + 1, stride))
+    found = find_jump(spread)
+    if found is None or stride == 1:
+        return found
+    # Between the steps that were read, the windows are of neighbouring steps.
+    near = range(max(first, found - 2 * stride), found + 2 * stride)
+    return find_jump(_read_rewards(run, near)) or found
+
+
+def explain_jump(run: Run, reward: Curve) -> Around | None:
+    at = locate_jump(run, reward)
+    return None if at is None else explain(run, at)
+
+
+def _read_rewards(run: Run, steps: range) -> Series:
+    rows = run.steps.filter(superseded_by=None, step__in=steps).order_by("step")
+    place = run.metric_names.index(REWARD)
+    found = rows.values_list("step", f"values__{place}")
+    return _series(*zip(*found, strict=True)) if found else _series((), ())
+
+
+def _series(steps: Sequence[int], values: Sequence[float | None]) -> Series:
+    known = np.array([np.nan if v is None else v for v in values], np.float64)
+    return Series.known(np.array(steps, np.int64), known)
+
+
+# What changed around a step.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleChange:
+    """A rule's mean score on both sides, and its part in the change of the reward."""
+
+    rule: str
+    before: float | None
+    after: float | None
+    part: float | None  # None: parts do not add up to the reward, or are unknown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricChange:
+    metric: str
+    change: Change
+    is_clear: bool
+    is_jump: bool  # clear, and no part of a trend
+
+    @property
+    def title(self) -> str:
+        return title_of(self.metric).removesuffix(" (mean)")
+
+    @property
+    def unit(self) -> str:
+        metric = find_metric(self.metric)
+        return metric.unit if metric else ""
+
+    @property
+    def is_share(self) -> bool:
+        return self.unit == "share"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """Settings that hold from a step on, and why."""
+
+    step: int
+    title: str
+    settings: list[tuple[str, str, str]] = field(default_factory=list)  # old and new
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutChange:
+    """The last evaluation before a step, and the first one from it on."""
+
+    metric: str
+    steps: tuple[int, int]
+    scores: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Around:
+    """Windows on both sides of a step, compared."""
+
+    reward: MetricChange
+    rules: list[RuleChange]  # the largest part first
+    num_rules: int
+    rest: float | None  # of the reward's change, in no rule's part
+    metrics: list[MetricChange]
+    held_out: HeldOutChange | None
+    moments: list[Moment]
+
+    @property
+    def change(self) -> Change:
+        return self.reward.change
+
+    @property
+    def causes(self) -> list[RuleChange]:
+        """Rules whose part is most of the change, as few as make up 80 % of it."""
+        total, found = 0.0, []
+        for rule in self.rules:
+            if not rule.part or rule.part * self.change.difference <= 0:
+                continue
+            found.append(rule)
+            total += rule.part
+            if abs(total) >= 0.8 * abs(self.change.difference):
+                break
+        return found
+
+    @property
+    def jumping(self) -> list[MetricChange]:
+        """By enough to be named beside the reward."""
+        return [
+            one
+            for one in self.metrics
+            if one.is_jump
+            and abs(one.change.difference) >= NAMED * abs(one.change.before.mean)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Both windows of a run's attempt as of one event, or as they stay."""
+
+    pk: int
+    attempt: int
+    at: int
+    seq: int
+    run: Run = field(compare=False)
+
+
+def explain(run: Run, at: int) -> Around | None:
+    """Eight queries at most; none for windows that are complete, asked for again.
+
+    None: there are too few steps on one side, or no rewards.
+    """
+    is_settled = run.last_step >= at + 3 * window_of(run.last_step)
+    # Rollups of an imported run may be filled later.
+    is_kept = run.has_ended or is_settled
+    seq = 0 if is_kept and not run.is_imported else run.seq
+    width = window_of(run.last_step)
+    return _explain_once(_Question(run.pk, run.attempt, at, seq * 100 + width, run))
+
+
+@lru_cache(maxsize=200)
+def _explain_once(question: _Question) -> Around | None:
+    run, at = question.run, question.at
+    read = _read_metrics(run, at)
+    # An outside run may report some of its steps only.
+    width = min(window_of(run.last_step), len(read.get(REWARD, ())) // 4)
+    width = max(LEAST_WINDOW, width)
+    changes = {
+        metric: change
+        for metric, series in read.items()
+        if (change := find_change(series, at=at, width=width)) is not None
+    }
+    if REWARD not in changes:
+        return None
+    change = changes[REWARD]
+    rules = _compare_rules(run, read, change)
+    parts = [rule.part for rule in rules if rule.part is not None]
+    rest = change.difference - sum(parts) if len(parts) == len(rules) else None
+    if rest is None or not parts or abs(rest) < LEAST_PART * abs(change.difference):
+        rest = None
+    return Around(
+        reward=_judge(REWARD, change, read[REWARD], width),
+        rules=rules[:MAX_RULES],
+        num_rules=len(rules),
+        rest=rest,
+        metrics=[
+            _judge(metric, changes[metric], read[metric], width)
+            for metric in METRICS
+            if metric in changes
+        ],
+        held_out=_compare_held_out(run, at),
+        moments=sorted(_moments(run, change), key=lambda moment: moment.step),
+    )
+
+
+def _judge(metric: str, change: Change, read: Series, width: int) -> MetricChange:
+    """Clear as in the audit, at a step that the reader chose."""
+    is_large = change.effect is None or abs(change.effect) >= LARGE
+    is_clear = is_large and not change.low <= 0 <= change.high
+    is_jump = is_clear and _is_steep(read.values, abs(change.difference), width)
+    return MetricChange(
+        metric=metric, change=change, is_clear=is_clear, is_jump=is_jump
+    )
+
+
+def _read_metrics(run: Run, at: int) -> dict[str, Series]:
+    """On both sides three times the window, for the noise. Two queries."""
+    scores = [_score_of(rule) for rule in rule_names(run)]
+    places = {name: place for place, name in enumerate(run.metric_names)}
+    names = [name for name in (REWARD, *METRICS, *scores) if name in places]
+    if REWARD not in names:
+        return {}
+    columns = [f"values__{places[name]}" for name in names]
+    steps = Step.objects.filter(run=run, superseded_by=None)
+    most = 3 * window_of(run.last_step)
+    before = steps.filter(step__lt=at).order_by("-step")
+    after = steps.filter(step__gte=at).order_by("step")
+    rows = [
+        *reversed(before.values_list("step", *columns)[:most]),
+        *after.values_list("step", *columns)[:most],
+    ]
+    if not rows:
+        return {}
+    numbers, *found = zip(*rows, strict=True)
+    return {
+        name: Series(steps=series.steps, values=clip_all(series.values))
+        for name, values in zip(names, found, strict=True)
+        if len(series := _series(numbers, values))
+    }
+
+
+def _score_of(rule: str) -> str:
+    return f"reward/{rule}/mean"
+
+
+def _compare_rules(
+    run: Run, read: dict[str, Series], change: Change
+) -> list[RuleChange]:
+    """By the size of their part in the change. One query."""
+    parts = _compare_parts(run, change)
+    found = []
+    for rule in rule_names(run):
+        series = read.get(_score_of(rule))
+        before, after = (
+            None if series is None else _mean(series, window.first, window.last)
+            for window in (change.before, change.after)
+        )
+        if before is None and after is None and rule not in parts:
+            continue
+        part = parts.get(rule)
+        found.append(RuleChange(rule=rule, before=before, after=after, part=part))
+    return sorted(found, key=_size, reverse=True)
+
+
+def _size(rule: RuleChange) -> float:
+    if rule.part is not None:
+        return abs(rule.part)
+    return abs((rule.after or 0.0) - (rule.before or 0.0))
+
+
+def _mean(series: Series, first: int, last: int) -> float | None:
+    inside = (series.steps >= first) & (series.steps <= last)
+    return float(series.values[inside].mean()) if inside.any() else None
+
+
+def _compare_parts(run: Run, change: Change) -> dict[str, float]:
+    """Each rule's part in the difference of the mean rewards: of weight × score.
+
+    Empty where parts do not add up to the reward, as of a product.
+    """
+    compositions = _compositions(run)
+    sides = []
+    for window in (change.before, change.after):
+        if any(
+            compositions.at(step).kind != "sum" for step in (window.first, window.last)
+        ):
+            return {}
+        sides.append(Sums())
+    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
+    rows = rollups.filter(step__range=(change.before.first, change.after.last))
+    for step, names, packed in rows.values_list("step", "rule_names", "rules"):
+        if packed:
+            sides[step >= change.step].add(names, bytes(packed))
+    before, after = sides
+    if not (before.num_scored and after.num_scored):
+        return {}
+    return {
+        name: (after.mean_part(name) or 0.0) - (before.mean_part(name) or 0.0)
+        for name in dict.fromkeys([*before.part_sum, *after.part_sum])
+    }
+
+
+def _compositions(run: Run) -> Compositions:
+    return read_compositions(json.dumps(run.config))
+
+
+def _compare_held_out(run: Run, at: int) -> HeldOutChange | None:
+    """Of the run's own held-out prompts, else of its first set. Two queries."""
+    evaluated = run.evaluations.filter(superseded_by=None)
+    rows = [
+        list(side.values_list("step", "metrics")[:MAX_EVALUATIONS])
+        for side in (
+            evaluated.filter(step__lt=at).order_by("-step"),
+            evaluated.filter(step__gte=at).order_by("step"),
+        )
+    ]
+    names = {
+        name
+        for side in rows
+        for _, metrics in side
+        for name in metrics
+        if name.startswith("eval/") and name.endswith("/mean")
+    }
+    own = f"eval/{MAIN_SET}/mean"
+    for metric in [own] if own in names else sorted(names):
+        found = [
+            next(((s, v) for s, m in side if (v := m.get(metric)) is not None), None)
+            for side in rows
+        ]
+        before, after = found
+        if before and after:
+            return HeldOutChange(
+                metric=metric,
+                steps=(before[0], after[0]),
+                scores=(before[1], after[1]),
+            )
+    return None
+
+
+def _moments(run: Run, change: Change) -> Iterator[Moment]:
+    """Phases, changed settings and attempts that begin in the windows. Two queries."""
+    first, last = change.before.first, change.after.last
+    yield from _phases(run, first, last)
+    for made in run.changes.filter(applied_step__range=(first, last - 1)):
+        assert made.applied_step is not None, "filtered"
+        settings = [(_title(p), str(old), str(new)) for p, old, new in made.values]
+        yield Moment(
+            step=made.applied_step + 1, title="Settings changed", settings=settings
+        )
+    attempts = run.attempts.filter(number__gt=1, from_step__range=(first, last - 1))
+    for attempt in attempts.order_by("number"):
+        title = f"Resumed as attempt {attempt.number}"
+        yield Moment(step=attempt.from_step + 1, title=title)
+
+
+def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
+    if run.is_imported:
+        return
+    try:
+        phases = RunConfig.model_validate(run.config).phase_configs
+    except ValueError:  # a rule of it no longer exists
+        return
+    for one, other in pairwise(phases):
+        if first < other.first_step <= last:
+            yield Moment(
+                step=other.first_step,
+                title=f"Phase {other.name}",
+                settings=list(_differences(one.config, other.config)),
+            )
+    for phase in phases:
+        begin, end = max(first, phase.first_step), min(last, phase.last_step)
+        rules = phase.config.reward.recipe.rules if begin < end else ()
+        weights = [(r.name, r.weight_at(begin), r.weight_at(end)) for r in rules]
+        moved = [
+            (f"Weight of {name}", write_setting(old), write_setting(new))
+            for name, old, new in weights
+            if old != new
+        ]
+        if moved:
+            title = f"Scheduled until step {end:,}"
+            yield Moment(step=begin, title=title, settings=moved)
+
+
+def _differences(one: RunConfig, other: RunConfig) -> Iterable[tuple[str, str, str]]:
+    before, after = (
+        dict(flatten_config(config.model_dump(mode="json"))) for config in (one, other)
+    )
+    for key in dict.fromkeys([*before, *after]):
+        if key != "optim.num_steps" and before.get(key) != after.get(key):
+            old, new = before.get(key), after.get(key)
+            yield _title(key), write_setting(old), write_setting(new)
+
+
+def _title(key: str) -> str:
+    known = all_fields().get(key)
+    parts = key.split(".")
+    if known is None and parts[0] == "rules" and parts[-1] == "weight":
+        return f"Weight of {'.'.join(parts[1:-1])}"
+    return known.title if known else key
