@@ -35,6 +35,7 @@ from trainer.config import RunConfig
 from trainer.metric_names import MAIN_SET, find_metric, title_of
 
 MAX_WINDOW = 50  # points on either side
+REACH = 3  # windows that are read on either side, for the noise
 MAX_WHOLE = 1_000  # steps of a run that is read whole
 CLEAR_ERRORS = 5  # standard errors
 LEAST_RISE = 0.6  # of the way between the lowest and the highest mean of a window
@@ -83,16 +84,33 @@ def _is_steep(values: Array, rise: float, width: int) -> bool:
     return rise > LEAST_RISE * float(np.ptp(means))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Question:
+    """A run's attempt as of one event; 0: what is asked for does not change."""
+
+    pk: int
+    attempt: int
+    seq: int
+    at: int = 0
+    width: int = 0
+    run: Run = field(compare=False)
+
+
 def locate_jump(run: Run, reward: Curve) -> int | None:
     """In the reward as the Overview has read it. Two queries for a long run."""
     if run.last_step <= MAX_WHOLE:
         return find_jump(_series(reward.steps, reward.values))
     if REWARD not in run.metric_names:
         return None
+    return _locate(_Question(pk=run.pk, attempt=run.attempt, seq=run.seq, run=run))
+
+
+@lru_cache(maxsize=100)
+def _locate(question: _Question) -> int | None:
+    run = question.run
     first = (run.fork_step or 0) + 1
     stride = max(1, (run.last_step - first) // MAX_WHOLE)
-    spread = _read_rewards(run, range(first, run.last_step + 1, stride))
-    found = find_jump(spread)
+    found = find_jump(_read_rewards(run, range(first, run.last_step + 1, stride)))
     if found is None or stride == 1:
         return found
     # Between the steps that were read, the windows are of neighbouring steps.
@@ -209,36 +227,30 @@ class Around:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """Both windows of a run's attempt as of one event, or as they stay."""
-
-    pk: int
-    attempt: int
-    at: int
-    seq: int
-    run: Run = field(compare=False)
-
-
 def explain(run: Run, at: int) -> Around | None:
-    """Eight queries at most; none for windows that are complete, asked for again.
+    """Eight queries at most; none for windows that were asked for before.
 
     None: there are too few steps on one side, or no rewards.
     """
-    is_settled = run.last_step >= at + 3 * window_of(run.last_step)
-    # Rollups of an imported run may be filled later.
-    is_kept = run.has_ended or is_settled
-    seq = 0 if is_kept and not run.is_imported else run.seq
     width = window_of(run.last_step)
-    return _explain_once(_Question(run.pk, run.attempt, at, seq * 100 + width, run))
+    is_complete = run.last_step >= at + REACH * width
+    question = _Question(
+        pk=run.pk,
+        attempt=run.attempt,
+        at=at,
+        width=width,
+        seq=0 if is_complete else run.seq,
+        run=run,
+    )
+    # Rollups of an imported run may be filled later.
+    return _explain(question) if run.is_imported else _explain_once(question)
 
 
-@lru_cache(maxsize=200)
-def _explain_once(question: _Question) -> Around | None:
+def _explain(question: _Question) -> Around | None:
     run, at = question.run, question.at
-    read = _read_metrics(run, at)
+    read = _read_metrics(run, at, most=REACH * question.width)
     # An outside run may report some of its steps only.
-    width = min(window_of(run.last_step), len(read.get(REWARD, ())) // 4)
+    width = min(question.width, len(read.get(REWARD, ())) // 4)
     width = max(LEAST_WINDOW, width)
     changes = {
         metric: change
@@ -268,6 +280,9 @@ def _explain_once(question: _Question) -> Around | None:
     )
 
 
+_explain_once = lru_cache(maxsize=200)(_explain)
+
+
 def _judge(metric: str, change: Change, read: Series, width: int) -> MetricChange:
     """Clear as in the audit, at a step that the reader chose."""
     is_large = change.effect is None or abs(change.effect) >= LARGE
@@ -278,8 +293,8 @@ def _judge(metric: str, change: Change, read: Series, width: int) -> MetricChang
     )
 
 
-def _read_metrics(run: Run, at: int) -> dict[str, Series]:
-    """On both sides three times the window, for the noise. Two queries."""
+def _read_metrics(run: Run, at: int, *, most: int) -> dict[str, Series]:
+    """Of the nearest steps on both sides. Two queries."""
     scores = [_score_of(rule) for rule in rule_names(run)]
     places = {name: place for place, name in enumerate(run.metric_names)}
     names = [name for name in (REWARD, *METRICS, *scores) if name in places]
@@ -287,7 +302,6 @@ def _read_metrics(run: Run, at: int) -> dict[str, Series]:
         return {}
     columns = [f"values__{places[name]}" for name in names]
     steps = Step.objects.filter(run=run, superseded_by=None)
-    most = 3 * window_of(run.last_step)
     before = steps.filter(step__lt=at).order_by("-step")
     after = steps.filter(step__gte=at).order_by("step")
     rows = [
