@@ -64,10 +64,10 @@ def test_seeds_are_drawn_as_bands_and_ungrouped(page: Page, address: str) -> Non
 
     wait_until(page, f"{PLOT}.data?.length === 8")
     assert names(page, PLOT)[:4] == [
-        "loss.kl_coef 0, 95 % low",
-        "loss.kl_coef 0, 95 % high",
-        "loss.kl_coef 0",
-        "loss.kl_coef 0, n",
+        "KL weight 0, 95 % low",
+        "KL weight 0, 95 % high",
+        "KL weight 0",
+        "KL weight 0, n",
     ]
     page.get_by_label("Group by").select_option("none")
     page.wait_for_url(re.compile(r"by=none"))
@@ -141,7 +141,7 @@ def test_a_band_is_saved_with_its_interval_and_its_counts(
     path = caught.value.path()
     head, first = Path(path).read_text().splitlines()[:2]
     assert head.startswith(
-        'step,"loss.kl_coef 0, 95 % low","loss.kl_coef 0, 95 % high",loss.kl_coef 0,'
+        'step,"KL weight 0, 95 % low","KL weight 0, 95 % high",KL weight 0,'
     )
     low, high, mean, num = map(float, first.split(",")[1:5])
     assert low < mean < high

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -143,7 +144,7 @@ def _make(
     common = [s for s in naming if len({s.values[i] for i in indices}) == 1]
     is_named = 0 < len(common) <= MAX_NAMED
     names = [runs[index].name for index in indices]
-    label = ", ".join(_name(s, first) for s in common) if is_named else _joined(names)
+    label = ", ".join(_named(common, first)) if is_named else _joined(names)
     return RunSet(
         label=label,
         runs=[runs[i] for i in kept],
@@ -168,12 +169,16 @@ def _joined(names: list[str]) -> str:
     return start if len(start) > 1 else f"{names[0]} …"
 
 
-def _name(setting: Setting, index: int) -> str:
-    value = setting.values[index]
-    short = value if value is not None else "absent"
-    if len(short) > MAX_CHARS:
-        short = short[: MAX_CHARS - 1] + "…"
-    return f"{setting.key} {short}"
+def _named(settings: Sequence[Setting], index: int) -> Iterator[str]:
+    """By their titles; by their keys, where two have the same title."""
+    titles = Counter(setting.title for setting in settings)
+    for setting in settings:
+        value = setting.values[index]
+        short = value if value is not None else "absent"
+        if len(short) > MAX_CHARS:
+            short = short[: MAX_CHARS - 1] + "…"
+        name = setting.title if titles[setting.title] == 1 else setting.key
+        yield f"{name} {short}"
 
 
 # Confidence bands: at each position the runs' mean, its interval, how many.

@@ -435,7 +435,7 @@ def _write(
     metric = title_of(scores.metric).removesuffix(" (mean)")
     metric = metric[0].lower() + metric[1:]
     by = verdict.difference or 0.0
-    sure = _sure(ours, theirs, verdict)
+    sure = _sure(ours, theirs, verdict, scores)
     lead = f"So far, {where}, " if is_live else ""
     tail = "" if is_live else f" {where}"
     us, them = _name(ours), _name(theirs)
@@ -473,13 +473,15 @@ def _name(one: RunSet) -> str:
     return one.run.name if one.is_single else one.label
 
 
-def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict) -> str:
-    """In parentheses: the interval, and of how many seeds it is."""
+def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str:
+    """In parentheses: the interval, of what it is, and whether it may be chance."""
     nums = [len(theirs.runs), len(ours.runs)]
     parts = []
     if verdict.interval:
         low, high = map(_say, verdict.interval)
-        parts.append(f"95 % interval {low} to {high}")
+        over = "steps" if scores.metric == REWARD else "prompts"
+        of = f" over {over}" if nums == [1, 1] else ""
+        parts.append(f"95 % interval{of} {low} to {high}")
     if nums == [1, 1]:
         parts.append("one seed each, so the difference may be chance")
     elif 1 in nums:
@@ -487,6 +489,10 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict) -> str:
     else:
         seeds = str(nums[0]) if nums[0] == nums[1] else f"{nums[0]} and {nums[1]}"
         parts.append(f"{seeds} seeds{' each' if nums[0] == nums[1] else ''}")
+        if verdict.kind == "open":  # "not distinguishable yet: about 3 more seeds each"
+            parts.append(f"{verdict.text.partition(': ')[2]} to tell")
+        elif len(scores.sets) == 2 and verdict.kind != "same":
+            parts.append("unlikely to be chance")
     return f" ({'; '.join(parts)})"
 
 

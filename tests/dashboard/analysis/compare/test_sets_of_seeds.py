@@ -72,8 +72,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one_set(
 
     assert [one.runs for one in arranged.sets] == [other, base]
     assert [one.label for one in arranged.sets] == [
-        "loss.kl_coef 0.04",
-        "loss.kl_coef 0",
+        "KL weight 0.04",
+        "KL weight 0",
     ]
 
 
@@ -197,7 +197,7 @@ def test_different_sets_are_distinguishable(
     answer = alice_client.get(url, {"runs": ids, "window": "5"}).json()
 
     assert "36–40" in answer["contrasts"]
-    assert "loss.kl_coef 0.04 − loss.kl_coef 0" in [  # a label
+    assert "KL weight 0.04 − KL weight 0" in [  # a label
         trace["name"] for trace in answer["differences"]["data"]
     ]
 
