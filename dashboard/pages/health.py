@@ -97,7 +97,8 @@ def run_health_examples(
     else:
         finding = audit(run, at=at, width=width).find(signal)
     compared = around or finding
-    if compared is None or (change := compared.change) is None:
+    change = compared.change if compared else None
+    if change is None and not (signal == "reward" and at):
         raise Http404(f"The audit of run {run.pk} has no change of {signal!r}.")
     context = {
         "team": team_,
@@ -108,7 +109,10 @@ def run_health_examples(
         "sides": [
             _side("Before", run, change.before),
             _side("After", run, change.after),
-        ],
+        ]
+        if change
+        else [],
+        "at": at,
     }
     return render(request, "health/examples.html", context)
 

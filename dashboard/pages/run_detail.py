@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from django.http import Http404, HttpResponse, JsonResponse
@@ -13,7 +14,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.analysis.audit.jumps import explain_jump
+from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
 from dashboard.pages.run_charts import chart_context
@@ -42,7 +43,7 @@ from dashboard.runs.queries import (
 )
 from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT
-from trainer.config import RunConfig
+from trainer.config import PhaseConfig, RunConfig
 
 
 @require_GET
@@ -61,11 +62,18 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
         "figures": {chart.id: chart.figure for chart in shown},
         **_headline(run_, shown),
         **chart_context(request, team_, run_),
-        "phases": config.phase_configs if config and config.phases else (),
+        "phases": _phases(config) if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
         "starting": _starting(run_, config),
     }
     return render(request, "runs/overview.html", context)
+
+
+def _phases(config: RunConfig) -> list[tuple[PhaseConfig, list[tuple[str, str, str]]]]:
+    """Each with the settings that differ from those of the phase before it."""
+    phases = config.phase_configs
+    changes = [list(differences(a.config, b.config)) for a, b in pairwise(phases)]
+    return list(zip(phases, [[], *changes], strict=True))
 
 
 def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:

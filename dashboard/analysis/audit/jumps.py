@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -444,7 +444,7 @@ def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
             yield Moment(
                 step=other.first_step,
                 title=f"Phase {other.name}",
-                settings=list(_differences(one.config, other.config)),
+                settings=list(differences(one.config, other.config)),
             )
     for phase in phases:
         begin, end = max(first, phase.first_step), min(last, phase.last_step)
@@ -460,7 +460,8 @@ def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
             yield Moment(step=begin, title=title, settings=moved)
 
 
-def _differences(one: RunConfig, other: RunConfig) -> Iterable[tuple[str, str, str]]:
+def differences(one: RunConfig, other: RunConfig) -> Iterator[tuple[str, str, str]]:
+    """Title, old and new value of the settings in which two phases differ."""
     before, after = (
         dict(flatten_config(config.model_dump(mode="json"))) for config in (one, other)
     )

@@ -185,6 +185,21 @@ def test_a_phase_is_named_with_the_settings_that_it_changes(team: Team) -> None:
     assert early.moments == []
 
 
+def test_the_overview_lists_what_each_phase_changes(
+    alice_client: Client, team: Team
+) -> None:
+    phases = [
+        {"name": "explore", "num_steps": 50},
+        {"name": "sharpen", "num_steps": 50, "changes": {"loss": {"kl_coef": 0.05}}},
+    ]
+    config = make_config(phases=phases, optim={"num_steps": 100})
+    run = make_run(team, config=config)
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/").text
+
+    assert re.findall("data-setting-changed>([^<]*)<", page) == ["KL weight 0 → 0.05"]
+
+
 def test_a_scheduled_weight_is_named(team: Team) -> None:
     schedule = {"points": [{"step": 50, "weight": 1.0}]}
     rules = [RULES[0], {**RULES[1], "schedule": schedule}]
@@ -285,4 +300,8 @@ def test_an_even_run_has_no_jump(alice_client: Client, team: Team) -> None:
     assert "data-jump" not in alice_client.get(f"{address}headline/").text
     assert "data-jump" not in alice_client.get(f"{address}health/").text
     assert alice_client.get(f"{address}health/reward/").status_code == 404
-    assert alice_client.get(f"{address}health/reward/?at=40").status_code == 200
+    assert "data-around" in alice_client.get(f"{address}health/reward/?at=40").text
+    # A link of any step leads here, and there is nothing before the first one.
+    first = alice_client.get(f"{address}health/reward/?at=1")
+    assert first.status_code == 200
+    assert "data-around" not in first.text
