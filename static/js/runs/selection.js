@@ -19,8 +19,7 @@ export function showSelection() {
   for (const tick of ticks()) {
     tick.closest("tr").classList.toggle("is-selected", tick.checked || isAll);
   }
-  const head = list().querySelector("[data-tick-all]");
-  if (head) {
+  for (const head of list().querySelectorAll("[data-tick-all]")) {
     head.checked = chosen.length > 0 && chosen.length === ticks().length;
     head.indeterminate = chosen.length > 0 && !head.checked;
   }
