@@ -32,7 +32,7 @@ function update(row, live) {
 
 function announce(total) {
   const more = total - Number(list().dataset.total);
-  const news = document.querySelector("[data-news]");
+  const news = document.querySelector("[data-list-line] [data-news]");
   news.hidden = more <= 0;
   if (more > 0) news.closest("[data-list-line]").hidden = false;
   news.textContent = more === 1 ? "Show 1 new run" : `Show ${more} new runs`;

@@ -52,7 +52,7 @@ def test_rows_update_live_and_keep_their_selection(page: Page, runs: list[Run]) 
     expect(row.locator(".state")).to_have_text("stopped", timeout=10_000)
     expect(row.get_by_text("7/100")).to_be_visible()
     expect(page.get_by_label("Select amber-otter")).to_be_checked()
-    expect(page.locator("[data-news]")).to_be_visible()
+    expect(page.locator(".list-line [data-news]")).to_be_visible()
 
 
 def test_a_filter_applies_at_once_and_leaves_a_short_address(
@@ -92,5 +92,5 @@ def test_slash_goes_to_the_search(page: Page, runs: list[Run]) -> None:
 
     page.keyboard.press("/")
 
-    expect(page.get_by_label("Search")).to_be_focused()
-    expect(page.get_by_label("Search")).to_have_value("")
+    expect(page.locator("#filter-q")).to_be_focused()
+    expect(page.locator("#filter-q")).to_have_value("")
