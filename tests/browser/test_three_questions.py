@@ -195,6 +195,8 @@ def test_why_the_reward_jumped(visitor: Visitor, run: Run) -> None:
     expect(jump.locator("[data-setting-changed]")).to_contain_text("1 → 0.6")
     expect(jump.locator("[data-jumping]")).to_contain_text("30 → 90")
     assert visitor.num_clicks == 1
+    page.locator("[data-chart=reward-mean]").scroll_into_view_if_needed()
+    wait_until(page, f"{REWARD}.layout?.annotations?.some((a) => a.text === '↑')")
 
     visitor.click(jump.locator("[data-sample-at]"))
     around = page.locator(f"[data-around='{JUMP}']")

@@ -55,7 +55,7 @@ export function markAlerts(groups, axis, read, { range, last } = {}) {
     annotations: groups.map((alerts) => {
       const color = colorOf(alerts, read);
       return {
-        text: alerts.length > 1 ? `! ${alerts.length}` : "!",
+        text: signOf(alerts),
         hovertext: describe(alerts),
         captureevents: true,
         name: newest(alerts).url,
@@ -79,6 +79,12 @@ export function markAlerts(groups, axis, read, { range, last } = {}) {
       };
     }),
   };
+}
+
+// A mark that is no alert has a sign of its own.
+function signOf(alerts) {
+  const sign = newest(alerts).sign ?? "!";
+  return alerts.length > 1 ? `${sign} ${alerts.length}` : sign;
 }
 
 // Firing alerts are highlighted.

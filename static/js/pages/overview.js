@@ -128,6 +128,24 @@ samples.addEventListener("click", ({ target }) => {
   if (target.closest("[data-sample-newest]")) chooseSample({ step: null, group: null });
 });
 
+// As an alert of the reward's chart, with a sign of its own.
+function readJump() {
+  const jump = headline.querySelector("[data-jump]");
+  if (!jump) return [];
+  const link = jump.querySelector("[data-sample-at]");
+  return [
+    {
+      id: 0,
+      metric: "reward/mean",
+      step: Number(jump.dataset.jump),
+      name: link.textContent.split(" at ")[0],
+      state: link.title,
+      sign: jump.dataset.sign,
+      url: link.href,
+    },
+  ];
+}
+
 // The jump's step, without a new page.
 headline.addEventListener("click", (event) => {
   const link = event.target.closest("[data-sample-at]");
@@ -139,6 +157,7 @@ headline.addEventListener("click", (event) => {
 drawRunCharts({
   figures: JSON.parse(document.getElementById("figures").textContent),
   onPoint: chooseStep,
+  marks: readJump,
 });
 
 function updateWarnings() {

@@ -17,7 +17,8 @@ const env = {
 };
 
 // `onPoint` receives the step of a point that is clicked; it opens the step's groups.
-export function drawRunCharts({ figures, onPoint }) {
+// `marks` are drawn as alerts are.
+export function drawRunCharts({ figures, onPoint, marks = () => [] }) {
   const root = document.querySelector("[data-charts]");
   const form = document.querySelector("[data-chart-controls]");
   const trouble = form.querySelector("[data-points-status]");
@@ -44,7 +45,7 @@ export function drawRunCharts({ figures, onPoint }) {
     view,
     closeups,
     parents,
-    alerts: () => alerts,
+    alerts: () => [...alerts, ...marks()],
     onPoint:
       onPoint ?? ((step) => location.assign(`${root.dataset.groups}?step=${step}`)),
     onZoom: (range) => toolbar.zoom(range),
