@@ -457,14 +457,9 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
         "is_chosen": step is not None,
         "around": explain(run, step) if step else None,
         "completions": [
-            (
-                title,
-                completion,
-                completion.text[:MAX_SAMPLE_CHARS],
-                zip(sample.group.rule_names, completion.rule_scores, strict=False),
-            )
+            (title, completion, completion.text[:MAX_SAMPLE_CHARS])
             for title, completion in shown
-            if sample and completion
+            if completion
         ],
     }
     return render(request, "samples/step_sample.html", context)

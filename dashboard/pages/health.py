@@ -21,14 +21,20 @@ from dashboard.alerts.queries import (
     rules_of,
 )
 from dashboard.alerts.services import mute_run
-from dashboard.analysis.audit.change_points import FEWEST, Window
-from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
+from dashboard.analysis.audit.change_points import FEWEST, Change, Window
+from dashboard.analysis.audit.findings import (
+    AuditForm,
+    audit,
+    draw,
+    draw_examples,
+    draw_pairs,
+)
 from dashboard.analysis.audit.jumps import Around, explain, explain_jump
 from dashboard.pages.requests import Request
 from dashboard.runs.headline import read_headline
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 PER_PAGE = 50
 OPEN_ALERTS = "open-alerts"  # the part that is requested again
@@ -106,13 +112,7 @@ def run_health_examples(
         "tab": "health",
         "finding": finding,
         "around": around,
-        "sides": [
-            _side("Before", run, change.before),
-            _side("After", run, change.after),
-        ]
-        if change
-        else [],
-        "at": at,
+        **(_sides(run, change) if change else {"sides": []}),
     }
     return render(request, "health/examples.html", context)
 
@@ -121,14 +121,28 @@ def _explain_jump(run: Run) -> Around | None:
     return explain_jump(run, read_headline(run).reward)
 
 
-def _side(title: str, run: Run, window: Window) -> dict[str, Any]:
+def _sides(run: Run, change: Change) -> dict[str, Any]:
+    """The same prompts on both, where there are enough that both sampled."""
+    windows = change.before, change.after
+    pairs = draw_pairs(run, *windows)
+    drawn = pairs or tuple(draw_examples(run, window) for window in windows)
+    sides = zip(("Before", "After"), windows, drawn, strict=True)
+    return {
+        "is_paired": pairs is not None,
+        "sides": [_side(run, *one) for one in sides],
+    }
+
+
+def _side(
+    run: Run, title: str, window: Window, completions: list[Completion]
+) -> dict[str, Any]:
     groups = Group.objects.current().filter(
         run=run, step__gte=window.first, step__lte=window.last
     )
     return {
         "title": title,
         "window": window,
-        "completions": draw_examples(run, window),
+        "completions": completions,
         "num_groups": groups.count(),
     }
 

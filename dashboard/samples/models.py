@@ -353,6 +353,11 @@ class Completion:
     def group_id(self) -> int:
         return self.group.pk
 
+    @property
+    def scores(self) -> list[tuple[str, float | None]]:
+        """By rule."""
+        return list(zip(self.group.rule_names, self.rule_scores, strict=False))
+
     def __str__(self) -> str:
         return f"{self.group} completion {self.position}"
 

@@ -36,6 +36,7 @@ LARGE = 0.8  # effect, as Cohen calls it
 Status = Literal["suspect", "otherwise", "steady", "few", "aside", "missing"]
 NUM_EXAMPLES = 10
 MOST_STEPS = 200  # among which those of the examples are drawn
+MOST_GROUPS = 20_000  # of a side, among which prompts of both are sought
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
 FEW = 60  # points, which are drawn as such
@@ -206,6 +207,37 @@ def draw_examples(run: Run, window: Window) -> list[Completion]:
         ((group.pk, c) for group in ordered for c in group.completions), chance
     )
     return sorted(drawn, key=lambda c: (c.group.step, c.group.prompt_index, c.position))
+
+
+def draw_pairs(
+    run: Run, before: Window, after: Window
+) -> tuple[list[Completion], list[Completion]] | None:
+    """One completion a side of ten prompts that were sampled on both; by prompt.
+
+    None: fewer prompts were. Six queries; the same ones for everyone.
+    """
+    chance = random.Random(f"{run.pk} {before.last} {after.last}")  # noqa: S311 - as above
+    groups = Group.objects.current().filter(run=run)
+    sides: list[dict[int, int]] = []
+    for window in (before, after):
+        found = groups.filter(step__range=(window.first, window.last)).order_by("-step")
+        # Of a prompt that was sampled more often, the group of the earliest step.
+        sides.append(dict(found.values_list("prompt_index", "pk")[:MOST_GROUPS]))
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    if len(shared) < NUM_EXAMPLES:
+        return None
+    prompts = chance.sample(shared, NUM_EXAMPLES)
+    ours, theirs = (
+        _draw_one_each([side[prompt] for prompt in prompts], chance) for side in sides
+    )
+    # Completions may have been deleted by the team's retention.
+    return (ours, theirs) if len(ours) == len(theirs) == NUM_EXAMPLES else None
+
+
+def _draw_one_each(ids: Sequence[int], chance: random.Random) -> list[Completion]:
+    groups = Group.objects.filter(pk__in=ids).prefetch_related("packed_completions")
+    ordered = groups.order_by("prompt_index")
+    return [chance.choice(own) for group in ordered if (own := group.completions)]
 
 
 def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:

@@ -373,6 +373,28 @@ def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) 
     assert re.findall(r"groups/(\d+)/\d+/#completion-\d", again) == found
 
 
+def test_the_same_prompts_are_shown_where_both_sides_sampled_ten(
+    alice_client: Client, run: Run
+) -> None:
+    for step in (16, 20, 21, 25):
+        for prompt in range(10, 16 if step in (16, 21) else 24):
+            make_group(run, step, prompt)
+    address = reverse("run_health_examples", args=["alpha", run.pk, "length"])
+
+    found, again = (
+        re.findall(r"groups/(\d+)/(\d+)/#completion-\d", page.text)
+        for page in (alice_client.get(address), alice_client.get(address))
+    )
+
+    before, after = found[:10], found[10:]
+    assert len(after) == 10
+    assert [prompt for _, prompt in before] == [prompt for _, prompt in after]
+    assert len({prompt for _, prompt in before}) == 10
+    assert max(int(step) for step, _ in before) < CHANGED
+    assert min(int(step) for step, _ in after) >= CHANGED
+    assert again == found
+
+
 def test_all_completions_are_shown_if_there_are_fewer_than_ten(
     alice_client: Client, team: Team
 ) -> None:
