@@ -17,6 +17,7 @@ from dashboard.analysis.audit.change_points import (
     WINDOW_SHARE,
     Change,
     Series,
+    Window,
     find_change,
 )
 from dashboard.analysis.audit.findings import LARGE
@@ -43,6 +44,7 @@ LEAST_PART = 0.05  # of the reward's change: what no rule explains is shown from
 NAMED = 0.2  # of the value before
 MAX_RULES = 6
 MAX_EVALUATIONS = 20  # sets that a step is evaluated on, at most
+Scores = dict[str, tuple[float | None, float | None]]  # of rules, on both sides
 TRUNCATED, CONSTANT = "completion/frac_truncated", "group/frac_zero_std"
 METRICS = (LENGTH, TRUNCATED, ENTROPY, KL, CONSTANT)
 
@@ -326,18 +328,18 @@ def _compare_rules(
     run: Run, read: dict[str, Series], change: Change
 ) -> list[RuleChange]:
     """By the size of their part in the change. One query."""
-    parts = _compare_parts(run, change)
-    found = []
-    for rule in rule_names(run):
-        series = read.get(_score_of(rule))
-        before, after = (
-            None if series is None else _mean(series, window.first, window.last)
-            for window in (change.before, change.after)
-        )
-        if before is None and after is None and rule not in parts:
-            continue
-        part = parts.get(rule)
-        found.append(RuleChange(rule=rule, before=before, after=after, part=part))
+    windows = change.before, change.after
+    scores = {
+        rule: (_mean(series, windows[0]), _mean(series, windows[1]))
+        for rule in rule_names(run)
+        if (series := read.get(_score_of(rule))) is not None
+    }
+    parts = _compare_parts(run, change, scores)
+    found = [
+        RuleChange(rule=rule, before=before, after=after, part=parts.get(rule))
+        for rule in dict.fromkeys([*scores, *parts])
+        for before, after in [scores.get(rule, (None, None))]
+    ]
     return sorted(found, key=_size, reverse=True)
 
 
@@ -347,40 +349,53 @@ def _size(rule: RuleChange) -> float:
     return abs((rule.after or 0.0) - (rule.before or 0.0))
 
 
-def _mean(series: Series, first: int, last: int) -> float | None:
-    inside = (series.steps >= first) & (series.steps <= last)
+def _mean(series: Series, window: Window) -> float | None:
+    inside = (series.steps >= window.first) & (series.steps <= window.last)
     return float(series.values[inside].mean()) if inside.any() else None
 
 
-def _compare_parts(run: Run, change: Change) -> dict[str, float]:
+def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]:
     """Each rule's part in the difference of the mean rewards: of weight × score.
 
     Empty where parts do not add up to the reward, as of a product.
     """
-    compositions = _compositions(run)
-    sides = []
-    for window in (change.before, change.after):
-        if any(
-            compositions.at(step).kind != "sum" for step in (window.first, window.last)
-        ):
-            return {}
-        sides.append(Sums())
+    compositions = read_compositions(json.dumps(run.config))
+    windows = change.before, change.after
+    ends = [step for window in windows for step in (window.first, window.last)]
+    if any(compositions.at(step).kind != "sum" for step in ends):
+        return {}
+    before, after = sides = Sums(), Sums()
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
-    rows = rollups.filter(step__range=(change.before.first, change.after.last))
+    rows = rollups.filter(step__range=(ends[0], ends[-1]))
     for step, names, packed in rows.values_list("step", "rule_names", "rules"):
         if packed:
             sides[step >= change.step].add(names, bytes(packed))
-    before, after = sides
     if not (before.num_scored and after.num_scored):
-        return {}
+        return _weigh(compositions, change, scores)
     return {
         name: (after.mean_part(name) or 0.0) - (before.mean_part(name) or 0.0)
         for name in dict.fromkeys([*before.part_sum, *after.part_sum])
     }
 
 
-def _compositions(run: Run) -> Compositions:
-    return read_compositions(json.dumps(run.config))
+def _weigh(
+    compositions: Compositions, change: Change, scores: Scores
+) -> dict[str, float]:
+    """By the mean scores, of a trainer that reported no completions.
+
+    Empty if the parts do not add up to the reward: weights are as they were reported.
+    """
+    found = {}
+    for rule, (before, after) in scores.items():
+        if before is None or after is None:
+            return {}
+        (ours,), (theirs,) = (
+            compositions.at(step).weights_at(step, [rule]).tolist()
+            for step in (change.before.last, change.after.last)
+        )
+        found[rule] = theirs * after - ours * before
+    rest = abs(change.difference - sum(found.values()))
+    return found if rest <= LEAST_PART * abs(change.difference) else {}
 
 
 def _compare_held_out(run: Run, at: int) -> HeldOutChange | None:

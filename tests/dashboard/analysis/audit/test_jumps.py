@@ -305,3 +305,47 @@ def test_an_even_run_has_no_jump(alice_client: Client, team: Team) -> None:
     first = alice_client.get(f"{address}health/reward/?at=1")
     assert first.status_code == 200
     assert "data-around" not in first.text
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_a_run_of_another_trainer_is_explained_by_what_it_reported(
+    team: Team, weight: float
+) -> None:
+    run = make_run(
+        team,
+        num_steps=600,
+        source={"kind": "trl", "external": True},
+        config={
+            "reward": {
+                "recipe": {"rules": [{"name": "format", "weight": weight}]},
+                "right_from": None,
+            }
+        },
+    )
+    steps = [10 * number for number in range(1, 61)]
+    run.metric_names = ["reward/mean", "reward/format/mean"]
+    run.last_step = 600
+    run.save()
+    for step in steps:
+        score = 0.1 if step <= 300 else 0.9
+        Step.objects.create(
+            run=run,
+            step=step,
+            attempt=1,
+            seq=step,
+            time=START,
+            values=[score + NOISE[step // 10] / 10, score],
+        )
+    values = [value for step in run.steps.order_by("step") for value in step.values[:1]]
+
+    at = locate_jump(run, Curve(steps=steps, values=values))
+    found = explain(run, 310)
+
+    assert at == 310
+    assert found
+    [rule] = found.rules
+    # Scores that do not make up the reward by their weights have no parts in it.
+    assert rule.part == (pytest.approx(0.8) if weight == 1 else None)
+    assert (rule.before, rule.after) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert found.reward.is_jump
+    assert found.moments == []
