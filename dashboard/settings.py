@@ -36,6 +36,9 @@ HUB_TOKEN = _environment.hub_token
 # Which runs a training worker of this process accepts; see runs/queue/hosts.py.
 COHORT_WORKER_CLASS = _environment.worker_class
 COHORT_HANG_SECONDS = _environment.hang_seconds
+# The cluster of runs with distributed.where = "ray"; "": there is none.
+COHORT_RAY_ADDRESS = _environment.ray_address
+COHORT_RAY_STORAGE = _environment.ray_storage
 
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts

@@ -50,7 +50,7 @@ class Footprint:
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
         self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
-        self._processes = config.distributed.num_processes
+        self._processes = config.distributed.num_ranks
         self._recomputes = recomputes
         length = longest_sequence(config)
         rows = _packed_rows(config, tokens) if sizes.is_flat else tokens // length

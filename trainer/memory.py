@@ -367,7 +367,7 @@ def _of_stage(
         passes[:1],
         passes[1:],
         longest=longest,
-        largest=largest_update(config, num_processes=config.distributed.num_processes),
+        largest=largest_update(config, num_processes=config.distributed.num_ranks),
         tokens=tokens,
         checkpointing=checkpointing,
     )

@@ -196,6 +196,21 @@ SETTINGS = (
         default="`any`",
     ),
     Setting(
+        name="COHORT_RAY_ADDRESS",
+        group="Workers",
+        about="Ray cluster for runs on several machines: `host:6379`, its head's "
+        "address.",
+        default="none",
+    ),
+    Setting(
+        name="COHORT_RAY_STORAGE",
+        group="Workers",
+        about="Where the nodes of the cluster read rows and save checkpoints: a "
+        "folder that all of them see, or an fsspec URL such as `s3://bucket/cohort`, "
+        "with its credentials in their environment.",
+        default="the folder of the run in `COHORT_DATA`",
+    ),
+    Setting(
         name="COHORT_VLLM",
         group="Workers",
         about="`0`: `make run` does not install vLLM on a machine with an NVIDIA GPU.",
@@ -335,6 +350,8 @@ class Environment:
     hub_endpoint: str
     hub_token: str = field(repr=False)
     worker_class: str
+    ray_address: str
+    ray_storage: str
     hang_seconds: int
     email_url: str = field(repr=False)
     email_from: str
@@ -389,6 +406,8 @@ def read_environment() -> Environment:
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,
+        ray_address=_read("COHORT_RAY_ADDRESS"),
+        ray_storage=_read_ray_storage(),
         hang_seconds=_read_hang_seconds(),
         email_url=email_url,
         email_from=_read("COHORT_EMAIL_FROM") or "cohort@localhost",
@@ -430,6 +449,15 @@ def _read_hang_seconds() -> int:
             f"COHORT_HANG_SECONDS must be an integer of at least 1; got {seconds!r}."
         )
     return int(seconds)
+
+
+def _read_ray_storage() -> str:
+    storage = _read("COHORT_RAY_STORAGE")
+    if storage and not (storage.startswith("/") or "://" in storage):
+        raise ValueError(
+            f"COHORT_RAY_STORAGE must be an absolute path or a URL; got {storage!r}."
+        )
+    return storage
 
 
 def _read_observing() -> Observing:

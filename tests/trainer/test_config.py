@@ -29,6 +29,14 @@ STEPS = OVERLONG | {
 @pytest.mark.parametrize(
     ("parts", "complaint"),
     [
+        ({"distributed": {"num_nodes": 2}}, "num_nodes is 2"),
+        (
+            {
+                "distributed": {"where": "ray", "num_nodes": 2},
+                "rollout": {"engine": "vllm"},
+            },
+            "one training process; got 2",
+        ),
         ({"advantage": {"credit": "process"}}, "each reasoning step"),
         (
             {"loss": {"kl_estimator": "full", "kl_coef": 0.1, "kl_in": "reward"}},

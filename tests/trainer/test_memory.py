@@ -306,6 +306,8 @@ def test_several_processes_share_all_but_what_is_sampled_from() -> None:
 
     four = of(model=model, distributed={"num_processes": 4})
 
+    nodes = {"where": "ray", "num_nodes": 2, "num_processes": 2}
+    assert of(model=model, distributed=nodes) == four
     assert four.weights == one.weights == 2 * NUM_TIED
     assert four.master_weights == NUM_TIED
     assert four.optimizer == one.optimizer // 4

@@ -77,7 +77,7 @@ def config_of_probe(config: RunConfig) -> RunConfig:
     tree = config.phase_configs[0].config.model_dump()
     tree["data"]["num_eval_rows"] = 0
     tree["evaluation"] |= {"every_steps": 0, "sets": {}}
-    tree["distributed"]["num_processes"] = 1
+    tree["distributed"] |= {"where": "machine", "num_nodes": 1, "num_processes": 1}
     tree["rollout"]["one_step_off"] = False
     if tree["rollout"]["source"] == "dataset":
         tree["rollout"]["source"] = "policy"

@@ -26,9 +26,17 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _sampling(config)
     yield from _engine(config)
     yield from _one_step_off(config)
-    yield from complaints_of_many(
-        config, num_processes=config.distributed.num_processes
-    )
+    yield from _nodes(config)
+    yield from complaints_of_many(config, num_processes=config.distributed.num_ranks)
+
+
+def _nodes(config: RunConfig) -> Iterator[str]:
+    distributed = config.distributed
+    if distributed.where == "machine" and distributed.num_nodes > 1:
+        yield (
+            f"distributed.num_nodes is {distributed.num_nodes}, but distributed.where "
+            'is "machine". Set it to "ray", or the nodes to 1.'
+        )
 
 
 def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str]:

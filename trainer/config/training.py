@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from trainer.config.part import Auto, NoEffect, Part, about
+from trainer.config.part import Auto, NoEffect, Part, When, about
 
+IS_ON_ONE_MACHINE: When = {"distributed.where": ["machine"]}
 NOT_EVALUATED: NoEffect = {"evaluation is off": {"evaluation.every_steps": [0]}}
 
 
@@ -234,15 +235,37 @@ class LoggingConfig(Part):
 
 
 class DistributedConfig(Part):
-    """Processes and threads."""
+    """Where a run trains: machines, processes and threads."""
 
+    where: Literal["machine", "ray"] = Field(
+        "machine",
+        description="Where the run trains. ray: on the nodes of a Ray cluster, which "
+        "the workers find by COHORT_RAY_ADDRESS.",
+        json_schema_extra=about(
+            choices={
+                "machine": "on the machine of the worker that takes it",
+                "ray": "on the nodes of a Ray cluster",
+            },
+        ),
+    )
+    num_nodes: int = Field(
+        1,
+        ge=1,
+        le=256,
+        title="Nodes",
+        description="Number of nodes of the Ray cluster that train the model together.",
+        json_schema_extra=about(
+            unit="nodes",
+            no_effect={"the run trains on one machine": IS_ON_ONE_MACHINE},
+        ),
+    )
     num_processes: int = Field(
         1,
         ge=1,
         le=1_024,
         title="Processes",
-        description="Number of processes on one machine that train the model "
-        "together, each on its own GPU. torchrun's number overrides it.",
+        description="Number of processes per machine that train the model together, "
+        "each on its own GPU. torchrun's number overrides it.",
         json_schema_extra=about(unit="processes"),
     )
     timeout_seconds: int = Field(
@@ -253,7 +276,12 @@ class DistributedConfig(Part):
         description="Time that a process waits for another before the run fails.",
         json_schema_extra=about(
             unit="seconds",
-            no_effect={"there is one process": {"distributed.num_processes": [1]}},
+            no_effect={
+                "there is one process": {
+                    "distributed.num_processes": [1],
+                    "distributed.num_nodes": [1],
+                }
+            },
         ),
     )
     num_threads: int | None = Field(
@@ -266,6 +294,11 @@ class DistributedConfig(Part):
         ),
         json_schema_extra=about(unit="threads"),
     )
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes on all nodes; torchrun's number may be another."""
+        return self.num_nodes * self.num_processes
 
 
 def learning_rate(step: int, config: OptimConfig) -> float:

@@ -23,7 +23,7 @@ SHAPED_BY = {
     "model": ("path", "revision", "device", "dtype", "lora_rank", "quantization"),
     "rollout": ("engine", "source", "prompts_per_step", "group_size", "max_new_tokens"),
     "optim": ("updates_per_batch",),
-    "distributed": ("num_processes",),
+    "distributed": ("where", "num_nodes", "num_processes"),
 }
 MOST_PAST_RUNS = 300  # the latest ones
 PARTS = (*SHAPED_BY, "phases")

@@ -44,7 +44,10 @@ class Needs:
             if rollout.get("engine") == "vllm"
             else 1
         )
-        num_processes = (config.get("distributed") or {}).get("num_processes") or 1
+        distributed = config.get("distributed") or {}
+        if distributed.get("where") == "ray":  # its worker only follows it
+            return cls(device="cpu")
+        num_processes = distributed.get("num_processes") or 1
         return cls(
             device=(config.get("model") or {}).get("device") or "auto",
             num_gpus=max(num_processes, num_engine),

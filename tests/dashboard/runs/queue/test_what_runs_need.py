@@ -45,6 +45,12 @@ def test_needs_are_read_from_the_configuration() -> None:
         model={"path": "m", "device": "cuda"}, distributed={"num_processes": 4}
     )
 
+    cluster = make_config(
+        model={"path": "m", "device": "cuda"},
+        distributed={"where": "ray", "num_nodes": 2, "num_processes": 8},
+    )
+
+    assert Needs.of(cluster) == Needs(device="cpu")  # the nodes have the GPUs
     assert Needs.of(plain) == Needs(device="auto", num_gpus=1)
     assert Needs.of(spread) == Needs(device="cuda", num_gpus=4)
 
