@@ -10,7 +10,7 @@ COPY pyproject.toml README.md ./
 # because Cohort needs newer versions of some, such as nvidia-ml-py.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
  && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
- && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe]"
+ && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe,ray]"
 # Created here so that a volume mounted there gets the same owner.
 RUN useradd --system --uid 10001 --create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data /home/cohort/.cache

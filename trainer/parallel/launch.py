@@ -1,4 +1,4 @@
-"""`python -m trainer run`: in this process, or in several that train together.
+"""`python -m trainer run`: here, in several processes, or on a Ray cluster.
 
 The launcher of several processes does not import torch, to save memory.
 """
@@ -25,7 +25,7 @@ from trainer.stopping import PIPE, Stopped, StopSwitch, watch_parent
 
 STDERR = 2  # whatever sys.stderr is by now
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
-_ORDERLY = (EXIT_FINISHED, EXIT_STOPPED, EXIT_PAUSED)
+ORDERLY = (EXIT_FINISHED, EXIT_STOPPED, EXIT_PAUSED)
 # What the others have, once one has ended, to say their last word.
 GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -81,12 +81,16 @@ def main(args: argparse.Namespace) -> int:
         if is_alone(config, os.environ):
             return _run(args, config)
         watch_parent()
+        if config.distributed.where == "ray":
+            driver = load_module("trainer.parallel.ray_driver")
+            code: int = driver.run_on_cluster(args, config)
+            return code
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
     with Family(command_of(args), count=config.distributed.num_processes) as family:
         end = family.wait()
-    return end if end >= 0 else _end_by(signal.Signals(-end))
+    return end if end >= 0 else end_by(signal.Signals(-end))
 
 
 def _run(args: argparse.Namespace, config: RunConfig) -> int:
@@ -103,7 +107,9 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
     """Whether this process itself trains; torchrun has started the others by then."""
-    return config.distributed.num_processes == 1 or "LOCAL_RANK" in environment
+    distributed = config.distributed
+    is_one = distributed.where == "machine" and distributed.num_processes == 1
+    return is_one or "LOCAL_RANK" in environment
 
 
 def command_of(args: argparse.Namespace) -> list[str]:
@@ -193,7 +199,7 @@ class Family:
         faults = [
             code
             for rank, code in enumerate(codes)
-            if code is not None and code not in _ORDERLY and rank not in self._killed
+            if code is not None and code not in ORDERLY and rank not in self._killed
         ]
         return min(faults, default=None)
 
@@ -211,11 +217,11 @@ class Family:
             if rank in self._killed:
                 why = "it was killed because another process had ended"
             else:
-                why = _why_killed(signal.Signals(-code))
+                why = why_killed(signal.Signals(-code))
             sys.stderr.write(f"Process {rank} of {len(codes)} ended: {why}.\n")
 
 
-def _end_by(number: signal.Signals) -> int:
+def end_by(number: signal.Signals) -> int:
     """End as one of the run's processes did, so a supervisor sees the same exit."""
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
@@ -223,7 +229,7 @@ def _end_by(number: signal.Signals) -> int:
     return EXIT_FAILED
 
 
-def _why_killed(number: signal.Signals) -> str:
+def why_killed(number: signal.Signals) -> str:
     if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         who = "by a person, or by the kernel when memory ran out"
         return f"it was killed with {number.name} ({who})"

@@ -1,0 +1,540 @@
+"""A run on the nodes of a Ray cluster, and what such a cluster has.
+
+This process is the one that a supervisor starts and watches. It asks Ray Train for one
+worker a rank; each runs the trainer's own entry as a child process
+(`trainer.parallel.ray_worker`). Attempts are the supervisor's business: Ray starts
+nothing again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import logging
+import os
+import platform
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig, named_models
+from trainer.console import FACTS, print_error, print_line
+from trainer.parallel.launch import (
+    EXIT_BAD_CONFIG,
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    GRACE_SECONDS,
+    ORDERLY,
+    STDERR,
+    command_of,
+    end_by,
+    why_killed,
+)
+
+ADDRESS = "COHORT_RAY_ADDRESS"
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL = "Install it with: pip install 'ray[train]>=2.50'"
+JOIN = "ray start --address {} --num-cpus 0 --num-gpus 0"
+LOOK_SECONDS = 15.0  # for a cluster to say what it has
+CONNECT_SECONDS = 60.0
+SILENT_SECONDS = 30.0  # after which a rank counts as killed
+WAITING_SECONDS = 30.0  # between lines about what is waited for
+# Ray Train's own: found within a second, restarted by no one, and nothing of ours is
+# in the folder that it would work in.
+_RAY_TRAIN = {
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class CannotRun(Exception):
+    """The cluster or a node of it does not fit the run; says which and what to do."""
+
+
+def run_on_cluster(args: argparse.Namespace, config: RunConfig) -> int:
+    """Run on the cluster to the end; the exit code is that of a run on one machine."""
+    requests = Requests()
+    try:
+        ray = connect(os.environ.get(ADDRESS, ""))
+        requests.listen()  # Ray has taken the signals
+        try:
+            end = Driver(ray, args, config, requests).run()
+        finally:
+            ray.shutdown()
+    except CannotRun as error:
+        print_error(str(error))
+        return EXIT_BAD_CONFIG
+    return end if end >= 0 else end_by(signal.Signals(-end))
+
+
+class Requests:
+    """SIGTERM and SIGINT ask for a stop, SIGUSR1 for the stacks of all ranks."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self._stacks = 0
+        self.listen()
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGUSR1, self._ask_stacks)
+
+    def take_stacks(self) -> int:
+        asked, self._stacks = self._stacks, 0
+        return asked
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stop = True
+        signal.signal(number, signal.SIG_DFL)  # a second one ends us, and all ranks
+
+    def _ask_stacks(self, number: int, frame: object) -> None:
+        faulthandler.dump_traceback(file=STDERR, all_threads=True)
+        self._stacks += 1
+
+
+def load_ray() -> Any:
+    os.environ.update(_RAY_TRAIN)
+    try:
+        import ray  # noqa: PLC0415 - an extra, and a second to load
+        import ray.train  # noqa: PLC0415
+    except ImportError:
+        raise CannotRun(f"Ray is not installed. {INSTALL}") from None
+    return ray
+
+
+def connect(address: str) -> Any:
+    """This process as a driver of the cluster."""
+    if not address:
+        raise CannotRun(
+            f'distributed.where is "ray", but {ADDRESS} is not set. Set it to the '
+            "address of the cluster's head, such as head:6379."
+        )
+    ray = load_ray()
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while not is_listening(address):  # its head may be starting again
+        if time.monotonic() > deadline:
+            raise CannotRun(unreachable(address))
+        time.sleep(1)
+    from ray._private import services  # noqa: PLC0415 - Ray itself asks there
+
+    if not services.find_node_ids():
+        raise CannotRun(
+            f"This machine is no node of the Ray cluster at {address}. Join it without "
+            f"CPUs and GPUs: {JOIN.format(address)}"
+        )
+    try:
+        ray.init(
+            address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+        )
+    except Exception as error:
+        raise CannotRun(
+            f"Cannot connect to the Ray cluster at {address}: {first_line(error)}"
+        ) from error
+    return ray
+
+
+def is_listening(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise CannotRun(
+            f"The address of a Ray cluster is HOST:PORT, such as head:6379; got "
+            f"{address!r}."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def unreachable(address: str) -> str:
+    return (
+        f"No Ray cluster answers at {address}. Check that its head runs and that this "
+        "machine reaches the port."
+    )
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# What a cluster has: `python -m trainer cluster`.
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--address", required=True, help="of the cluster's head: HOST:PORT"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print one JSON object; where the cluster does not answer, its `error` says so."""
+    found: list[dict[str, Any]] = []
+    look = threading.Thread(
+        target=lambda: found.append(describe(args.address)), daemon=True
+    )
+    look.start()
+    look.join(LOOK_SECONDS)
+    facts = found[0] if found else _facts(args.address, unreachable(args.address))
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+    if look.is_alive():
+        os._exit(0)  # Ray's own client may wait for minutes
+    return 0
+
+
+def describe(address: str) -> dict[str, Any]:
+    """Nodes with their GPUs and CPUs, asked of the head: this machine need be none."""
+    try:
+        load_ray()
+        if not is_listening(address):
+            return _facts(address, unreachable(address))
+        return _ask_head(address)
+    except CannotRun as error:
+        return _facts(address, str(error))
+    except Exception as error:  # noqa: BLE001 - Ray's are of many types
+        sentence = f"The Ray cluster at {address} refused: {first_line(error)}"
+        return _facts(address, sentence)
+
+
+def _ask_head(address: str) -> dict[str, Any]:
+    import ray  # noqa: PLC0415
+    from ray._common.usage.usage_lib import get_cluster_metadata  # noqa: PLC0415
+    from ray._private.state import GlobalState  # noqa: PLC0415
+    from ray._raylet import GcsClient, GcsClientOptions  # noqa: PLC0415
+
+    metadata = get_cluster_metadata(GcsClient(address=address))
+    version, python = metadata["ray_version"], metadata["python_version"]
+    state = GlobalState()
+    state._initialize_global_state(
+        GcsClientOptions.create(
+            address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
+        )
+    )
+    free = state.available_resources_per_node()
+    nodes = [_describe_node(each, free) for each in state.node_table()]
+    ours = (ray.__version__, platform.python_version())
+    error = None
+    if (version, python) != ours:
+        error = (
+            f"The cluster has Ray {version} on Python {python}; this worker has Ray "
+            f"{ours[0]} on Python {ours[1]}. Install the same versions."
+        )
+    return _facts(address, error, version, nodes)
+
+
+def _describe_node(
+    node: Mapping[str, Any], free: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    has, unused = node["Resources"], free.get(node["NodeID"], {})
+    kinds = [name for name in has if name.startswith("accelerator_type:")]
+    return {
+        "name": node["NodeManagerHostname"] or node["NodeManagerAddress"],
+        "address": node["NodeManagerAddress"],
+        "is_alive": node["Alive"],
+        "gpu_kind": kinds[0].partition(":")[2] if kinds else None,
+        "gpus": int(has.get("GPU", 0)),
+        "gpus_free": unused.get("GPU", 0.0),
+        "cpus": has.get("CPU", 0.0),
+        "cpus_free": unused.get("CPU", 0.0),
+        "memory_bytes": int(has.get("memory", 0)),
+    }
+
+
+def _facts(
+    address: str,
+    error: str | None,
+    version: str | None = None,
+    nodes: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    return {
+        "address": address,
+        "ray_version": version,
+        "error": error,
+        "nodes": list(nodes),
+    }
+
+
+class Driver:
+    """One attempt of a run on a cluster."""
+
+    def __init__(
+        self, ray: Any, args: argparse.Namespace, config: RunConfig, requests: Requests
+    ) -> None:
+        # It imports Ray at once.
+        from trainer.parallel import ray_worker  # noqa: PLC0415
+
+        self._ray = ray
+        self._worker = ray_worker
+        self._args = args
+        self._config = config
+        self._requests = requests
+        self._out: Path = args.out.resolve()
+        self._token = secrets.token_hex(8)
+        self._size = config.distributed.num_ranks
+        self._fault: BaseException | None = None
+        self._ends: dict[int, int] = {}
+        self._killed: set[int] = set()  # ranks that we ended
+        self._lost: set[int] = set()
+        self._nodes: dict[int, str] = {}
+        ray.cloudpickle.register_pickle_by_value(ray_worker)
+
+    def run(self) -> int:
+        self._out.mkdir(parents=True, exist_ok=True)
+        probe = self._worker.probe_of(self._out, self._token)
+        probe.write_text(self._token, "ascii")
+        here = self._ray.get_runtime_context().get_node_id()
+        self._relay = (
+            self._ray.remote(self._worker.Relay)
+            .options(
+                num_cpus=0,
+                max_concurrency=2 * self._size + 8,
+                label_selector={self._ray._raylet.RAY_NODE_ID_KEY: here},
+            )
+            .remote()
+        )
+        self._training = threading.Thread(target=self._fit, daemon=True, name="fit")
+        self._training.start()
+        echo = _Echo(self._out / "rank-0.log")
+        try:
+            facts = self._wait_for_ranks()
+            if facts is None:
+                return EXIT_STOPPED
+            self._compare(facts)
+            self._call(self._relay.start, self._meeting(facts[0]))
+            return self._follow(echo)
+        finally:
+            probe.unlink(missing_ok=True)
+            echo.copy()
+
+    # Ray Train, in a thread of its own.
+
+    def _fit(self) -> None:
+        from ray.train import FailureConfig, ScalingConfig  # noqa: PLC0415
+        from ray.train import RunConfig as TrainConfig  # noqa: PLC0415
+        from ray.train.v2.api.data_parallel_trainer import (  # noqa: PLC0415
+            DataParallelTrainer,
+        )
+
+        folder = tempfile.mkdtemp(prefix="cohort-ray-")
+        try:
+            # TorchTrainer is this with a backend that loads torch in driver and
+            # workers, and there meets; here the trainer's own processes meet.
+            DataParallelTrainer(
+                self._worker.work,
+                train_loop_config=self._plan(),
+                backend_config=self._worker.Processes(),
+                scaling_config=ScalingConfig(
+                    num_workers=self._size,
+                    use_gpu=self._uses_gpus(),
+                    placement_strategy="PACK",
+                ),
+                run_config=TrainConfig(
+                    name=f"cohort-{self._token}",
+                    storage_path=folder,
+                    failure_config=FailureConfig(max_failures=0),
+                ),
+            ).fit()
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            self._fault = error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _uses_gpus(self) -> bool:
+        device = self._config.model.device
+        has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
+        return device == "cuda" or (device == "auto" and has_gpus)
+
+    def _plan(self) -> Any:
+        names = (*FACTS.values(), "COHORT_HANG_SECONDS")
+        folders = [Path(each) for each in named_models(self._config.model_dump())]
+        return self._worker.Plan(
+            relay=self._relay,
+            root=str(ROOT),
+            arguments=self._arguments(),
+            out=str(self._out),
+            token=self._token,
+            paths=[str(each) for each in folders if each.is_absolute()],
+            environment={n: os.environ[n] for n in names if n in os.environ},
+        )
+
+    def _arguments(self) -> list[str]:
+        args = argparse.Namespace(**vars(self._args))
+        for name in ("config", "out", "checkpoints", "attempts", "resume_from"):
+            path: Path | None = getattr(args, name)
+            setattr(args, name, path and path.resolve())
+        return command_of(args)[3:]
+
+    # The main thread: from the first worker to the last exit code.
+
+    def _call(self, method: Any, *arguments: object) -> Any:
+        return self._ray.get(method.remote(*arguments))
+
+    def _news(self) -> dict[str, Any]:
+        return self._call(self._relay.news, len(self._nodes), len(self._ends))  # type: ignore[no-any-return]
+
+    def _wait_for_ranks(self) -> Mapping[int, dict[str, Any]] | None:
+        """What each has found on its node; None: a stop was requested."""
+        due = time.monotonic() + WAITING_SECONDS / 6
+        while True:
+            facts: dict[int, dict[str, Any]] = self._news()["facts"]
+            self._nodes = {rank: each["node"] for rank, each in facts.items()}
+            if len(facts) == self._size:
+                return facts
+            if self._requests.stop:
+                print_line("stopped while waiting for the cluster")
+                return None
+            if not self._training.is_alive():
+                fault = self._fault or "its workers ended"
+                raise CannotRun(f"Ray Train failed to start the run: {fault}")
+            if time.monotonic() > due:
+                due = time.monotonic() + WAITING_SECONDS
+                print_line(self._waiting(len(facts)))
+
+    def _waiting(self, num_joined: int) -> str:
+        kind = "GPU" if self._uses_gpus() else "CPU"
+        all_there = self._ray.cluster_resources().get(kind, 0)
+        free = self._ray.available_resources().get(kind, 0)
+        return (
+            f"Waiting for the Ray cluster: {num_joined} of {self._size} ranks have "
+            f"started; {free:g} of its {all_there:g} {kind}s are free."
+        )
+
+    def _compare(self, facts: Mapping[int, dict[str, Any]]) -> None:
+        try:
+            for rank in sorted(facts):
+                self._check(facts[rank])
+        except CannotRun:
+            self._call(self._relay.start, {})
+            raise
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        node = f"Node {found['node']} ({found['host']})"
+        for name, wanted in self._worker.versions_of(str(ROOT)).items():
+            version = found["versions"][name]
+            if version != wanted:
+                raise CannotRun(
+                    f"{node} has {name} {version}, this worker {wanted}. Install the "
+                    "same versions of Cohort, torch, Ray and Python on every node."
+                )
+        if not found["sees_folder"]:
+            raise CannotRun(
+                f"{node} cannot read and write {self._out}. Mount COHORT_DATA there, "
+                "or set COHORT_RAY_STORAGE."
+            )
+        if found["lacks"]:
+            raise CannotRun(
+                f"{node} lacks {found['lacks'][0]}, which the run reads. Copy it to "
+                "the same path on every node."
+            )
+
+    def _meeting(self, first: Mapping[str, Any]) -> dict[str, str]:
+        return {"MASTER_ADDR": first["node"], "MASTER_PORT": str(first["port"])}
+
+    def _follow(self, echo: _Echo) -> int:
+        """The exit code that all have in common, as of processes of one machine."""
+        first_end: float | None = None
+        fault = 0
+        was_stop_requested = False
+        while len(self._ends) < self._size:
+            is_over = not self._training.is_alive()  # before what it may still tell
+            news = self._news()
+            echo.copy()
+            self._ends.update(news["ends"])
+            self._note_lost(news["silent"], is_over=is_over)
+            if self._requests.stop and not was_stop_requested:
+                was_stop_requested = True
+                self._call(self._relay.order, self._worker.STOP)
+            for _ in range(self._requests.take_stacks()):
+                self._call(self._relay.order, self._worker.STACKS)
+            fault = fault or self._fault_in(self._ends)
+            now = time.monotonic()
+            if self._ends and first_end is None:
+                first_end = now
+            if first_end is not None and now > first_end + GRACE_SECONDS:
+                first_end = now
+                self._kill()
+        return self._end(fault, was_stop_requested=was_stop_requested)
+
+    def _note_lost(self, silent: Mapping[int, float], *, is_over: bool) -> None:
+        """Ranks whose worker or node is gone end as by SIGKILL."""
+        for rank in range(self._size):
+            is_silent = silent.get(rank, 0.0) > SILENT_SECONDS
+            if rank not in self._ends and (is_over or is_silent):
+                self._ends[rank] = -signal.SIGKILL
+                self._lost.add(rank)
+
+    def _fault_in(self, ends: Mapping[int, int]) -> int:
+        """The first; but where one was killed, it is why the others failed."""
+        faults = [
+            code
+            for rank, code in ends.items()
+            if code not in ORDERLY and rank not in self._killed
+        ]
+        return min(faults, default=0)
+
+    def _kill(self) -> None:
+        left = set(range(self._size)) - set(self._ends)
+        self._killed |= left
+        self._call(self._relay.order, self._worker.KILL)
+
+    def _end(self, fault: int, *, was_stop_requested: bool) -> int:
+        ends = [self._ends[rank] for rank in range(self._size)]
+        stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
+        if was_stop_requested and {*ends} <= stopped:
+            return EXIT_STOPPED
+        self._tell()
+        if -signal.SIGKILL in (
+            code for rank, code in self._ends.items() if rank not in self._killed
+        ):
+            return -signal.SIGKILL
+        if fault:
+            return fault
+        return ends[0] if len(set(ends)) == 1 else EXIT_FAILED
+
+    def _tell(self) -> None:
+        """Name each rank that could not report what ended it."""
+        for rank, code in sorted(self._ends.items()):
+            where = f"Rank {rank} of {self._size} on node {self._nodes[rank]}"
+            if rank in self._lost:
+                print_error(f"{where} is lost: its node or its Ray worker ended.")
+            elif rank in self._killed:
+                print_error(f"{where} was killed because another rank had ended.")
+            elif code < 0:
+                print_error(f"{where} ended: {why_killed(signal.Signals(-code))}.")
+
+
+class _Echo:
+    """Copies the log of the first rank to our output, which the log page shows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = path.stat().st_size if path.exists() else 0
+
+    def copy(self) -> None:
+        with suppress(OSError), self._path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._at:
+                self._at = 0  # its beginning was cut off
+            file.seek(self._at)
+            while piece := file.read(2**20):
+                self._at += len(piece)
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
