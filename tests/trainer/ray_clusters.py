@@ -59,6 +59,15 @@ class TwoNodes:
     def add_second(self, **variables: str) -> None:
         self._ask("add", variables)
 
+    def ranks(self) -> list[psutil.Process]:
+        """The trainers on all nodes."""
+        cluster = psutil.Process(self._process.pid)
+        return [
+            process
+            for process in cluster.children(recursive=True)
+            if process.cmdline()[1:4] == ["-m", "trainer", "run"]
+        ]
+
     def close(self) -> None:
         processes = psutil.Process(self._process.pid).children(recursive=True)
         assert self._process.stdin
@@ -88,16 +97,6 @@ def two_nodes(folder: Path) -> Iterator[TwoNodes]:
         yield nodes
     finally:
         nodes.close()
-
-
-def trainers() -> list[int]:
-    """Of runs, on all nodes; each has a rank."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if words[1:4] == ["-m", "trainer", "run"]:
-            found.append(process.pid)
-    return found
 
 
 def main() -> None:

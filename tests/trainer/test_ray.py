@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,8 @@ from safetensors.torch import load_file
 
 from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
-from tests.trainer.tiny import start_trainer, write_config
+from tests.trainer.tiny import read_events, start_trainer, write_config
+from tests.trainer.waiting import wait_until
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -89,3 +92,83 @@ def ask(*arguments: object, **options: Any) -> dict[str, Any]:
     assert child.returncode == 0, output
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
+
+
+@pytest.mark.slow
+def test_a_stop_ends_all_ranks_behind_the_same_step(
+    nodes: TwoNodes, long: Path, tmp_path: Path
+) -> None:
+    run = begun(nodes, long, tmp_path / "out")
+    members = nodes.ranks()
+    assert len(members) == 2
+
+    run.send_signal(signal.SIGUSR1)
+    wait_until(lambda: all("Thread" in log for log in logs(tmp_path / "out")))
+    run.terminate()
+    output, _ = run.communicate(timeout=60)
+
+    assert run.returncode == 3, output
+    stopped = read_events(tmp_path / "out/events.jsonl")[-1]
+    assert stopped["type"] == "run_stopped"
+    assert stopped["checkpoint"] == f"step-{stopped['step']:06d}-attempt-1"
+    wait_until(lambda: not any(member.is_running() for member in members))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_run_as_a_kill_does(
+    rank: int, nodes: TwoNodes, long: Path, tmp_path: Path
+) -> None:
+    run = begun(nodes, long, tmp_path / "out")
+    members = nodes.ranks()
+    [struck] = [each for each in members if each.environ()["RANK"] == str(rank)]
+
+    struck.kill()
+    output, _ = run.communicate(timeout=60)
+
+    assert run.returncode == -signal.SIGKILL, output
+    assert f"Rank {rank} of 2" in output
+    assert "SIGKILL" in output
+    wait_until(lambda: not any(member.is_running() for member in members))
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_the_driver(
+    nodes: TwoNodes, long: Path, tmp_path: Path
+) -> None:
+    run = begun(nodes, long, tmp_path / "out")
+    members = nodes.ranks()
+
+    run.kill()
+    run.communicate(timeout=60)
+
+    wait_until(lambda: not any(member.is_running() for member in members))
+
+
+@pytest.fixture
+def long(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        optim={"num_steps": 400},
+        evaluation={"every_steps": 0},
+        distributed=RAY,
+    )
+    return write_config(tmp_path, tree)
+
+
+def begun(nodes: TwoNodes, config: Path, out: Path) -> subprocess.Popen[str]:
+    """A run in its second step."""
+    run = nodes.start(config, out)
+    log = out / "events.jsonl"
+
+    def is_in_second_step() -> bool:
+        assert run.poll() is None, run.communicate()[0]
+        return log.exists() and '"step":2,"type":"step_finished"' in log.read_text()
+
+    wait_until(is_in_second_step)
+    return run
+
+
+def logs(out: Path) -> list[str]:
+    return [(out / f"rank-{rank}.log").read_text() for rank in range(2)]
