@@ -166,6 +166,8 @@ def _environment(
         **trainer_variables(),
         **hub_token_path(base),
         **log_facts(),
+        "COHORT_RAY_ADDRESS": settings.COHORT_RAY_ADDRESS,
+        "COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE,
         **({"COHORT_LOG_FD": str(log_ends[0])} if log_ends else {}),
         "COHORT_PARENT_PIPE": str(parent_pipe),
         "PYTHONUNBUFFERED": "1",

@@ -47,7 +47,7 @@ INSTALL = "Install it with: pip install 'ray[train]>=2.50'"
 JOIN = "ray start --address {} --num-cpus 0 --num-gpus 0"
 LOOK_SECONDS = 15.0  # for a cluster to say what it has
 CONNECT_SECONDS = 60.0
-SILENT_SECONDS = 30.0  # after which a rank counts as killed
+SILENT_SECONDS = 15.0  # after which a rank counts as killed; ranks call each second
 WAITING_SECONDS = 30.0  # between lines about what is waited for
 # Ray Train's own: found within a second, restarted by no one, and nothing of ours is
 # in the folder that it would work in.
@@ -481,6 +481,7 @@ class Driver:
             if rank not in self._ends and (is_over or is_silent):
                 self._ends[rank] = -signal.SIGKILL
                 self._lost.add(rank)
+                self._killed.discard(rank)
 
     def _fault_in(self, ends: Mapping[int, int]) -> int:
         """The first; but where one was killed, it is why the others failed."""
