@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from tests.environment import ROOT
 from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
 from tests.trainer.tiny import read_events, start_trainer, write_config
 from tests.trainer.waiting import wait_until
+from trainer.output.checkpoint import verify_checkpoint
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -172,3 +174,72 @@ def begun(nodes: TwoNodes, config: Path, out: Path) -> subprocess.Popen[str]:
 
 def logs(out: Path) -> list[str]:
     return [(out / f"rank-{rank}.log").read_text() for rank in range(2)]
+
+
+@pytest.mark.slow
+def test_nodes_without_the_runs_folder_use_the_storage(
+    nodes: TwoNodes,
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log and the checkpoints come back as if they had been written here."""
+    storage = tmp_path / "storage"
+    monkeypatch.setitem(nodes.variables, "COHORT_RAY_STORAGE", f"file://{storage}")
+    tree = tree_of(model_folder, rows_path, distributed=RAY)
+    tree["data"]["rows"] = "rows.jsonl"
+    shutil.copy(rows_path, tmp_path)
+    two = together(write_config(tmp_path, tree), "two")
+    saved, name = tmp_path / "saved", "step-000004-attempt-1"
+    forked = shutil.copytree(two / "checkpoints" / name, saved / name)
+    tree["checkpoint"]["keep_last"] = 1
+    config = write_config(tmp_path, tree)
+
+    out = tmp_path / "ray"
+    more = ("--checkpoints", saved, "--attempt", 2, "--resume-from", forked)
+    run = nodes.start(config, out, *more)
+    output, _ = run.communicate(timeout=120)
+
+    assert run.returncode == 0, output
+    assert "step 6/6" in output
+    assert {path.name for path in out.iterdir()} == {
+        *("events.jsonl", "pulse", "rank-0.log", "rank-1.log")
+    }
+    events = read_events(out / "events.jsonl")
+    assert [event["line"] for event in events] == list(range(1, len(events) + 1))
+    assert_same_story(out, two, after=4)
+    assert [path.name for path in saved.iterdir()] == ["step-000006-attempt-2"]
+    verify_checkpoint(saved / "step-000006-attempt-2")
+    [folder] = storage.iterdir()
+    kept = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
+    assert kept == {"checkpoints/step-000006-attempt-2"}
+    assert not list(Path("/tmp").glob("cohort-node-*"))
+
+
+@pytest.mark.slow
+def test_a_node_with_another_version_is_named(
+    nodes: TwoNodes, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(
+        ROOT / "trainer",
+        tmp_path / "other/trainer",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    with (tmp_path / "other/trainer/grpo.py").open("a") as file:
+        file.write("# changed\n")
+    config = write_config(tmp_path, tree_of(model_folder, rows_path, distributed=RAY))
+    nodes.kill_second()
+    nodes.add_second(PYTHONPATH=str(tmp_path / "other"))
+
+    try:
+        run = nodes.start(config, tmp_path / "out")
+        output, _ = run.communicate(timeout=120)
+    finally:
+        nodes.kill_second()
+        nodes.add_second(PYTHONPATH=str(ROOT))
+
+    assert run.returncode == 2, output
+    assert f"Node {SECOND}" in output
+    assert "Cohort" in output
+    assert not (tmp_path / "out/events.jsonl").exists()

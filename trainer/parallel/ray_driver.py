@@ -29,9 +29,11 @@ from typing import Any
 
 from trainer.config import RunConfig, named_models
 from trainer.console import FACTS, print_error, print_line
+from trainer.disk import is_disk_full
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
+    EXIT_PAUSED,
     EXIT_STOPPED,
     GRACE_SECONDS,
     ORDERLY,
@@ -41,7 +43,7 @@ from trainer.parallel.launch import (
     why_killed,
 )
 
-ADDRESS = "COHORT_RAY_ADDRESS"
+ADDRESS, STORAGE = "COHORT_RAY_ADDRESS", "COHORT_RAY_STORAGE"
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = "Install it with: pip install 'ray[train]>=2.50'"
 JOIN = "ray start --address {} --num-cpus 0 --num-gpus 0"
@@ -295,12 +297,18 @@ class Driver:
         self._killed: set[int] = set()  # ranks that we ended
         self._lost: set[int] = set()
         self._nodes: dict[int, str] = {}
+        self._num_received = 0
+        self._files: _Files | None = None  # where the nodes do not share the folder
+        self._lack = 0  # the exit code for files that could not be written here
         ray.cloudpickle.register_pickle_by_value(ray_worker)
 
     def run(self) -> int:
         self._out.mkdir(parents=True, exist_ok=True)
         probe = self._worker.probe_of(self._out, self._token)
         probe.write_text(self._token, "ascii")
+        if url := os.environ.get(STORAGE):
+            self._files = _Files(self._worker, url, self._args, self._config)
+            self._files.put_inputs(self._token)
         here = self._ray.get_runtime_context().get_node_id()
         self._relay = (
             self._ray.remote(self._worker.Relay)
@@ -317,12 +325,14 @@ class Driver:
         try:
             facts = self._wait_for_ranks()
             if facts is None:
-                return EXIT_STOPPED
+                return EXIT_STOPPED if self._requests.stop else -signal.SIGKILL
             self._compare(facts)
             self._call(self._relay.start, self._meeting(facts[0]))
             return self._follow(echo)
         finally:
             probe.unlink(missing_ok=True)
+            if self._files is not None:
+                self._files.remove_inputs(self._token)
             echo.copy()
 
     # Ray Train, in a thread of its own.
@@ -365,19 +375,32 @@ class Driver:
 
     def _plan(self) -> Any:
         names = (*FACTS.values(), "COHORT_HANG_SECONDS")
-        folders = [Path(each) for each in named_models(self._config.model_dump())]
+        config = self._config
+        paths = [*named_models(config.model_dump()), *self._inputs()]
+        files = self._files
         return self._worker.Plan(
             relay=self._relay,
             root=str(ROOT),
             arguments=self._arguments(),
-            out=str(self._out),
+            out=str(files.out(self._token) if files else self._out),
             token=self._token,
-            paths=[str(each) for each in folders if each.is_absolute()],
+            paths=[path for path in paths if os.path.isabs(path)],
             environment={n: os.environ[n] for n in names if n in os.environ},
+            storage=files.url if files else "",
+            resume=files.resume if files else "",
         )
+
+    def _inputs(self) -> list[str]:
+        """Files that the configuration names; where relative they are beside it."""
+        config = self._config
+        named = [config.reference.token_file, config.rollout.token_file]
+        sets = config.evaluation.sets.values()
+        return [config.data.rows, *sets, *(each for each in named if each)]
 
     def _arguments(self) -> list[str]:
         args = argparse.Namespace(**vars(self._args))
+        if self._files is not None:
+            return command_of(self._files.arguments(args, self._token))[3:]
         for name in ("config", "out", "checkpoints", "attempts", "resume_from"):
             path: Path | None = getattr(args, name)
             setattr(args, name, path and path.resolve())
@@ -389,10 +412,27 @@ class Driver:
         return self._ray.get(method.remote(*arguments))
 
     def _news(self) -> dict[str, Any]:
-        return self._call(self._relay.news, len(self._nodes), len(self._ends))  # type: ignore[no-any-return]
+        news: dict[str, Any] = self._call(
+            self._relay.news, len(self._nodes), len(self._ends), self._num_received
+        )
+        for number, kind, name, data in news["mail"]:
+            self._receive(kind, name, data)
+            self._num_received = number
+        return news
+
+    def _receive(self, kind: str, name: str, data: bytes) -> None:
+        assert self._files is not None
+        if self._lack:
+            return  # and nothing behind what is missing
+        try:
+            self._files.receive(kind, name, data)
+        except OSError as error:
+            print_error(f"{error}. The run stops.")
+            self._lack = EXIT_PAUSED if is_disk_full(error) else EXIT_FAILED
+            self._requests.stop = True
 
     def _wait_for_ranks(self) -> Mapping[int, dict[str, Any]] | None:
-        """What each has found on its node; None: a stop was requested."""
+        """What each has found on its node; None: it did not come to a start."""
         due = time.monotonic() + WAITING_SECONDS / 6
         while True:
             facts: dict[int, dict[str, Any]] = self._news()["facts"]
@@ -404,7 +444,8 @@ class Driver:
                 return None
             if not self._training.is_alive():
                 fault = self._fault or "its workers ended"
-                raise CannotRun(f"Ray Train failed to start the run: {fault}")
+                print_error(f"Ray Train failed to start the run: {fault}")
+                return None
             if time.monotonic() > due:
                 due = time.monotonic() + WAITING_SECONDS
                 print_line(self._waiting(len(facts)))
@@ -435,6 +476,11 @@ class Driver:
                     f"{node} has {name} {version}, this worker {wanted}. Install the "
                     "same versions of Cohort, torch, Ray and Python on every node."
                 )
+        if found["fault"]:
+            raise CannotRun(
+                f"{node} cannot use {os.environ[STORAGE]}: {found['fault']}. Check "
+                f"{STORAGE} and the credentials in the node's environment."
+            )
         if not found["sees_folder"]:
             raise CannotRun(
                 f"{node} cannot read and write {self._out}. Mount COHORT_DATA there, "
@@ -463,6 +509,8 @@ class Driver:
             if self._requests.stop and not was_stop_requested:
                 was_stop_requested = True
                 self._call(self._relay.order, self._worker.STOP)
+            if self._files is not None and (text := self._files.new_changes()):
+                self._call(self._relay.order, self._worker.CHANGES, text)
             for _ in range(self._requests.take_stacks()):
                 self._call(self._relay.order, self._worker.STACKS)
             fault = fault or self._fault_in(self._ends)
@@ -472,6 +520,10 @@ class Driver:
             if first_end is not None and now > first_end + GRACE_SECONDS:
                 first_end = now
                 self._kill()
+        while self._news()["mail"]:  # of a rank that was lost
+            pass
+        if self._lack:
+            return self._lack
         return self._end(fault, was_stop_requested=was_stop_requested)
 
     def _note_lost(self, silent: Mapping[int, float], *, is_over: bool) -> None:
@@ -516,11 +568,140 @@ class Driver:
         for rank, code in sorted(self._ends.items()):
             where = f"Rank {rank} of {self._size} on node {self._nodes[rank]}"
             if rank in self._lost:
-                print_error(f"{where} is lost: its node or its Ray worker ended.")
+                why = f" {self._fault}" if self._fault else ""
+                print_error(f"{where} is lost: its node or its Ray worker ended.{why}")
             elif rank in self._killed:
                 print_error(f"{where} was killed because another rank had ended.")
             elif code < 0:
                 print_error(f"{where} ended: {why_killed(signal.Signals(-code))}.")
+
+
+class _Files:
+    """A run's files where its nodes have only a storage in common with us."""
+
+    def __init__(
+        self, worker: Any, url: str, args: argparse.Namespace, config: RunConfig
+    ) -> None:
+        self._worker = worker
+        self._args = args
+        self._config = config
+        self._out: Path = args.out
+        self._folder: Path = args.config.resolve().parent
+        self._mirror: Path = args.checkpoints or args.out / worker.CHECKPOINTS
+        self._kept: set[str] = set()  # on the node, as far as known
+        self._changes = 0.0
+        resume: Path | None = args.resume_from
+        if args.resume:
+            resume = max(self._mirror.glob("step-*-attempt-*"), default=None)
+        self.resume = resume.name if resume else ""
+        self._resume_from = resume
+        self.url = f"{url.rstrip('/')}/{self._name()}"
+        try:
+            self._storage = worker.Storage(self.url)
+        except (ImportError, ValueError, OSError) as error:
+            raise CannotRun(f"{STORAGE} cannot be used: {error}") from error
+
+    def _name(self) -> str:
+        """Of the run in the storage: the same for all its attempts, on any host."""
+        path = self._folder / "ray-storage"
+        if not path.exists():
+            name = f"run-{self._folder.name}-{secrets.token_hex(4)}"
+            path.write_text(name, "utf-8")
+        return str(path.read_text("utf-8"))
+
+    def out(self, token: str) -> Path:
+        scratch: Path = self._worker.scratch_of(token)
+        return scratch / "attempts" / (self._out.name or "out")
+
+    def arguments(self, args: argparse.Namespace, token: str) -> argparse.Namespace:
+        scratch: Path = self._worker.scratch_of(token)
+        checkpoints = scratch / self._worker.CHECKPOINTS
+        args.config = scratch / self._args.config.name
+        args.out, args.attempts = self.out(token), None
+        args.checkpoints, args.resume = checkpoints, False
+        args.resume_from = checkpoints / self.resume if self.resume else None
+        return args
+
+    def put_inputs(self, token: str) -> None:
+        """Configuration, rows, changed settings, and the checkpoint to resume from."""
+        names = [self._config.data.rows, *self._config.evaluation.sets.values()]
+        files = [self._folder / name for name in names if not os.path.isabs(name)]
+        changes = self._out / self._worker.CHANGES_FILE
+        try:
+            for file in [self._args.config, *files]:
+                name = file.resolve().relative_to(self._folder)
+                self._storage.put(file, f"inputs-{token}/{name}")
+            if changes.exists():
+                self._storage.put(changes, f"inputs-{token}/{changes.name}")
+                self._changes = changes.stat().st_mtime
+            self._put_checkpoint()
+        except Exception as error:
+            raise CannotRun(
+                f"This worker cannot write to {self.url}: {first_line(error)}. Check "
+                f"{STORAGE} and the credentials in its environment."
+            ) from error
+
+    def _put_checkpoint(self) -> None:
+        """That of a fork, say, which the storage does not have."""
+        there = {path.name for path in self._mirror.glob("step-*")}
+        for name in set(self._storage.list_checkpoints()) - there - {self.resume}:
+            self._storage.remove(f"{self._worker.CHECKPOINTS}/{name}")
+        if self._resume_from is None:
+            return
+        self._kept.add(self.resume)
+        if not self._storage.has_checkpoint(self.resume):
+            name = f"{self._worker.CHECKPOINTS}/{self.resume}"
+            self._storage.put_folder(self._resume_from, name)
+
+    def remove_inputs(self, token: str) -> None:
+        with suppress(Exception):  # else they stay there
+            self._storage.remove(f"inputs-{token}")
+
+    def new_changes(self) -> str:
+        path = self._out / self._worker.CHANGES_FILE
+        with suppress(OSError):
+            if (changed := path.stat().st_mtime) != self._changes:
+                self._changes = changed
+                return str(path.read_text("utf-8"))
+        return ""
+
+    def receive(self, kind: str, name: str, data: bytes) -> None:
+        """What it was sent is on disk when this returns."""
+        worker, path = self._worker, self._out / name
+        if kind == worker.APPEND:
+            with path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.suffix == ".log":
+                worker.cap_log(path)
+        elif kind == worker.WRITE:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        elif kind == worker.PULSE:
+            path.touch()
+        elif kind == worker.SAVED:
+            self._copy_checkpoint(name)
+        else:
+            self._prune(set(json.loads(data)))
+
+    def _copy_checkpoint(self, name: str) -> None:
+        """Into the run's folder, as if it had been saved there."""
+        unfinished = self._mirror / f".{name}.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        pulse = self._out / self._worker.PULSE_FILE
+        self._storage.get_folder(
+            f"{self._worker.CHECKPOINTS}/{name}", unfinished, on_file=pulse.touch
+        )
+        shutil.rmtree(self._mirror / name, ignore_errors=True)
+        unfinished.rename(self._mirror / name)
+
+    def _prune(self, kept: set[str]) -> None:
+        """What the trainer has deleted on its node."""
+        for name in self._kept - kept:
+            shutil.rmtree(self._mirror / name, ignore_errors=True)
+            self._storage.remove(f"{self._worker.CHECKPOINTS}/{name}")
+        self._kept = kept
 
 
 class _Echo:

@@ -7,13 +7,17 @@ has installed is compared before it is used.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
+import json
 import os
 import platform
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,13 +31,22 @@ from ray.train import get_context
 from ray.train.backend import Backend, BackendConfig
 
 PULSE_FILE = "pulse"
-STOP, STACKS, KILL = "stop", "stacks", "kill"
+STOP, STACKS, KILL, CHANGES = "stop", "stacks", "kill", "changes"
+EVENTS = "events.jsonl"
+CHANGES_FILE = "changes.json"
+CHECKPOINTS = "checkpoints"
+_MANIFEST = "manifest.json"
+# Of what a worker sends: appended to a file, written as one, or said of checkpoints.
+APPEND, WRITE, SAVED, KEPT, PULSE = "append", "write", "saved", "kept", "pulse"
 _SIGNALS = {STOP: signal.SIGTERM, STACKS: signal.SIGUSR1}
 _POLL_SECONDS = 0.1
 _ORDER_SECONDS = 1.0  # that a question for orders may take; the sign of life of a rank
 _NEWS_SECONDS = 0.25
 _LOG_CAP_BYTES = 32 * 2**20
 _LOG_KEPT_BYTES = 8 * 2**20
+_PIECE_BYTES = 4 * 2**20
+_HELD_BYTES = 64 * 2**20  # that the relay holds before a worker waits
+_FILE_BYTES = 64 * 2**20  # the largest that comes back beside log and checkpoints
 
 
 class Relay:
@@ -43,7 +56,9 @@ class Relay:
         self._changed = asyncio.Condition()
         self._facts: dict[int, dict[str, Any]] = {}
         self._start: dict[str, Any] | None = None
-        self._orders: list[str] = []
+        self._orders: list[tuple[str, str]] = []
+        self._mail: list[tuple[int, str, str, bytes]] = []  # not acknowledged
+        self._num_sent = 0
         self._seen: dict[int, float] = {}
         self._ends: dict[int, int] = {}
 
@@ -65,11 +80,11 @@ class Relay:
         await self._wait(lambda: self._start is not None, _ORDER_SECONDS)
         return self._start
 
-    async def order(self, what: str) -> None:
-        self._orders.append(what)
+    async def order(self, what: str, text: str = "") -> None:
+        self._orders.append((what, text))
         await self._tell()
 
-    async def orders(self, rank: int, num_known: int) -> list[str]:
+    async def orders(self, rank: int, num_known: int) -> list[tuple[str, str]]:
         await self._tell(rank)
         await self._wait(lambda: len(self._orders) > num_known, _ORDER_SECONDS)
         return self._orders[num_known:]
@@ -78,14 +93,45 @@ class Relay:
         self._ends[rank] = code
         await self._tell(rank)
 
-    async def news(self, num_joined: int, num_ended: int) -> dict[str, Any]:
+    async def send(self, kind: str, name: str, data: bytes) -> int:
+        """Kept until the driver has it on disk; a number to wait for that by."""
+        while sum(len(each[3]) for each in self._mail) > _HELD_BYTES:
+            await self._wait(lambda: False, _NEWS_SECONDS)
+        self._num_sent += 1
+        self._mail.append((self._num_sent, kind, name, data))
+        await self._tell()
+        return self._num_sent
+
+    async def is_received(self, number: int) -> bool:
+        def is_gone() -> bool:
+            return not self._mail or self._mail[0][0] > number
+
+        await self._wait(is_gone, _NEWS_SECONDS)
+        return is_gone()
+
+    async def news(
+        self, num_joined: int, num_ended: int, num_received: int
+    ) -> dict[str, Any]:
         """At once where it is more than what is known already, else after a moment."""
+        self._mail = [each for each in self._mail if each[0] > num_received]
+        await self._tell()
         await self._wait(
-            lambda: len(self._facts) > num_joined or len(self._ends) > num_ended,
+            lambda: (
+                len(self._facts) > num_joined
+                or len(self._ends) > num_ended
+                or bool(self._mail)
+            ),
             _NEWS_SECONDS,
         )
-        now = time.monotonic()
+        mail: list[tuple[int, str, str, bytes]] = []
+        now, size = time.monotonic(), 0
+        for each in self._mail:
+            if mail and size + len(each[3]) > _PIECE_BYTES:
+                break
+            mail.append(each)
+            size += len(each[3])
         return {
+            "mail": mail,
             "facts": dict(self._facts),
             "ends": dict(self._ends),
             "silent": {rank: now - seen for rank, seen in self._seen.items()},
@@ -127,6 +173,17 @@ class Plan:
     token: str  # of this start: its probe has it
     paths: list[str] = field(default_factory=list)  # which every node must have
     environment: Mapping[str, str] = field(default_factory=dict)
+    storage: str = ""  # of the run, where nodes do not share its folder
+    resume: str = ""  # the checkpoint there to resume from
+
+    @property
+    def scratch(self) -> Path:
+        """The same on each node: rank 0 tells the others its paths."""
+        return scratch_of(self.token)
+
+
+def scratch_of(token: str) -> Path:
+    return Path(f"/tmp/cohort-node-{token}")  # noqa: S108 # made with mode 0700
 
 
 def work(plan: Plan) -> None:
@@ -134,7 +191,20 @@ def work(plan: Plan) -> None:
     context = get_context()
     rank = context.get_world_rank()
     # A loop asks, in place of one long wait: it is the sign of life of this rank.
-    ray.get(plan.relay.join.remote(rank, look_around(plan, rank)))
+    scratch = _Scratch(plan) if plan.storage else None
+    try:
+        facts = look_around(plan, rank)
+        if scratch is not None and context.get_local_rank() == 0:
+            facts["fault"] = scratch.fill()
+        ray.get(plan.relay.join.remote(rank, facts))
+        _train(plan, rank)
+    finally:
+        if scratch is not None:
+            scratch.leave()
+
+
+def _train(plan: Plan, rank: int) -> None:
+    context = get_context()
     start = None
     while start is None:
         start = ray.get(plan.relay.wait_for_start.remote(rank))
@@ -149,23 +219,256 @@ def work(plan: Plan) -> None:
         "LOCAL_WORLD_SIZE": str(context.get_local_world_size()),
     }
     with _Child(plan, rank, environment) as child:
-        code = _follow(child, plan.relay, rank)
+        mirror = _Mirror(plan, rank) if plan.storage else None
+        code = _follow(child, plan.relay, rank, mirror)
     ray.get(plan.relay.end.remote(rank, code))
 
 
-def _follow(child: _Child, relay: Any, rank: int) -> int:
+def _follow(child: _Child, relay: Any, rank: int, mirror: _Mirror | None) -> int:
+    """Until it has ended and all that it has written is with the driver."""
     num_obeyed = 0
     asked = relay.orders.remote(rank, num_obeyed)
-    while (code := child.poll()) is None:
+    while True:
+        code = child.poll()
+        if mirror is not None and mirror.fault is not None:
+            raise mirror.fault
+        if code is not None and (mirror is None or mirror.is_done()):
+            return code
         answered, _ = ray.wait([asked], timeout=_POLL_SECONDS)
         if answered:
             # Where the relay is gone so is the driver: this raises and ends the child.
-            for order in ray.get(asked):
+            for order, text in ray.get(asked):
                 num_obeyed += 1
-                child.obey(order)
-            child.cap_log()
+                child.obey(order, text)
+            if mirror is None:
+                cap_log(child.log)
             asked = relay.orders.remote(rank, num_obeyed)
-    return code
+
+
+class Storage:
+    """A run's folder in a file system that fsspec knows, the same for all nodes."""
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - comes with Ray
+
+        self._files, path = url_to_fs(url)
+        self._path = path.rstrip("/")
+
+    def put(self, file: Path, name: str) -> None:
+        target = f"{self._path}/{name}"
+        self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._files.put_file(str(file), target)
+
+    def put_folder(self, folder: Path, name: str) -> None:
+        """The manifest last: with it a checkpoint is complete."""
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        for file in sorted(files, key=lambda path: path.name == _MANIFEST):
+            self.put(file, f"{name}/{file.relative_to(folder)}")
+
+    def get_folder(
+        self, name: str, folder: Path, on_file: Callable[[], None] = lambda: None
+    ) -> None:
+        source = f"{self._path}/{name}"
+        self._files.invalidate_cache()
+        found = self._files.find(source)
+        if not found:
+            raise FileNotFoundError(f"{source} is not there")
+        for path in found:
+            file = folder / path.removeprefix(source).lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._files.get_file(path, str(file))
+            on_file()
+
+    def has_checkpoint(self, name: str) -> bool:
+        manifest = f"{self._path}/{CHECKPOINTS}/{name}/{_MANIFEST}"
+        found: bool = self._files.exists(manifest)
+        return found
+
+    def list_checkpoints(self) -> list[str]:
+        folder = f"{self._path}/{CHECKPOINTS}"
+        self._files.invalidate_cache()
+        if not self._files.exists(folder):
+            return []
+        return [
+            path.rpartition("/")[2] for path in self._files.ls(folder, detail=False)
+        ]
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.rm(f"{self._path}/{name}", recursive=True)
+
+
+class _Scratch:
+    """The run's files on a node that does not share its folder."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sweep()
+        plan.scratch.mkdir(mode=0o700, exist_ok=True)
+        Path(plan.out).mkdir(parents=True, exist_ok=True)
+        self._lock = (plan.scratch / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_SH)  # by each rank of the node
+
+    def fill(self) -> str:
+        """Rows, configuration and checkpoint; else what the storage has against it."""
+        plan, folder = self._plan, self._plan.scratch
+        try:
+            storage = Storage(plan.storage)
+            storage.get_folder(f"inputs-{plan.token}", folder)
+            if (changes := folder / CHANGES_FILE).exists():
+                shutil.copy(changes, plan.out)
+            probe = f"probe-{plan.token}-{socket.gethostname()}"
+            storage.put(folder / "lock", probe)
+            storage.remove(probe)
+            if plan.resume:
+                name = f"{CHECKPOINTS}/{plan.resume}"
+                storage.get_folder(name, folder / name)
+        except Exception as error:  # noqa: BLE001 - each file system has its own
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def leave(self) -> None:
+        """The last one removes it."""
+        with suppress(BlockingIOError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(self._plan.scratch, ignore_errors=True)
+        self._lock.close()
+
+    def _sweep(self) -> None:
+        """What workers that were killed have left."""
+        for lock in Path("/tmp").glob("cohort-node-*/lock"):  # noqa: S108
+            with suppress(OSError), lock.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+class _Mirror:
+    """Sends what a rank writes on its node to the driver, in a thread.
+
+    A checkpoint is in the storage before the log names it, and all of the log before it
+    is with the driver before it is in the storage: a run that resumes from it has no
+    gap.
+    """
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.fault: Exception | None = None
+        self._plan = plan
+        self._rank = rank
+        self._out = Path(plan.out)
+        self._log = self._out / f"rank-{rank}.log"
+        self._read: dict[Path, int] = {}
+        self._pulse = 0
+        self._last = 0  # number of what was sent last
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
+        self._thread.start()
+
+    def is_done(self) -> bool:
+        """Once the trainer has ended: whether all of it has been sent."""
+        self._is_over.set()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._send(APPEND, self._log.name)  # there, even if nothing is said
+            while True:
+                is_over = self._is_over.is_set()
+                has_sent = self._send_log()
+                if self._rank == 0:
+                    has_sent = self._send_events() or has_sent
+                    self._send_pulse()
+                if is_over and not has_sent:
+                    break
+                if not has_sent:
+                    self._is_over.wait(_POLL_SECONDS)
+            if self._rank == 0:
+                self._send_rest()
+            self._settle()
+        except Exception as error:  # noqa: BLE001 - raised where the child is followed
+            self.fault = error
+
+    def _send(self, kind: str, name: str, data: bytes = b"") -> None:
+        self._last = ray.get(self._plan.relay.send.remote(kind, name, data))
+
+    def _settle(self) -> None:
+        while self._last and not ray.get(
+            self._plan.relay.is_received.remote(self._last)
+        ):
+            pass
+
+    def _new_bytes(self, path: Path, *, whole_lines: bool) -> bytes:
+        at = self._read.get(path, 0)
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(at)
+            data = file.read(_PIECE_BYTES)
+            while whole_lines and data and b"\n" not in data:
+                more = file.read(_PIECE_BYTES)
+                if not more:
+                    return b""
+                data += more
+            if whole_lines:
+                data = data[: data.rfind(b"\n") + 1]
+            self._read[path] = at + len(data)
+            return data
+        return b""
+
+    def _send_log(self) -> bool:
+        data = self._new_bytes(self._log, whole_lines=False)
+        if data:
+            self._send(APPEND, self._log.name, data)
+        elif self._read.get(self._log, 0) > _LOG_CAP_BYTES:
+            os.truncate(self._log, 0)
+            self._read[self._log] = 0
+        return bool(data)
+
+    def _send_events(self) -> bool:
+        data = self._new_bytes(self._out / EVENTS, whole_lines=True)
+        waiting = b""
+        for line in data.splitlines(keepends=True):
+            if b'"type":"checkpoint_saved"' in line:
+                if waiting:
+                    self._send(APPEND, EVENTS, waiting)
+                waiting = b""
+                self._save(json.loads(line)["name"])
+            waiting += line
+        if waiting:
+            self._send(APPEND, EVENTS, waiting)
+        return bool(data)
+
+    def _save(self, name: str) -> None:
+        self._settle()
+        storage, path = Storage(self._plan.storage), f"{CHECKPOINTS}/{name}"
+        try:
+            storage.put_folder(self._plan.scratch / path, path)
+        except FileNotFoundError:  # it has been replaced by a later one already
+            if (self._plan.scratch / path).exists():
+                raise
+            storage.remove(path)
+            return
+        self._send(SAVED, name)
+        self._send_kept()
+
+    def _send_kept(self) -> None:
+        folder = self._plan.scratch / CHECKPOINTS
+        self._send(
+            KEPT, "", json.dumps([p.name for p in folder.glob("step-*")]).encode()
+        )
+
+    def _send_pulse(self) -> None:
+        with suppress(OSError):
+            pulse = (self._out / PULSE_FILE).stat().st_mtime_ns
+            if pulse != self._pulse:
+                self._pulse = pulse
+                self._send(PULSE, PULSE_FILE)
+
+    def _send_rest(self) -> None:
+        """Such as the batch of a step that failed."""
+        self._send_kept()
+        known = {EVENTS, PULSE_FILE, CHANGES_FILE}
+        for path in sorted(self._out.rglob("*")):
+            is_known = path.name in known or path.suffix == ".log"
+            if path.is_file() and not is_known and path.stat().st_size <= _FILE_BYTES:
+                self._send(WRITE, str(path.relative_to(self._out)), path.read_bytes())
 
 
 class _Child:
@@ -173,10 +476,11 @@ class _Child:
 
     def __init__(self, plan: Plan, rank: int, environment: Mapping[str, str]) -> None:
         read_end, self._write_end = os.pipe()
-        self._log = Path(plan.out, f"rank-{rank}.log")
+        self._out = Path(plan.out)
+        self.log = self._out / f"rank-{rank}.log"
         local_size = int(environment["LOCAL_WORLD_SIZE"])
         try:
-            with self._log.open("ab") as output:
+            with self.log.open("ab") as output:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "trainer", *plan.arguments],
                     stdin=subprocess.DEVNULL,
@@ -211,37 +515,44 @@ class _Child:
 
     def poll(self) -> int | None:
         """Its exit code, once nothing that it started is left."""
+        if self._child.returncode is not None:
+            return self._child.returncode
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         if os.waitid(os.P_PID, self._child.pid, options) is None:
             return None
         self._kill()  # unreaped, its process group is still its own
         return self._child.wait()
 
-    def obey(self, order: str) -> None:
+    def obey(self, order: str, text: str) -> None:
         if order == KILL:
             self._kill()
+        elif order == CHANGES:
+            draft = self._out / f".{CHANGES_FILE}-{os.getpid()}"
+            draft.write_text(text, "utf-8")
+            draft.replace(self._out / CHANGES_FILE)
         elif self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._child.pid, _SIGNALS[order])
                 if order == STACKS:
                     os.killpg(self._child.pid, signal.SIGCONT)
 
-    def cap_log(self) -> None:
-        """Keep its last part; the child appends, so that each write lands whole."""
-        with suppress(OSError):
-            if self._log.stat().st_size <= _LOG_CAP_BYTES:
-                return
-            with self._log.open("r+b") as file:
-                cut = file.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
-                kept = file.read()
-                file.truncate(0)
-            with self._log.open("ab") as file:
-                file.write(b"[%d bytes left out]\n" % cut + kept)
-
     def _kill(self) -> None:
         if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
+
+
+def cap_log(log: Path) -> None:
+    """Keep its last part; who writes it appends, so that each write lands whole."""
+    with suppress(OSError):
+        if log.stat().st_size <= _LOG_CAP_BYTES:
+            return
+        with log.open("r+b") as file:
+            cut = file.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
+            kept = file.read()
+            file.truncate(0)
+        with log.open("ab") as file:
+            file.write(b"[%d bytes left out]\n" % cut + kept)
 
 
 def look_around(plan: Plan, rank: int) -> dict[str, Any]:
@@ -256,7 +567,9 @@ def look_around(plan: Plan, rank: int) -> dict[str, Any]:
         "host": socket.gethostname(),
         "port": port,
         "versions": versions_of(root),
-        "sees_folder": _sees_folder(Path(plan.out), plan.token, rank),
+        "sees_folder": bool(plan.storage)
+        or _sees_folder(Path(plan.out), plan.token, rank),
+        "fault": "",
         "lacks": [path for path in plan.paths if not os.path.exists(path)],
     }
 
