@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,10 @@ from safetensors.torch import load_file
 from tests.environment import ROOT
 from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
-from tests.trainer.tiny import read_events, start_trainer, write_config
+from tests.trainer.tiny import read_events, run_trainer, start_trainer, write_config
 from tests.trainer.waiting import wait_until
 from trainer.output.checkpoint import verify_checkpoint
+from trainer.parallel.ray_driver import STORAGE, complaint_of
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -243,3 +245,62 @@ def test_a_node_with_another_version_is_named(
     assert f"Node {SECOND}" in output
     assert "Cohort" in output
     assert not (tmp_path / "out/events.jsonl").exists()
+
+
+FOUND = {
+    "node": "10.0.0.7",
+    "host": "gpu-7",
+    "versions": {"torch": "2.13.0"},
+    "fault": "",
+    "sees_folder": True,
+    "lacks": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, []),
+        ({"versions": {"torch": "2.12.0"}}, ["torch", "2.12.0", "2.13.0"]),
+        ({"fault": "PermissionError: no bucket"}, ["no bucket", STORAGE]),
+        ({"sees_folder": False}, ["/data/runs/7", STORAGE]),
+        ({"lacks": ["/models/m"]}, ["/models/m"]),
+    ],
+)
+def test_what_a_node_lacks_is_said_with_its_name(
+    change: dict[str, Any], named: list[str]
+) -> None:
+    found = complaint_of(
+        FOUND | change, {"torch": "2.13.0"}, folder=Path("/data/runs/7")
+    )
+
+    assert bool(found) == bool(named)
+    assert all(each in found for each in (*named, *(["10.0.0.7"] if named else [])))
+
+
+def test_without_an_address_a_run_on_a_cluster_is_refused(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COHORT_RAY_ADDRESS", raising=False)
+    config = write_config(tmp_path, tree_of(model_folder, rows_path, distributed=RAY))
+
+    done = run_trainer("run", config, "--out", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert "COHORT_RAY_ADDRESS" in done.stderr
+
+
+def test_where_ray_is_not_installed_the_facts_say_how(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    done = run_trainer("cluster", "--address", "head:6379")
+
+    assert done.returncode == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "ray[train]" in found["error"]
+    assert (found["ray_version"], found["nodes"]) == (None, [])

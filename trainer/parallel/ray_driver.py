@@ -460,37 +460,11 @@ class Driver:
         )
 
     def _compare(self, facts: Mapping[int, dict[str, Any]]) -> None:
-        try:
-            for rank in sorted(facts):
-                self._check(facts[rank])
-        except CannotRun:
-            self._call(self._relay.start, {})
-            raise
-
-    def _check(self, found: Mapping[str, Any]) -> None:
-        node = f"Node {found['node']} ({found['host']})"
-        for name, wanted in self._worker.versions_of(str(ROOT)).items():
-            version = found["versions"][name]
-            if version != wanted:
-                raise CannotRun(
-                    f"{node} has {name} {version}, this worker {wanted}. Install the "
-                    "same versions of Cohort, torch, Ray and Python on every node."
-                )
-        if found["fault"]:
-            raise CannotRun(
-                f"{node} cannot use {os.environ[STORAGE]}: {found['fault']}. Check "
-                f"{STORAGE} and the credentials in the node's environment."
-            )
-        if not found["sees_folder"]:
-            raise CannotRun(
-                f"{node} cannot read and write {self._out}. Mount COHORT_DATA there, "
-                "or set COHORT_RAY_STORAGE."
-            )
-        if found["lacks"]:
-            raise CannotRun(
-                f"{node} lacks {found['lacks'][0]}, which the run reads. Copy it to "
-                "the same path on every node."
-            )
+        ours = self._worker.versions_of(str(ROOT))
+        for rank in sorted(facts):
+            if complaint := complaint_of(facts[rank], ours, folder=self._out):
+                self._call(self._relay.start, {})
+                raise CannotRun(complaint)
 
     def _meeting(self, first: Mapping[str, Any]) -> dict[str, str]:
         return {"MASTER_ADDR": first["node"], "MASTER_PORT": str(first["port"])}
@@ -574,6 +548,35 @@ class Driver:
                 print_error(f"{where} was killed because another rank had ended.")
             elif code < 0:
                 print_error(f"{where} ended: {why_killed(signal.Signals(-code))}.")
+
+
+def complaint_of(
+    found: Mapping[str, Any], versions: Mapping[str, str], *, folder: Path
+) -> str:
+    """What a node lacks for the run, by what its worker has found; "" if nothing."""
+    node = f"Node {found['node']} ({found['host']})"
+    for name, wanted in versions.items():
+        if (version := found["versions"][name]) != wanted:
+            return (
+                f"{node} has {name} {version}, this worker {wanted}. Install the same "
+                "versions of Cohort, torch, Ray and Python on every node."
+            )
+    if found["fault"]:
+        return (
+            f"{node} cannot use {STORAGE}: {found['fault']}. Check its address, and "
+            "the credentials in the node's environment."
+        )
+    if not found["sees_folder"]:
+        return (
+            f"{node} cannot read and write {folder}. Mount COHORT_DATA there, or set "
+            f"{STORAGE}."
+        )
+    if found["lacks"]:
+        return (
+            f"{node} lacks {found['lacks'][0]}, which the run reads. Copy it to the "
+            "same path on every node."
+        )
+    return ""
 
 
 class _Files:
