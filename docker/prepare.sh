@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates what compose.yaml needs: .env, two secrets, a folder for backups.
+# Creates what compose.yaml needs: .env, three secrets, a folder for backups.
 # Keeps existing files.
 set -eu
 cd "$(dirname "$0")"
@@ -9,7 +9,7 @@ umask 077
 
 # Only the owner can enter the folder; the containers' users read the files.
 mkdir -p secrets
-for secret in postgres-password secret-key; do
+for secret in postgres-password secret-key ray-token; do
     [ -s "secrets/$secret" ] || od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "secrets/$secret"
     chmod 0444 "secrets/$secret"
 done

@@ -39,6 +39,7 @@ GROUPS = {
         "methods",
         "rollout-engines",
         "gpus-and-scale",
+        "ray-clusters",
         "watch-a-run",
         "control-a-run",
         "checkpoints",

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import yaml
 
-from tests.contracts.production import DOCKER, ROOT, SERVICES, compose
+from tests.contracts.production import (
+    DOCKER,
+    ROOT,
+    SERVICES,
+    compose,
+    dockerfile_list,
+)
 
 IMAGES = ("web", "gpu")
 LONG_LIVED = [name for name in compose() if name != "migrate"]
@@ -138,7 +144,8 @@ def test_the_servers_secrets_are_files() -> None:
 def test_what_is_prepared_is_what_is_needed_and_stays(tmp_path: Path) -> None:
     for name in ("prepare.sh", ".env.example"):
         (tmp_path / name).write_bytes((DOCKER / name).read_bytes())
-    secrets = yaml.safe_load((DOCKER / "compose.yaml").read_text())["secrets"]
+    files = [DOCKER / name for name in ("compose.yaml", "compose.ray.yaml")]
+    secrets = [n for f in files for n in yaml.safe_load(f.read_text())["secrets"]]
 
     def prepare() -> dict[str, str]:
         subprocess.run(
@@ -209,3 +216,31 @@ def test_a_training_worker_keeps_its_name() -> None:
     service = compose()["training-worker"]
 
     assert service["hostname"] == "${COHORT_WORKER_HOST:-training-worker}"
+
+
+def test_the_ray_overlay_keeps_the_workers_command_and_publishes_nothing() -> None:
+    services = compose("compose.ray.yaml")
+    shell, option, command = services["training-worker"]["command"]
+
+    joins, serves = command.split(" && exec ")
+    assert (shell, option) == ("sh", "-c")
+    assert joins.startswith("ray start --address ray-head:6379 --num-cpus 0")
+    assert serves.split() == dockerfile_list("gpu", "CMD")
+    assert not any("ports" in service for service in services.values())
+    for service in services.values():
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
+        assert "ray-token" in service["secrets"]
+
+
+def test_the_cluster_for_kubernetes_is_valid_and_has_the_token() -> None:
+    page = (DOCKER.parent / "dashboard/help/ray-clusters.md").read_text()
+    [text] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    spec = yaml.safe_load(text)["spec"]
+
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        [container] = group["template"]["spec"]["containers"]
+        assert {one["name"] for one in container["env"]} == {
+            "RAY_AUTH_MODE",
+            "RAY_AUTH_TOKEN",
+        }

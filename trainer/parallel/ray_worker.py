@@ -488,7 +488,8 @@ class _Child:
                     stderr=subprocess.STDOUT,
                     cwd=find_root(plan.root),
                     env={
-                        **os.environ,
+                        # Ray's own, with its token, are of no use to a trainer.
+                        **{n: v for n, v in os.environ.items() if n[:4] != "RAY_"},
                         **_network(),
                         # Ray's own number is that of the CPUs asked for, which is 1.
                         "OMP_NUM_THREADS": str(max(1, _num_cores() // local_size)),
