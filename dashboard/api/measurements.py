@@ -195,8 +195,11 @@ def run_file(
 
 
 class Which(Schema):
-    source: Literal["", "both", "trainer", "supervisor"] = Field(
-        "", description="Empty: both, if the trainer's lines have timestamps."
+    source: str = Field(
+        "",
+        pattern=r"^(both|trainer|supervisor|rank-[0-9]{1,5})?$",
+        description="`trainer`, `supervisor` or `both`; `rank-3`: that process of a "
+        "run on a cluster. Empty: both, if the trainer's lines have timestamps.",
     )
     attempt: Annotated[
         int | None,
@@ -211,6 +214,8 @@ def _source(run: Run, which: Which) -> Source:
     source = or_404(found, f"{run} has no logs yet: no worker has started it.")
     if which.attempt is not None and source.attempt.number != which.attempt:
         raise Http404(f"{run} has no attempt {which.attempt}.")
+    if which.source and source.name != which.source:
+        raise Http404(f"{run} has no log {which.source}.")
     return source
 
 

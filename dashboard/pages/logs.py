@@ -40,6 +40,7 @@ def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
         "attempts": run.attempts.order_by("number"),
         "source": source,
         "sources": SOURCES,
+        "ranks": list(source.files.rank_logs) if source else [],
     }
     return render(request, "training/logs.html", context)
 

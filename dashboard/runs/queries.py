@@ -147,6 +147,16 @@ class AttemptDirectory:
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
 
+    @property
+    def rank_logs(self) -> dict[int, Path]:
+        """Output of each process of a run on a cluster, by rank."""
+        found = {}
+        for path in self.path.glob("rank-*.log"):
+            number = path.stem.removeprefix("rank-")
+            if number.isdecimal() and number.isascii():
+                found[int(number)] = path
+        return dict(sorted(found.items()))
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:

@@ -205,12 +205,18 @@ def _texts(lines: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the trainer printed in an attempt, or what its supervisor did, or both."""
+    """What the trainer printed in an attempt, or what its supervisor did, or both; of a
+    run on a cluster, what one of its processes printed."""
 
     name: str
     attempt: RunAttempt
     path: Path  # of both: the trainer's
     files: AttemptDirectory
+
+    @property
+    def rank(self) -> int | None:
+        """Whose log it is: rank-3."""
+        return int(self.name[5:]) if self.name.startswith("rank-") else None
 
     @property
     def has_times(self) -> bool:
@@ -220,6 +226,8 @@ class Source:
     def times_of(self, lines: Sequence[Line]) -> list[float | None]:
         if self.name == "supervisor":
             return [stamp_of(line.text) for line in lines]
+        if self.rank is not None:
+            return [None] * len(lines)
         times = LogTimes(self.files.trainer_times)
         return times.of_lines([line.at for line in lines], log=self.path)
 
@@ -239,7 +247,10 @@ class Source:
 
 
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
-    """?source=&attempt=, or the trainer's last attempt; None before the first."""
+    """?source=&attempt=, or the trainer's last attempt; None before the first.
+
+    `source`: of SOURCES, or of one process of a run on a cluster: rank-3.
+    """
     attempts = {
         str(attempt.number): attempt for attempt in run.attempts.order_by("number")
     }
@@ -250,9 +261,10 @@ def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
     files = run_directory(run.id).attempt(attempt.number)
     both = Source(name="both", attempt=attempt, path=files.trainer_log, files=files)
     name = query.get("source", "both" if both.has_times else "trainer")
-    name = name if name in SOURCES else "trainer"
-    path = files.supervisor_log if name == "supervisor" else files.trainer_log
-    return replace(both, name=name, path=path)
+    ranks = {f"rank-{rank}": path for rank, path in files.rank_logs.items()}
+    paths = {"both": both.path, "supervisor": files.supervisor_log, **ranks}
+    name = name if name in paths else "trainer"
+    return replace(both, name=name, path=paths.get(name, files.trainer_log))
 
 
 def search_source(source: Source, pattern: Any, *, first: int = 0) -> dict[str, Any]:

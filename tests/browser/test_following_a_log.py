@@ -55,6 +55,17 @@ def test_lines_are_streamed_and_do_not_scroll_a_reader(
     expect(page.locator("#L703")).to_be_visible()
     assert view.evaluate(AT_END)
 
+    for rank in range(8):
+        write(log.with_name(f"rank-{rank}.log"), 1, 3 + rank)
+    page.reload()
+    page.get_by_label("Rank", exact=True).select_option("2")
+    expect(page.locator("[data-log]")).to_have_attribute("data-source", "rank-2")
+    expect(page.locator("#L5")).to_be_visible()
+    write(log.with_name("rank-2.log"), 6, 6)
+    expect(page.locator("#L6")).to_be_visible()
+    page.get_by_label("Rank", exact=True).select_option("all")
+    expect(page.locator("#L703")).to_be_visible()
+
     view.evaluate("e => { e.scrollTop = 900; }")
     place = view.evaluate("e => e.scrollTop")
     write(log, 704, 715)

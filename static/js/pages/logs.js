@@ -12,6 +12,9 @@ import { WorkerLog } from "../logs/worker.js";
 const root = document.querySelector("[data-log]");
 const find = (name) => root.querySelector(`[data-log-${name}]`);
 
+const ranks = document.querySelector("[data-log-ranks]");
+ranks?.addEventListener("change", () => ranks.requestSubmit());
+
 const MIN_INTERVAL = 1_000;
 const POLL_INTERVAL = 2_000; // without a frame of the run
 const CLOSED_INTERVAL = 10_000; // another attempt may start

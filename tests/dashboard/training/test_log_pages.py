@@ -252,3 +252,32 @@ def test_non_members_get_no_log(
         for slug in ("alpha", "other"):
             url = reverse(f"run_{name}", args=[slug, run.id])
             assert charlie_client.get(url, {"q": "secret"}).status_code == 404, url
+
+
+def test_each_ranks_log_is_read_searched_and_downloaded(
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
+) -> None:
+    write_steps(first_attempt, 1, 3)
+    assert 'name="source"' not in page(alice_client, run)
+    for rank in (0, 2, 10):
+        path = first_attempt.path / f"rank-{rank}.log"
+        path.write_text(f"loaded\nrank {rank} on node-{rank}\n")
+    (first_attempt.path / "rank-x.log").write_text("no rank")
+
+    html = page(alice_client, run, source="rank-10")
+
+    assert html.index('"rank-2"') < html.index('"rank-10"')
+    assert "rank-x" not in html
+    assert 'data-source="rank-10"' in html
+    answer = part(alice_client, run, source="rank-10")
+    assert texts(answer) == ["loaded", "rank 10 on node-10"]
+    assert [line["time"] for line in answer["lines"]] == [None, None]
+    url = reverse("run_log_search", args=["alpha", run.id])
+    found = alice_client.get(url, {"source": "rank-2", "q": "node"}).json()
+    assert [match["line"]["text"] for match in found["matches"]] == ["rank 2 on node-2"]
+    url = reverse("run_log_download", args=["alpha", run.id])
+    response = alice_client.get(url, {"source": "rank-2"})
+    assert "attempt-1-rank-2.log" in response["Content-Disposition"]
+    # Of an attempt that has no such rank, and of no file outside its folder.
+    for name in ("rank-3", "rank-../../../run"):
+        assert 'data-source="trainer"' in page(alice_client, run, source=name)
