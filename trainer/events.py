@@ -166,6 +166,27 @@ class StepFinished(Event):
     metrics: dict[str, float | None]
 
 
+class RankMeasured(BaseModel):
+    """What one process of a run used in a step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    node: str  # the host's name
+    device: str  # NVIDIA H100 80GB HBM3; cpu
+    memory_bytes: int | None  # used on the GPU by all processes; on a CPU, resident
+    memory_total_bytes: int | None  # of the GPU, or of the machine
+    # generate, score, logprobs, update, sync: own work, without waiting for other
+    # ranks; work: of the whole step; wait: for other ranks; step: both
+    seconds: dict[str, float | None]
+
+
+class RanksMeasured(Event):
+    """A step of a run of several processes, by rank; in front of `StepFinished`."""
+
+    type: Literal["ranks_measured"] = "ranks_measured"
+    ranks: list[RankMeasured]
+
+
 class Evaluated(Event):
     type: Literal["evaluated"] = "evaluated"
     name: str  # of the held-out set
@@ -240,6 +261,7 @@ AnyEvent = Annotated[
     | SettingsChanged
     | GroupScored
     | TokensMeasured
+    | RanksMeasured
     | StepFinished
     | Evaluated
     | CheckpointSaved

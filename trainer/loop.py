@@ -21,6 +21,7 @@ from trainer.output.checkpoint import (
     saved_step,
 )
 from trainer.output.metrics import Stopwatch
+from trainer.output.ranks import record_ranks
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.phases import PhaseState
 from trainer.rollback import roll_back
@@ -141,6 +142,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         phase.after_step(step, run.policy, outcome.updates)
     with watch.phase("sync"):
         sync_weights(run, phase)
+    record_ranks(run.log, run.world, run.policy.device, watch, step=step)
     metrics = run.journal.record_step(outcome, config, watch)
     state.done_steps = step
     print_line(

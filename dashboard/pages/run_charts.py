@@ -51,6 +51,7 @@ from dashboard.samples.signals.figures import (
     signal_charts,
 )
 from dashboard.training.models import SystemSample, Worker
+from dashboard.training.ranks import PHASES, newest_step, read_ranks
 from dashboard.training.system_metrics import METRICS as SYSTEM_METRICS
 from dashboard.training.system_samples import (
     CHARTS,
@@ -303,6 +304,26 @@ def _machine(request: Request, run: Run) -> dict[str, Any]:
         "machine_charts": CHARTS,
         "machine_figures": {chart.id: chart.figure for chart in CHARTS},
         "axis": _axis(request.GET.get("machine", "")),
+        "on_cluster": run.config.get("distributed", {}).get("where") == "ray",
+        **_ranks(run),
+    }
+
+
+@require_GET
+def run_ranks(request: Request, team: str, run_id: int) -> HttpResponse:
+    """The table of the run's processes; empty where it has one."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    context = {"team": team_, "run": run, **_ranks(run)}
+    return render(request, "training/ranks.html", context)
+
+
+def _ranks(run: Run) -> dict[str, Any]:
+    ranks = read_ranks(run)
+    return {
+        "ranks": ranks,
+        "phase_titles": PHASES.values(),
+        "has_gpu_ranks": bool(ranks and any(r.device != "cpu" for r in ranks.rows)),
     }
 
 
@@ -320,7 +341,13 @@ def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     points = read_points(run.id, window, after=after)
-    return JsonResponse({"has_ended": run.has_ended, **as_columns(points)})
+    return JsonResponse(
+        {
+            "has_ended": run.has_ended,
+            "ranks_step": newest_step(run),
+            **as_columns(points),
+        }
+    )
 
 
 def _has_gpus(run: Run) -> bool:

@@ -560,6 +560,7 @@ LOGS = [
     path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
     path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
     path("<int:run_id>/system/", run_charts.run_system, name="run_system"),
+    path("<int:run_id>/ranks/", run_charts.run_ranks, name="run_ranks"),
     path(
         "<int:run_id>/system.json", run_charts.system_samples, name="run_system_samples"
     ),

@@ -28,7 +28,13 @@ MAX_BEHIND = 2_000
 MAX_EVALUATIONS = 1_000
 MAX_EVENTS = 200
 # Sent as steps and evaluations, or not at all.
-NOT_SENT = ("step_finished", "group_scored", "tokens_measured", "evaluated")
+NOT_SENT = (
+    "step_finished",
+    "group_scored",
+    "tokens_measured",
+    "ranks_measured",
+    "evaluated",
+)
 # Viewers that poll within the same second share one read of the run's row.
 FRESH_SECONDS = 1.0
 # Real viewers have a handful of positions; others could request thousands.

@@ -18,6 +18,7 @@ from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
 from dashboard.training.lease import HOLDING, Claim, LeaseLost
 from dashboard.training.process import record_changes
+from dashboard.training.ranks import store_ranks
 from dashboard.training.rollups import copy_rollups
 from dashboard.training.storage import (
     NumberedEvent,
@@ -34,6 +35,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    RanksMeasured,
     RunResumed,
     RunStarted,
     TokensMeasured,
@@ -91,6 +93,7 @@ def _store(
     add_evaluations(claim.run_id, placed)
     add_checkpoints(claim.run_id, placed)
     record_changes(claim.run_id, events)
+    store_ranks(claim.run_id, events)
     for event in events:
         progress.observe(event)
     if progress.is_changed:
@@ -101,8 +104,9 @@ def _store(
         pausing = found.pausing
         if found.has_changed:
             Run.objects.filter(id=claim.run_id).update(alerts_seq=last_seq)
-    # A page shows groups with their step, so there is nothing to see before.
-    if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
+    # A page shows these with their step, so there is nothing to see before.
+    parts = GroupScored | TokensMeasured | RanksMeasured
+    if not all(isinstance(event, parts) for event in events):
         notify_on_commit(claim.run_id, last_seq)
     _note_attempt(claim, events)
     for alert in pausing:

@@ -69,3 +69,23 @@ class SystemSample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id}:{self.attempt} at {self.time}"
+
+
+class RunRanks(models.Model):
+    """What each process of a run used in its last step; one row a run.
+
+    Not in the run's own row, which lists read and each batch of events writes.
+    """
+
+    run = models.OneToOneField(
+        Run, models.CASCADE, related_name="ranks", primary_key=True
+    )
+    attempt = models.PositiveIntegerField(default=0)
+    step = models.PositiveIntegerField(default=0)
+    measured_at = models.DateTimeField()
+    ranks = models.JSONField[list[Any]](default=list)  # trainer.events.RankMeasured
+    # Seconds of own work of the last steps, oldest first: [[rank 0, rank 1, …], …]
+    work = models.JSONField[list[Any]](default=list)
+
+    def __str__(self) -> str:
+        return f"{self.run_id}:{self.attempt} at step {self.step}"

@@ -39,6 +39,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    RanksMeasured,
     StepFinished,
     TokensMeasured,
 )
@@ -52,7 +53,7 @@ TOTALS = {
     "sampling/num_completions": "total/completions",
 }
 # What is stored elsewhere is not stored in RunEvent.body again.
-WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured)
+WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured, RanksMeasured)
 PLACE_FIELDS = {"type", "line", "attempt", "time", "step"}
 
 

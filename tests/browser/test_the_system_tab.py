@@ -10,7 +10,7 @@ from tests.browser.accessibility import findings
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.training.machines import make_samples
+from tests.dashboard.training.machines import make_samples, measure_ranks
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHART = "document.querySelector('[data-system-chart=\"{}\"]')"
@@ -38,6 +38,10 @@ def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> 
     make_samples(story.run, 1, begin=3, gpus=2)
     wait_until(page, f"{CPU}.data[0].y.join() === '0,1,2,3'")
 
+    measure_ranks(story.run, [1.0, 1.0, 1.5])
+    expect(page.locator("[data-rank]")).to_have_count(3, timeout=15_000)
+    expect(page.locator("[data-rank='2']")).to_have_class("is-slow")
+
     held = DelayedResponses(page, "**/system.json*")
     make_samples(story.run, 1, begin=4, gpus=2)
     held.wait_for_one()
@@ -47,6 +51,17 @@ def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> 
     assert page.evaluate(f"{CPU}.data[0].y.length") == 4
     show(page)
     wait_until(page, f"{CPU}.data[0].y.join() === '0,1,2,3,4'")
+
+
+def test_the_page_is_accessible_on_any_screen(page: Page, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    make_samples(story.run, 30, gpus=1)
+    measure_ranks(story.run, [1.0, 1.0, 1.5])
+    page.goto(f"/alpha/runs/{story.run.id}/metrics/#machine")
+    wait_until(page, f"{CPU}.data?.[0].y.length === 30")
+
+    assert not findings_in_each_view(page)
 
 
 def test_the_charts_are_zoomed_and_read_together(page: Page, team: Team) -> None:

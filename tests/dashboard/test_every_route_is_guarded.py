@@ -225,6 +225,7 @@ VIEWERS_POST = {
     "run_log_download": 405,
     "run_system": 405,
     "run_system_samples": 405,
+    "run_ranks": 405,
     "alerts": 405,
     "alert": 405,
     "alert_acknowledge": 403,

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from trainer import gathering, state
 from trainer import grpo as updates
 from trainer import setup as preparation
-from trainer import state
 from trainer.config import RunConfig
 from trainer.model import kernels as flat
 from trainer.output.log import EventLog
@@ -213,3 +213,17 @@ def the_disk_is_full_from_step_2(rank: int) -> None:
     if rank == 0:
         written = EventLog._write
         EventLog._write = write  # type: ignore[method-assign]
+
+
+def sampling_is_slow(rank: int) -> None:
+    """Of the second process: 0.3 s more for each batch."""
+    if rank != 1:
+        return
+    sample = gathering._sample
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        with options["watch"].phase("generate"):
+            time.sleep(0.3)
+        return sample(*arguments, **options)
+
+    gathering._sample = slow

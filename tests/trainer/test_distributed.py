@@ -15,6 +15,8 @@ from tests.trainer.several import run_several
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
     config_tree,
+    only,
+    read_events,
     run_trainer,
     write_config,
 )
@@ -169,6 +171,13 @@ def two(config: Path) -> Path:
 
 def test_two_processes_train_as_one_does(one: Path, two: Path) -> None:
     assert_same_story(two, one)
+
+
+def test_only_a_run_of_several_processes_tells_of_ranks(one: Path, two: Path) -> None:
+    steps = len(only(read_events(two / "events.jsonl"), "step_finished"))
+
+    assert len(only(read_events(two / "events.jsonl"), "ranks_measured")) == steps > 0
+    assert not only(read_events(one / "events.jsonl"), "ranks_measured")
 
 
 def test_a_checkpoint_of_two_processes_has_the_form_of_one(

@@ -16,6 +16,7 @@ from trainer.config import RunConfig
 from trainer.events import Signal
 from trainer.gathering import Gathered
 from trainer.outcome import StepOutcome
+from trainer.parallel.world import waited_seconds
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, recipe_bounds
 from trainer.types import Group, reward_matrix, signal_of
@@ -28,23 +29,43 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin, self._waited_before = time.perf_counter(), waited_seconds()
         self._seconds = dict.fromkeys(
             ("generate", "score", "logprobs", "update", "sync"), 0.0
         )
+        self._waits = dict.fromkeys(self._seconds, 0.0)  # for other ranks
+        self._ahead: Stopwatch | None = None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin, waited_before = time.perf_counter(), waited_seconds()
         try:
             yield
         finally:
             self._seconds[name] += time.perf_counter() - begin
+            self._waits[name] += waited_seconds() - waited_before
 
     def add_ahead(self, other: Stopwatch) -> None:
         """Tell as well how long the next step's sampling took beside this one."""
+        self._ahead = other
         for name in ("generate", "score"):
             self._seconds[f"ahead_{name}"] = other._seconds[name]
+
+    def own_seconds(self) -> dict[str, float | None]:
+        """`RankMeasured.seconds`: what other ranks took is left out.
+
+        Of a batch sampled ahead, generate and score are those of the sampling thread.
+        What this thread waited for it counts as work only as far as it worked itself.
+        """
+        step = time.perf_counter() - self._begin
+        wait = waited_seconds() - self._waited_before
+        own = {name: self._seconds[name] - self._waits[name] for name in self._waits}
+        if self._ahead is not None:
+            for_thread = own["generate"]
+            wait += min(for_thread, sum(self._ahead._waits.values()))
+            for name in ("generate", "score"):
+                own[name] = self._ahead._seconds[name] - self._ahead._waits[name]
+        return {**own, "work": max(0.0, step - wait), "wait": wait, "step": step}
 
     def metrics(self, *, num_tokens: int) -> dict[str, float | None]:
         """Times in seconds, and completion tokens a second of the whole step."""

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from trainer.model.kernels import FLAT_LAYER, flat_layer
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, TokenPredictor
-from trainer.parallel.world import World
+from trainer.parallel.world import World, waiting
 
 Result = TypeVar("Result")
 
@@ -236,9 +236,10 @@ class _AllGather(_Allocation):
         if not self._pace.takes_part():
             output_tensor.zero_()
             return None
-        work: dist.Work | None = dist.all_gather_single(
-            output_tensor, input_tensor, group=group, async_op=async_op
-        )
+        with waiting():
+            work: dist.Work | None = dist.all_gather_single(
+                output_tensor, input_tensor, group=group, async_op=async_op
+            )
         return work
 
 
@@ -254,7 +255,8 @@ class _ReduceScatter(_Allocation):
         if not self._pace.takes_part():
             output_tensor.zero_()
             return None
-        work: dist.Work | None = dist.reduce_scatter_single(
-            output_tensor, input_tensor, op=op, group=group, async_op=async_op
-        )
+        with waiting():
+            work: dist.Work | None = dist.reduce_scatter_single(
+                output_tensor, input_tensor, op=op, group=group, async_op=async_op
+            )
         return work

@@ -147,6 +147,33 @@ def _is_there(pid: int) -> bool:
 
 Value = TypeVar("Value")
 
+
+class _Waits(threading.local):
+    seconds = 0.0
+
+
+_waits = _Waits()
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """What is inside waits for other processes."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        _waits.seconds += time.perf_counter() - begin
+
+
+def waited_seconds() -> float:
+    """How long this thread has waited for other processes, since it began.
+
+    With NCCL, collectives of weights and gradients wait inside the GPU's queue and are
+    not counted.
+    """
+    return _waits.seconds
+
+
 # What torchrun and `trainer.parallel.launch` tell each process.
 _TOLD = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -186,7 +213,7 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        with ticking():
+        with ticking(), waiting():
             dist.all_gather_object(values, value, group=self._group)
         return values  # type: ignore[return-value]  # each has been filled
 
@@ -224,7 +251,8 @@ class World:
                 refusal = ValueError(str(error))  # which any process can unpickle
                 refusal.__cause__ = error
                 found[0] = refusal
-        dist.broadcast_object_list(found, src=0, group=self._group)
+        with waiting():
+            dist.broadcast_object_list(found, src=0, group=self._group)
         if isinstance(found[0], ValueError | DiskFull):
             raise found[0]
         return found[0]  # type: ignore[return-value]  # as `work` gave it

@@ -42,12 +42,19 @@ async function ask(extra = {}) {
     if (!answer.ok) throw new Error(`Server error (HTTP ${answer.status}).`);
     const found = await answer.json();
     hasEnded = found.has_ended;
+    renewRanks(found.ranks_step);
     if (samples.time.length || found.time.length) say("");
     return found;
   } catch {
     if (mine === turn) say("Cannot reach Cohort. Retrying.");
     return null;
   }
+}
+
+function renewRanks(step) {
+  const table = document.querySelector("[data-ranks]");
+  if (table && step && table.dataset.ranksStep !== step)
+    table.dispatchEvent(new Event("ranks-changed"));
 }
 
 function bounds() {
