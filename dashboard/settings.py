@@ -39,6 +39,7 @@ COHORT_HANG_SECONDS = _environment.hang_seconds
 # The cluster of runs with distributed.where = "ray"; "": there is none.
 COHORT_RAY_ADDRESS = _environment.ray_address
 COHORT_RAY_STORAGE = _environment.ray_storage
+COHORT_RAY_TEAM_ADDRESSES = _environment.ray_team_addresses
 
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts

@@ -70,6 +70,8 @@ def app_environment(transactional_db: None) -> dict[str, str]:
         "REDIS_URL": settings.REDIS_URL,
         "COHORT_DATA": str(settings.COHORT_DATA),
         "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+        # That a team may choose; none is the default.
+        "COHORT_RAY_TEAM_ADDRESSES": "ray-a:6379,ray-b:6379",
     }
 
 

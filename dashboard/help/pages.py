@@ -39,6 +39,7 @@ GROUPS = {
         "methods",
         "rollout-engines",
         "gpus-and-scale",
+        "runs-on-a-cluster",
         "ray-clusters",
         "watch-a-run",
         "control-a-run",

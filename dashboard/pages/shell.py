@@ -339,6 +339,7 @@ PAGES = (
     Entry("Members", "team_settings", "team people roles settings"),
     Entry("Invitations", "team_invitations", "team settings", "manage"),
     Entry("Roles", "team_roles", "permissions viewer admin owner settings"),
+    Entry("Ray cluster", "team_compute", "compute gpu nodes settings"),
     Entry("Storage", "team_storage", "disk quota retention settings"),
     Entry("API tokens", "tokens", "keys settings"),
     Entry("API reference", "docs", "rest endpoints openapi"),

@@ -1,4 +1,4 @@
-"""A team's administration: storage, quotas, retention, and the audit log."""
+"""A team's administration: storage, quotas, retention, cluster, the audit log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpResponse, QueryDict
@@ -31,6 +33,9 @@ from dashboard.operations.retention import (
 from dashboard.pages.requests import Request
 from dashboard.project.downloads import attach
 from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
+from dashboard.runs.queue.hosts import known_cluster
+from dashboard.training.clusters import address_of, allowed_addresses, choose_address
+from dashboard.training.models import TeamCluster
 
 PER_PAGE = 50
 PARTS = {
@@ -113,6 +118,81 @@ def _show(
         "completions": preview_completions(team, chosen.completion_days),
     }
     return render(request, "operations/storage.html", context, status=status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def team_compute(request: Request, team: str) -> HttpResponse:
+    """The Ray cluster that the team's runs train on, of those that are allowed."""
+    if request.method == "POST":
+        return _choose_cluster(request, get_managed_team(request, team), request.user)
+    membership = get_membership(request.user, team)
+    return _show_cluster(
+        request, membership.team, ClusterForm(), can_manage=membership.can_manage
+    )
+
+
+def cluster_choices() -> dict[str, str]:
+    default: str = settings.COHORT_RAY_ADDRESS
+    others = [each for each in allowed_addresses() if each != default]
+    return {"": f"{default or 'None'} (default)", **{each: each for each in others}}
+
+
+class ClusterForm(forms.Form):
+    address = forms.ChoiceField(
+        required=False,
+        label="Cluster of the team",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["address"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = list(cluster_choices().items())
+
+
+def _choose_cluster(request: Request, team: Team, user: User) -> HttpResponse:
+    form = ClusterForm(request.POST)
+    if not form.is_valid():
+        return _show_cluster(request, team, form, can_manage=True, status=422)
+    try:
+        choose_address(team, user, Edit.read(request.POST, form.fields))
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=f"Compute of {team}",
+            back=request.path,
+            labels={"address": str(form.fields["address"].label)},
+            choices={"address": cluster_choices()},
+            team=team,
+        )
+    messages.success(request, f"Runs on a cluster now use {address_of(team)}.")
+    return redirect("team_compute", team.slug)
+
+
+def _show_cluster(
+    request: Request,
+    team: Team,
+    form: ClusterForm,
+    *,
+    can_manage: bool,
+    status: int = 200,
+) -> HttpResponse:
+    chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
+    held = chosen.first() or ""
+    blank = ClusterForm(initial={"address": held})
+    context = {
+        "team": team,
+        "can_manage": can_manage,
+        "cluster": known_cluster(team),
+        "form": form if form.is_bound else blank,
+        "began": began_with(blank, request.POST),
+        "has_choice": len(allowed_addresses()) > bool(settings.COHORT_RAY_ADDRESS),
+        "withdrawn": held if held and held not in allowed_addresses() else "",
+        "default": settings.COHORT_RAY_ADDRESS,
+    }
+    return render(request, "training/team_compute.html", context, status=status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -583,6 +583,7 @@ PERSONAL = [
 ]
 STORAGE = [
     path("settings/storage", team_admin.team_storage, name="team_storage"),
+    path("settings/compute", team_admin.team_compute, name="team_compute"),
 ]
 
 urlpatterns = [

@@ -7,6 +7,7 @@ NAME, so that secrets do not show in process or container lists.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from urllib.parse import urlsplit
 from trainer.console import LOG_FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
+# A name or an address; an IPv6 one in brackets.
+RAY_HOST = re.compile(r"[A-Za-z0-9_.-]{1,180}|\[[0-9A-Fa-f:.]{2,60}\]")
 SHORTEST_TOKEN = 16
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
 # Health checks of containers, the runbook and local Prometheus use these names.
@@ -203,6 +206,14 @@ SETTINGS = (
         default="none",
     ),
     Setting(
+        name="COHORT_RAY_TEAM_ADDRESSES",
+        group="Workers",
+        about="Other Ray clusters that a team may choose in its settings, "
+        "comma-separated: `host:6379` or `ray://host:10001`. A cluster "
+        "can run code on the worker that connects to it.",
+        default="none",
+    ),
+    Setting(
         name="COHORT_RAY_STORAGE",
         group="Workers",
         about="Where the nodes of the cluster read rows and save checkpoints: a "
@@ -352,6 +363,7 @@ class Environment:
     worker_class: str
     ray_address: str
     ray_storage: str
+    ray_team_addresses: tuple[str, ...]
     hang_seconds: int
     email_url: str = field(repr=False)
     email_from: str
@@ -408,6 +420,7 @@ def read_environment() -> Environment:
         worker_class=worker_class,
         ray_address=_read("COHORT_RAY_ADDRESS"),
         ray_storage=_read_ray_storage(),
+        ray_team_addresses=_read_ray_team_addresses(),
         hang_seconds=_read_hang_seconds(),
         email_url=email_url,
         email_from=_read("COHORT_EMAIL_FROM") or "cohort@localhost",
@@ -449,6 +462,19 @@ def _read_hang_seconds() -> int:
             f"COHORT_HANG_SECONDS must be an integer of at least 1; got {seconds!r}."
         )
     return int(seconds)
+
+
+def _read_ray_team_addresses() -> tuple[str, ...]:
+    given = _read("COHORT_RAY_TEAM_ADDRESSES").split(",")
+    addresses = [address.strip() for address in given if address.strip()]
+    for address in addresses:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if not (RAY_HOST.fullmatch(host) and port.isdigit() and 0 < int(port) < 65_536):
+            raise ValueError(
+                "COHORT_RAY_TEAM_ADDRESSES must list host:port or ray://host:port; "
+                f"got {address!r}."
+            )
+    return tuple(dict.fromkeys(addresses))
 
 
 def _read_ray_storage() -> str:

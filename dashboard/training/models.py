@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from dashboard.accounts.models import Team
 from dashboard.runs.models import HELD, Run
 
 
@@ -89,3 +90,29 @@ class RunRanks(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id}:{self.attempt} at step {self.step}"
+
+
+class Cluster(models.Model):
+    """A Ray cluster as a training worker last read it; one row an address."""
+
+    address = models.CharField(max_length=200, unique=True)
+    # As `python -m trainer cluster` prints it; empty before the first reading.
+    facts = models.JSONField[dict[str, Any]](default=dict)
+    read_at = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=120, blank=True)
+    claimed_at = models.DateTimeField(null=True, blank=True)  # by a worker, to read it
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class TeamCluster(models.Model):
+    """The cluster that a team chose, of those that the operator allows."""
+
+    team = models.OneToOneField(
+        Team, models.CASCADE, related_name="cluster", primary_key=True
+    )
+    address = models.CharField(max_length=200)
+
+    def __str__(self) -> str:
+        return f"{self.team}: {self.address}"

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from django.conf import settings
@@ -65,7 +66,13 @@ class TrainerProcess:
     process dies in any way, the trainer reads the end of the file and exits.
     """
 
-    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         read_end, self._write_end = os.pipe()
@@ -78,7 +85,10 @@ class TrainerProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=ROOT,
-                    env=_environment(os.environ, read_end, log_ends),
+                    env={
+                        **_environment(os.environ, read_end, log_ends),
+                        **variables,
+                    },
                     pass_fds=(read_end, *log_ends),
                     start_new_session=True,
                 )
@@ -158,11 +168,16 @@ def _log_ends() -> list[int]:
     return [os.dup(2)] if settings.LOG_FORMAT == "json" else []
 
 
+def withhold(base: Mapping[str, str]) -> dict[str, str]:
+    """An environment without our keys."""
+    return {name: value for name, value in base.items() if name not in WITHHELD}
+
+
 def _environment(
     base: Mapping[str, str], parent_pipe: int, log_ends: Sequence[int]
 ) -> dict[str, str]:
     return {
-        **{name: value for name, value in base.items() if name not in WITHHELD},
+        **withhold(base),
         **trainer_variables(),
         **hub_token_path(base),
         **log_facts(),

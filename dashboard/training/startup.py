@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.db import InterfaceError, OperationalError
@@ -14,6 +14,7 @@ from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
+from dashboard.training.clusters import cluster_variables
 from dashboard.training.database_retry import DatabaseRetry
 from dashboard.training.ending import end_unstarted, give_up, pause_for_disk
 from dashboard.training.event_log import SupervisorLog
@@ -80,6 +81,7 @@ class CannotStart(Exception):
 class Start:
     resume_from: Path | None = None
     passed_over: Sequence[str] = ()  # why further checkpoints are damaged
+    variables: Mapping[str, str] = field(default_factory=dict)  # of its trainer
 
 
 def prepare(
@@ -152,7 +154,8 @@ def _start_of(
         give_up(claim, str(error))
         raise CannotStart(str(error)) from error
     renew(claim)
-    return Start(checkpoint.path if checkpoint else None, damaged)
+    path = checkpoint.path if checkpoint else None
+    return Start(path, damaged, cluster_variables(run))
 
 
 def _create_logs(directory: RunDirectory, attempt: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,7 @@ def _supervise(
         attempt = Attempt(
             claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
         )
-        attempt.run(argv)
+        attempt.run(argv, start.variables)
     except CannotStart as error:
         supervisor_log.write(f"Failed to start the run: {error}")
     except LeaseLost as error:
@@ -155,9 +155,9 @@ class Attempt:
         self._check = Periodic(self._check_run, timing.check_seconds)
         self._renew = Periodic(self._renew_lease, timing.renew_seconds)
 
-    def run(self, argv: list[str]) -> None:
+    def run(self, argv: list[str], variables: Mapping[str, str]) -> None:
         log, times = self._files.trainer_log, self._files.trainer_times
-        with TrainerProcess(argv, log=log) as trainer:
+        with TrainerProcess(argv, log=log, variables=variables) as trainer:
             self._trainer = trainer
             self._clock = LogClock(log, times=times)
             self._memory_kills = MemoryKills(trainer.pid)

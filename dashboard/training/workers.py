@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -166,6 +166,15 @@ def _devices_of(worker: Worker) -> list[Device]:
     return [*gpus, cpu]
 
 
+class BesideHeartbeat(Protocol):
+    """A side job of the heartbeat, such as clusters.ClusterReader."""
+
+    def tick(self) -> None:
+        """Called every 5 s; must not wait."""
+
+    def stop(self) -> None: ...
+
+
 class WorkerHeartbeat:
     """Reports every 5 s to the database that this worker is alive; never raises.
 
@@ -179,10 +188,12 @@ class WorkerHeartbeat:
         *,
         num_slots: int,
         on_drain: Callable[[bool], None] = lambda _is_drained: None,
+        beside: BesideHeartbeat | None = None,
     ) -> None:
         self.name = name
         self.num_slots = num_slots
         self._on_drain = on_drain
+        self._beside = beside
         self._is_drained = False
         self._is_registered = False
         # As the database has them.
@@ -206,10 +217,13 @@ class WorkerHeartbeat:
                 self._apply_drain()
                 self._report_packages()
                 self._report_sandbox()
+                self._tick_beside()
                 if self._end.wait(HEARTBEAT_SECONDS):
                     break
             self._report_stop()
         finally:
+            if self._beside is not None:
+                self._beside.stop()
             connection.close()
 
     def _send(self, reader: Reader) -> None:
@@ -254,6 +268,15 @@ class WorkerHeartbeat:
         found = sandbox_here(timeout_seconds=START_SECONDS)
         if found != self._sandbox and self._store_facts(sandbox=found.as_json()):
             self._sandbox = found
+
+    def _tick_beside(self) -> None:
+        if self._beside is None:
+            return
+        try:
+            self._beside.tick()
+        except DatabaseError as error:
+            logger.warning("The worker failed to report its Ray cluster: %s", error)
+            connection.close()
 
     def _store_facts(self, **facts: Any) -> bool:
         try:

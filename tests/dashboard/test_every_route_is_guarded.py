@@ -97,6 +97,7 @@ VIEWERS_POST = {
     "rule_moved": 405,
     "delivery_moved": 405,
     "team_storage": 403,  # takes an admin
+    "team_compute": 403,  # takes an admin
     "team_transfer": 403,  # takes an owner
     "team_leave": 422,  # any member, with the confirmation
     "team_invite": 403,  # takes an admin, as what follows

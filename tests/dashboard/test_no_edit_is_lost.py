@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 import pytest
 from django.http import HttpResponse
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.alerts.models import Channel, Event
@@ -146,6 +147,13 @@ CASES: dict[str, list[Case]] = {
             name="days",
             texts=("10", "15"),
             other=("completion_days", "90"),
+        )
+    ],
+    "team_compute": [
+        Case(
+            page="settings/compute",
+            name="address",
+            texts=("ray-b:6379", "ray-c:6379"),
         )
     ],
     "member_role": [
@@ -324,6 +332,11 @@ def bob_client(bob: User) -> Client:
     client = Client()
     client.force_login(bob)
     return client
+
+
+@pytest.fixture(autouse=True)
+def clusters(settings: Settings) -> None:
+    settings.COHORT_RAY_TEAM_ADDRESSES = ("ray-b:6379", "ray-c:6379")
 
 
 @pytest.fixture

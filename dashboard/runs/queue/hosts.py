@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 from django.utils.module_loading import import_string
 
+from dashboard.accounts.models import Team
 from trainer.config import PackageNeed
 
 # COHORT_WORKER_CLASS: the runs that a worker takes.
@@ -163,3 +165,154 @@ def known_devices() -> list[Device]:
     # Each kind of GPU is listed once.
     kinds = dict.fromkeys(devices)
     return sorted(kinds, key=lambda device: -device.memory_bytes)
+
+
+# Ray clusters.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterNode:
+    name: str
+    gpu_kind: str = ""  # as Ray names it: H100
+    num_gpus: int = 0
+    gpus_free: float = 0
+    cpus: float = 0
+    cpus_free: float = 0
+    memory_bytes: int = 0
+    is_alive: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """What a team's cluster had when a worker last read it."""
+
+    address: str
+    problem: str = ""  # why it was not read: a sentence
+    ray_version: str = ""
+    nodes: tuple[ClusterNode, ...] = ()  # that are alive first
+    read_at: datetime | None = None
+    is_current: bool = False  # read within the last minutes
+    worker: str = ""  # that read it
+
+    @property
+    def alive(self) -> list[ClusterNode]:
+        return [node for node in self.nodes if node.is_alive]
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(node.num_gpus for node in self.alive)
+
+    @property
+    def gpus_free(self) -> int:
+        """Whole ones; a rank takes one."""
+        return sum(int(node.gpus_free) for node in self.alive)
+
+    @property
+    def kinds(self) -> list[tuple[str, int, int]]:
+        """Kind of GPU, how many are free, and how many there are."""
+        names = dict.fromkeys(node.gpu_kind for node in self.alive if node.num_gpus)
+        return [
+            (
+                name or "GPU of unknown kind",
+                sum(int(n.gpus_free) for n in self.alive if n.gpu_kind == name),
+                sum(n.num_gpus for n in self.alive if n.gpu_kind == name),
+            )
+            for name in names
+        ]
+
+    def is_for_gpus(self, device: str) -> bool:
+        """Whether ranks of a run with this model.device take GPUs here."""
+        return device == "cuda" or (device == "auto" and self.num_gpus > 0)
+
+    def room(self, *, num_nodes: int, per_node: int, device: str) -> Room:
+        """Whether it has place now for a run's ranks, by its nodes."""
+        uses_gpus = self.is_for_gpus(device)
+        free = [int(n.gpus_free if uses_gpus else n.cpus_free) for n in self.alive]
+        has = [int(n.num_gpus if uses_gpus else n.cpus) for n in self.alive]
+        return Room(
+            address=self.address,
+            unit="GPU" if uses_gpus else "CPU",
+            num_wanted=num_nodes * per_node,
+            num_free=sum(free),
+            num_all=sum(has),
+            num_nodes=len(has),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """Of a cluster, for a run: a rank takes a GPU, or a CPU."""
+
+    address: str
+    unit: str
+    num_wanted: int
+    num_free: int
+    num_all: int
+    num_nodes: int
+
+    @property
+    def is_free(self) -> bool:
+        return self.num_wanted <= self.num_free
+
+    @property
+    def is_possible(self) -> bool:
+        return self.num_wanted <= self.num_all
+
+    @property
+    def sentence(self) -> str:
+        """8 of 16 GPUs are free on 2 nodes; the run needs 12 and will wait."""
+        units = f"{self.num_all:,} {self.unit}{_s(self.num_all)}"
+        there = f"{self.num_free:,} of {units} free on {self.num_nodes} node"
+        there += _s(self.num_nodes)
+        if self.is_free:
+            return f"{there}; the run takes {self.num_wanted:,}."
+        if self.is_possible:
+            return f"{there}; the run needs {self.num_wanted:,} and will wait."
+        return f"{there}; the run needs {self.num_wanted:,}, more than there are."
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
+
+
+def known_cluster(team: Team) -> Cluster | None:
+    """The cluster that the team's runs train on; None: none is set up."""
+    found: Cluster | None = import_string("dashboard.training.clusters.read_cluster")(
+        team
+    )
+    return found
+
+
+def room_of(config: Mapping[str, Any], cluster: Cluster) -> Room | None:
+    """For a run that trains on a cluster; None: the cluster's nodes are not known."""
+    if cluster.problem or not cluster.nodes:
+        return None
+    distributed = config.get("distributed") or {}
+    return cluster.room(
+        num_nodes=distributed.get("num_nodes") or 1,
+        per_node=distributed.get("num_processes") or 1,
+        device=(config.get("model") or {}).get("device") or "auto",
+    )
+
+
+def is_on_cluster(config: Mapping[str, Any]) -> bool:
+    return (config.get("distributed") or {}).get("where") == "ray"
+
+
+def describe_cluster_lack(config: Mapping[str, Any], team: Team) -> str:
+    """Why a run cannot start on the team's cluster now; "" if it can. One or two
+    queries for a run that trains on one."""
+    if not is_on_cluster(config):
+        return ""
+    cluster = known_cluster(team)
+    if cluster is None:
+        return (
+            "It trains on a Ray cluster, and none is set up. The operator sets "
+            "COHORT_RAY_ADDRESS."
+        )
+    if cluster.problem:
+        return f"Ray cluster {cluster.address}: {cluster.problem}"
+    room = room_of(config, cluster)
+    if room is None or room.is_free:
+        return ""
+    return f"Ray cluster {cluster.address}: {room.sentence}"

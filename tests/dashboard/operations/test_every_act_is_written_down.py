@@ -86,6 +86,7 @@ WRITES = {
     "team_leave": {"member.left"},
     "team_transfer": {"team.transferred"},
     "team_storage": {"team.retention_changed"},
+    "team_compute": {"team.cluster_changed"},
     "member_role": {"member.role_changed"},
     "member_remove": {"member.removed"},
     "member_deactivate": {"person.deactivated"},

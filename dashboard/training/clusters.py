@@ -1,0 +1,279 @@
+"""Ray clusters: which one a team uses, and what a worker reads of it.
+
+A Ray cluster can run code in a process that connects to it. So the
+operator names the clusters, by COHORT_RAY_ADDRESS and COHORT_RAY_TEAM_ADDRESSES, and a
+team chooses among these.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import IO, Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.project.database import clean_json
+from dashboard.project.edits import Edit
+from dashboard.project.environment import ROOT
+from dashboard.runs.models import Run
+from dashboard.runs.queue import hosts
+from dashboard.training.models import Cluster, TeamCluster
+from dashboard.training.process import withhold
+
+logger = logging.getLogger(__name__)
+READ_EVERY = timedelta(seconds=30)
+# The command gives up after 20 s by itself.
+READ_SECONDS = 30.0
+# Two readings and the longest one may be missed.
+CURRENT_FOR = timedelta(minutes=2)
+MAX_NODES = 1_024
+LONGEST_NAME = 120
+LONGEST_PROBLEM = 500
+
+
+def allowed_addresses() -> list[str]:
+    """The default first; empty: the operator has set up no cluster."""
+    default: str = settings.COHORT_RAY_ADDRESS
+    others: tuple[str, ...] = settings.COHORT_RAY_TEAM_ADDRESSES
+    return list(dict.fromkeys(each for each in (default, *others) if each))
+
+
+def address_of(team: Team) -> str:
+    """What the team chose, while the operator allows it; else the default, or ""."""
+    chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
+    address: str = chosen.first() or ""
+    default: str = settings.COHORT_RAY_ADDRESS
+    return address if address in allowed_addresses() else default
+
+
+@transaction.atomic
+def choose_address(team: Team, user: User, edit: Edit) -> str:
+    """The default where the choice is empty. EditConflict: another was chosen since."""
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    row = TeamCluster.objects.filter(team=team).first()
+    before = row.address if row else ""
+    after = str(edit.merge({"address": before}).get("address", before))
+    if after == before:
+        return after
+    if after and after not in allowed_addresses():
+        raise ValueError(f"Choose one of the clusters of this server; got {after!r}.")
+    if after:
+        TeamCluster.objects.update_or_create(team=team, defaults={"address": after})
+    else:
+        TeamCluster.objects.filter(team=team).delete()
+    record(team, user, "team.cluster_changed", team, before=before, after=after)
+    return after
+
+
+def cluster_variables(run: Run) -> dict[str, str]:
+    """For the trainer of a run that trains on its team's cluster."""
+    if not hosts.is_on_cluster(run.config):
+        return {}
+    return {"COHORT_RAY_ADDRESS": address_of(run.team)}
+
+
+# As pages read it.
+
+
+def read_cluster(team: Team) -> hosts.Cluster | None:
+    """Two queries; one where no cluster is set up."""
+    address = address_of(team)
+    if not address:
+        return None
+    row = Cluster.objects.filter(address=address).first()
+    if row is None or row.read_at is None:
+        return hosts.Cluster(
+            address=address,
+            problem="No training worker has read this cluster yet. A worker reads it "
+            "every 30 s while it runs.",
+        )
+    return _describe(row)
+
+
+def _describe(row: Cluster) -> hosts.Cluster:
+    facts = row.facts
+    nodes = [_node(one) for one in facts.get("nodes") or []]
+    assert row.read_at is not None
+    is_current = timezone.now() - row.read_at < CURRENT_FOR
+    problem = str(facts.get("error") or "")
+    if not problem and not is_current:
+        problem = "No training worker reads this cluster now. Start one."
+    return hosts.Cluster(
+        address=row.address,
+        problem=problem,
+        ray_version=str(facts.get("ray_version") or ""),
+        nodes=tuple(sorted(nodes, key=lambda node: (not node.is_alive, node.name))),
+        read_at=row.read_at,
+        is_current=is_current,
+        worker=row.worker,
+    )
+
+
+def _node(facts: Mapping[str, Any]) -> hosts.ClusterNode:
+    return hosts.ClusterNode(
+        name=str(facts.get("name") or ""),
+        gpu_kind=str(facts.get("gpu_kind") or ""),
+        num_gpus=int(facts.get("gpus") or 0),
+        gpus_free=float(facts.get("gpus_free") or 0),
+        cpus=float(facts.get("cpus") or 0),
+        cpus_free=float(facts.get("cpus_free") or 0),
+        memory_bytes=int(facts.get("memory_bytes") or 0),
+        is_alive=bool(facts.get("is_alive", True)),
+    )
+
+
+# As a worker reads it.
+
+
+class ClusterReader:
+    """Reads clusters in a subprocess, one at a time, beside a worker's heartbeat.
+
+    `tick` never waits: it starts a reading that is due, or takes its result. Each
+    cluster is read at most every 30 s, by whichever worker comes first.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._address = ""
+        self._child: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._began = 0.0
+
+    def tick(self) -> None:
+        """DatabaseError: the next call goes on."""
+        if self._child is None:
+            if address := _claim_due():
+                self._start(address)
+        elif self._child.poll() is not None:
+            self._store(self._read_output())
+        elif time.monotonic() - self._began > READ_SECONDS:
+            self._kill()
+            self._store(_failed(f"It did not respond within {READ_SECONDS:.0f} s."))
+
+    def stop(self) -> None:
+        self._kill()
+        self._forget()
+
+    def _start(self, address: str) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _forget
+        self._address, self._began = address, time.monotonic()
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "trainer", "cluster", "--address", address],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=withhold(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._store(_failed(f"The worker cannot read it: {error}."))
+
+    def _read_output(self) -> dict[str, Any]:
+        assert self._child is not None
+        assert self._output is not None
+        self._output.seek(0)
+        text = self._output.read()
+        try:
+            return check_facts(json.loads(text))
+        except ValueError:
+            code = self._child.returncode
+            return _failed(f"The worker cannot read it: its reader exited with {code}.")
+
+    def _store(self, facts: dict[str, Any]) -> None:
+        try:
+            Cluster.objects.filter(address=self._address).update(
+                facts=facts, read_at=Now(), worker=self._worker
+            )
+        finally:
+            self._forget()
+
+    def _kill(self) -> None:
+        if self._child is not None and self._child.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+    def _forget(self) -> None:
+        if self._output is not None:
+            self._output.close()
+        self._child = self._output = None
+
+
+def _failed(problem: str) -> dict[str, Any]:
+    return {"error": problem, "ray_version": None, "nodes": []}
+
+
+def check_facts(found: Any) -> dict[str, Any]:
+    """What is stored of a reading. ValueError: it has another form."""
+    if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
+        raise ValueError("A reading is an object with nodes.")
+    error, version = found.get("error"), found.get("ray_version")
+    try:
+        nodes = [_checked_node(one) for one in found["nodes"][:MAX_NODES]]
+    except (TypeError, AttributeError, OverflowError) as fault:
+        raise ValueError(str(fault)) from fault
+    facts: dict[str, Any] = clean_json(
+        {
+            "error": str(error)[:LONGEST_PROBLEM] if error else None,
+            "ray_version": str(version)[:LONGEST_NAME] if version else None,
+            "nodes": nodes,
+        }
+    )
+    return facts
+
+
+def _checked_node(one: Mapping[str, Any]) -> dict[str, Any]:
+    kind = one.get("gpu_kind")
+    return {
+        "name": str(one.get("name") or "")[:LONGEST_NAME],
+        "is_alive": bool(one.get("is_alive", True)),
+        "gpu_kind": str(kind)[:LONGEST_NAME] if kind else None,
+        "gpus": int(one.get("gpus") or 0),
+        "gpus_free": float(one.get("gpus_free") or 0),
+        "cpus": float(one.get("cpus") or 0),
+        "cpus_free": float(one.get("cpus_free") or 0),
+        "memory_bytes": int(one.get("memory_bytes") or 0),
+    }
+
+
+def _claim_due() -> str:
+    """The cluster that was read longest ago, if that is 30 s; "" if none is due.
+
+    One query without a cluster; two while none is due.
+    """
+    default: str = settings.COHORT_RAY_ADDRESS
+    others = settings.COHORT_RAY_TEAM_ADDRESSES
+    if not (default or others):
+        return ""
+    chosen = TeamCluster.objects.filter(address__in=others)
+    wanted = {*chosen.values_list("address", flat=True), default} - {""}
+    known = Cluster.objects.filter(address__in=wanted)
+    if missing := wanted - {*known.values_list("address", flat=True)}:
+        rows = [Cluster(address=address) for address in missing]
+        Cluster.objects.bulk_create(rows, ignore_conflicts=True)
+    due = Q(claimed_at=None) | Q(claimed_at__lt=Now() - READ_EVERY)
+    waiting = Cluster.objects.filter(due, address__in=wanted)
+    oldest = waiting.order_by("claimed_at").values_list("address", flat=True)
+    for address in oldest:
+        # Guarded: another worker may have come first.
+        if Cluster.objects.filter(due, address=address).update(claimed_at=Now()):
+            return address
+    return ""
