@@ -11,6 +11,7 @@ from django.utils import timezone
 from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
+from dashboard.runs.queue.hosts import describe_cluster_lack, is_on_cluster
 from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
 
@@ -130,7 +131,12 @@ def _queued(run: Run) -> str:
         return f"{again} Next attempt after {run.not_before:%H:%M:%S} UTC.".strip()
     queue = read_queue()
     position = queue.positions.get(run.id)  # none once a worker took it
-    return f"{again} {describe_position(position, queue) if position else ''}".strip()
+    reasons = (
+        again,
+        describe_position(position, queue) if position else "",
+        describe_cluster_lack(run.config, run.team),
+    )
+    return " ".join(filter(None, reasons))
 
 
 def _taken_up_again(run: Run) -> str:
@@ -154,6 +160,12 @@ def _last_outcome(run: Run) -> str:
 
 
 def _starting(run: Run) -> str:
+    if is_on_cluster(run.config):
+        # Its own ranks may hold what the last reading shows as busy.
+        return (
+            f"{run.worker or 'A worker'} is starting the run on the Ray cluster. It "
+            "waits there for GPUs that are busy; its log says so."
+        )
     return f"{run.worker or 'A worker'} is loading the model."
 
 

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team
 from dashboard.training.models import Cluster
 from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 ADDRESS = "ray-a:6379"  # allowed by the tests' web process
@@ -48,3 +49,13 @@ def test_an_admin_chooses_a_cluster(page: Page, team: Team) -> None:
     expect(page.locator("[data-gpus-free]")).to_have_text("14")
     expect(page.locator("[data-node]")).to_have_count(2)
     assert not findings_in_each_view(page)
+
+    make_dataset(team)
+    make_recipe(team)
+    page.goto("/alpha/runs/new")
+    page.get_by_label("Folder or Hugging Face ID", exact=True).fill("org/model")
+    page.get_by_label("Where", exact=True).select_option("ray")
+    page.locator('[name="distributed.num_nodes"]').fill("2")
+    page.locator('[name="distributed.num_processes"]').fill("8")
+    line = page.locator("#launch-line")
+    expect(line).to_contain_text("14 of 16 GPUs free on 2 nodes")

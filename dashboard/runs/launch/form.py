@@ -329,6 +329,7 @@ class LaunchForm:
             start=self.start,
             problems=self.problems,
             has_phases=bool(self.phases),
+            has_cluster=self.choices.cluster is not None,
             recipe=self.recipe_version.spec if self.recipe_version else {},
         )
 

@@ -16,12 +16,17 @@ from dashboard.runs.config.fields import (
     ConfigField,
     ConfigPart,
     advanced_parts,
+    all_fields,
     find_unused,
     main_fields,
     recipe_facts,
 )
 from dashboard.runs.launch.base_models import StarterModel, offered_models
 from dashboard.runs.launch.initial_values import RECOMMENDED, Start
+from dashboard.runs.queue.hosts import Cluster, known_cluster
+
+# Beside the size of a run where there is a cluster; else only the last, among all.
+WHERE = ("distributed.where", "distributed.num_nodes", "distributed.num_processes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +111,28 @@ class Binder:
     start: Start
     problems: Problems
     has_phases: bool  # a phase may give a setting an effect
+    has_cluster: bool  # that a run may train on
     recipe: Mapping[str, Any]  # the chosen one; empty: none
 
     @property
     def main(self) -> list[BoundField]:
         unused = self._unused
-        return [self._bind(setting, unused) for setting in main_fields()]
+        settings = [*main_fields(), *(self._where if self.shows_where else ())]
+        return [self._bind(setting, unused) for setting in settings]
+
+    @property
+    def _where(self) -> list[ConfigField]:
+        return [all_fields()[path] for path in WHERE]
+
+    @property
+    def shows_where(self) -> bool:
+        """With a cluster, and for settings that ask for one."""
+        return self.has_cluster or self.texts[WHERE[0]] != "machine"
+
+    @property
+    def hidden(self) -> list[BoundField]:
+        """Settings without a cluster's, which the form only carries."""
+        return [] if self.shows_where else [self._bind(s, {}) for s in self._where[:2]]
 
     @property
     def num_main_changed(self) -> int:
@@ -120,6 +141,7 @@ class Binder:
     @property
     def parts(self) -> list[BoundPart]:
         unused = self._unused
+        left_out = WHERE if self.shows_where else WHERE[:2]
         return [
             BoundPart(
                 part=part,
@@ -127,7 +149,9 @@ class Binder:
                     BoundGroup(
                         title=group.title,
                         fields=[
-                            self._bind(setting, unused) for setting in group.fields
+                            self._bind(setting, unused)
+                            for setting in group.fields
+                            if setting.path not in left_out
                         ],
                     )
                     for group in part.groups
@@ -166,6 +190,7 @@ class Choices:
     starters: list[StarterModel]
     datasets: list[DatasetVersion]
     recipes: list[RecipeVersion]
+    cluster: Cluster | None = None
 
     def find_model(self, path: str) -> StarterModel | None:
         return next((one for one in self.starters if one.path == path), None)
@@ -216,4 +241,5 @@ def choices_of(team: Team) -> Choices:
         recipes=list(
             recipes.select_related("recipe").order_by("recipe__name", "-number")
         ),
+        cluster=known_cluster(team),
     )

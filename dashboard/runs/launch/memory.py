@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dashboard.runs.launch.base_models import read_model_config
-from dashboard.runs.queue.hosts import Device, known_devices
+from dashboard.runs.queue.hosts import Cluster, Device, known_devices
 from trainer.config import RunConfig
 from trainer.memory import MemoryEstimate, PassSizes, estimate
 
@@ -83,8 +83,11 @@ class Memory:
         return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
 
 
-def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
-    """`largest_set`: rows of the largest evaluation set."""
+def estimate_memory(
+    config: RunConfig, *, largest_set: int = 0, cluster: Cluster | None = None
+) -> Memory:
+    """Of each rank. `largest_set`: rows of the largest evaluation set; `cluster`: the
+    team's, whose nodes count for a run that trains there."""
     if not config.model.path.startswith("/"):
         return Memory(
             problem="No memory estimate: it needs the files of the model, which is not "
@@ -96,7 +99,8 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
             problem="No memory estimate: this server cannot read config.json in "
             f"{config.model.path}."
         )
-    known = known_devices()
+    on_cluster = config.distributed.where == "ray"
+    known = (cluster.devices if cluster else []) if on_cluster else known_devices()
     devices = _possible(config, known)
     on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
 

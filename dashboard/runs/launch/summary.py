@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import duration, num_bytes, si, sig4
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
@@ -20,9 +21,13 @@ from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces
 from dashboard.runs.queue.hosts import (
     Needs,
+    describe_cluster_lack,
     describe_lack,
     describe_missing,
+    is_on_cluster,
+    known_cluster,
     known_hosts,
+    room_of,
 )
 from trainer.config import RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
@@ -60,24 +65,39 @@ def summarize(form: LaunchForm) -> Summary:
         summary.amounts = _amounts(launch, paces)
         sizes = [one.num_rows for one in launch.evaluation_sets]
         largest = max(sizes, default=0)
-        summary.memory = estimate_memory(launch.config, largest_set=largest)
+        team = _team_of(launch)
+        summary.memory = estimate_memory(
+            launch.config, largest_set=largest, cluster=known_cluster(team)
+        )
         summary.warnings = warn(launch)
         summary.hints = _hints(launch, form.start)
         summary.line = tuple(_line(launch, paces, summary.memory))
     return summary
 
 
+def _cluster_room(launch: Launch) -> str:
+    """Of a run on a cluster, whether it has the GPUs now."""
+    config = launch.config.model_dump(mode="json")
+    if not is_on_cluster(config):
+        return ""
+    cluster = known_cluster(_team_of(launch))
+    room = room_of(config, cluster) if cluster else None
+    return room.sentence.removesuffix(".") if room else "The cluster is not known"
+
+
 def _paces(launch: Launch) -> list[Pace]:
     """None of a run with several phases, whose steps take different times."""
     if launch.config.phases:
         return []
-    return past_paces(launch.dataset_version.dataset.team, launch.config)
+    return past_paces(_team_of(launch), launch.config)
 
 
 def _line(launch: Launch, paces: list[Pace], memory: Memory) -> Iterator[str]:
     """What it waits for, time, memory and size, each in a few words."""
     if not known_hosts():
         yield "No worker is running"
+    if lack := _cluster_room(launch):
+        yield lack
     if paces:
         pace = paces[0]
         where = f" on {pace.device}" if pace.device else ""
@@ -168,6 +188,11 @@ def _times(config: RunConfig, paces: list[Pace]) -> list[Amount]:
 def _time(pace: Pace, num_steps: int) -> Amount:
     several = pace.num_runs > 1
     of_runs = f"{pace.num_runs} similar runs" if several else "1 similar run"
+    if pace.num_ranks:
+        of_runs += (
+            f" of {pace.num_ranks} rank{'' if pace.num_ranks == 1 else 's'}, if the "
+            "time falls as ranks are added"
+        )
     total = duration(pace.step_seconds * num_steps)
     return Amount(
         title=f"Time per step on {pace.device}" if pace.device else "Time per step",
@@ -250,6 +275,8 @@ def _hints(launch: Launch, start: Start) -> list[str]:
             "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets
+    if lack := describe_cluster_lack(config.model_dump(mode="json"), _team_of(launch)):
+        hints.append(lack)
     if not has_rows or not config.evaluation.every_steps:
         hints.append(
             "The run has no evaluation, so you cannot tell learning from memorising. "
@@ -273,6 +300,7 @@ def warn(launch: Launch) -> tuple[str, ...]:
     if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
         warnings.append(f"No worker can start this run. {lack}")
     warnings += describe_missing(needed_packages(launch.config), needs, hosts)
+    warnings += warn_of_cluster(launch)
     warnings += [
         sentence
         for sentence in (
@@ -291,6 +319,19 @@ def warn(launch: Launch) -> tuple[str, ...]:
             for rule, reason in find(version.pk, other.pk):
                 warnings.append(f"Rule {rule} cannot score {other}: {reason}")
     return tuple(warnings)
+
+
+def warn_of_cluster(launch: Launch) -> list[str]:
+    """Of a run that its team's cluster can never take, as far as is known."""
+    config, team = launch.config.model_dump(mode="json"), _team_of(launch)
+    lack = describe_cluster_lack(config, team)
+    cluster = known_cluster(team) if lack else None
+    room = room_of(config, cluster) if cluster else None
+    return [lack] if lack and not (room and room.is_possible) else []
+
+
+def _team_of(launch: Launch) -> Team:
+    return launch.dataset_version.dataset.team
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer

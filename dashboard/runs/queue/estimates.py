@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
@@ -96,6 +96,7 @@ class Pace:
     device: str  # as the trainer named it: cpu
     step_seconds: float
     num_runs: int
+    num_ranks: int | None = None  # of those runs, where another number trains
 
 
 def past_paces(team: Team, config: RunConfig) -> list[Pace]:
@@ -109,7 +110,14 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
     shape = shape_of(config.model_dump(mode="json"))
     of_model = Run.objects.filter(team=team, config__model__path=config.model.path)
     past = past_runs(of_model, "id", "metric_names")
-    alike = [run for its_shape, run in past if its_shape == shape]
+    known = list(past)
+    alike = [run for its_shape, run in known if its_shape == shape]
+    if not alike:
+        return _paces_of_other_ranks(config, known)
+    return _by_device(alike)
+
+
+def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
     by_device: dict[str, list[float]] = {}
     for run in alike[:MAX_RUNS]:
         seconds = _step_seconds(run["id"], run["metric_names"])
@@ -135,3 +143,41 @@ def _device(run_id: int) -> str:
     started = ("run_started", "run_resumed")
     events = RunEvent.objects.filter(run=run_id, type__in=started).order_by("-seq")
     return str(events.values_list("body__device", flat=True).first() or "")
+
+
+def _paces_of_other_ranks(
+    config: RunConfig, known: Sequence[tuple[Shape, Mapping[str, Any]]]
+) -> list[Pace]:
+    """Of runs that differ in their ranks alone, those nearest in number.
+
+    Their time is divided by the ranks: sampling, most of a step, shares its prompts
+    evenly; communication makes it a lower bound.
+    """
+    wanted = config.distributed.num_ranks
+    shape = _without_ranks(shape_of(config.model_dump(mode="json")))
+    alike: dict[int, list[Mapping[str, Any]]] = {}
+    for its_shape, run in known:
+        if _without_ranks(its_shape) == shape:
+            alike.setdefault(_ranks_of(run), []).append(run)
+    if not alike:
+        return []
+    nearest = min(alike, key=lambda number: abs(number - wanted))
+    return [
+        replace(
+            pace,
+            step_seconds=pace.step_seconds * nearest / wanted,
+            num_ranks=nearest,
+        )
+        for pace in _by_device(alike[nearest])
+    ]
+
+
+def _without_ranks(shape: Shape) -> Shape:
+    *of_run, phases = shape
+    return (*of_run[: -len(SHAPED_BY["distributed"])], phases)
+
+
+def _ranks_of(row: Mapping[str, Any]) -> int:
+    distributed = config_of(row)["distributed"] or {}
+    nodes = distributed.get("num_nodes") or 1
+    return int(nodes * (distributed.get("num_processes") or 1))

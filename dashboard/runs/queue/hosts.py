@@ -169,6 +169,27 @@ def known_devices() -> list[Device]:
 
 # Ray clusters.
 
+# Memory of GPUs by Ray's names for them, which do not tell it (accelerator_type). Of a
+# kind with several sizes the least.
+GPU_GIB = {
+    "V100": 16,
+    "P100": 16,
+    "T4": 16,
+    "P4": 8,
+    "K80": 12,
+    "A10G": 24,
+    "L4": 24,
+    "L40S": 48,
+    "A100": 40,
+    "A100-40G": 40,
+    "A100-80G": 80,
+    "H100": 80,
+    "H200": 141,
+    "H20": 96,
+    "B200": 180,
+    "B300": 288,
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterNode:
@@ -219,6 +240,24 @@ class Cluster:
             )
             for name in names
         ]
+
+    @property
+    def devices(self) -> list[Device]:
+        """A GPU of each kind whose memory is known, and a node's memory; largest
+        first."""
+        gpus = [
+            Device(
+                name=f"{name} of the cluster",
+                memory_bytes=GPU_GIB[name] * 2**30,
+                is_gpu=True,
+            )
+            for name, _, _ in self.kinds
+            if name in GPU_GIB
+        ]
+        node = max((node.memory_bytes for node in self.alive), default=0)
+        cpu = Device(name="a node of the cluster", memory_bytes=node, is_gpu=False)
+        gpus.sort(key=lambda device: -device.memory_bytes)
+        return [*gpus, *([cpu] if self.alive else [])]
 
     def is_for_gpus(self, device: str) -> bool:
         """Whether ranks of a run with this model.device take GPUs here."""
