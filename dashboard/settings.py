@@ -9,8 +9,13 @@ import django_stubs_ext
 from dashboard.local.data_folder import embedded_addresses
 from dashboard.observability.logging import log_uncaught
 from dashboard.project.database import parse_database_url
-from dashboard.project.environment import ROOT, provider_settings, read_environment
-from dashboard.project.installation import load_secret_key, version_of_assets
+from dashboard.project.environment import (
+    ROOT,
+    load_secret_key,
+    provider_settings,
+    read_environment,
+    version_of_assets,
+)
 from dashboard.project.mail import read_mail_url
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.

@@ -20,8 +20,7 @@ from trainer.output.checkpoint import (
     saved_controllers,
     saved_step,
 )
-from trainer.output.metrics import Stopwatch
-from trainer.output.ranks import record_ranks
+from trainer.output.metrics import Stopwatch, record_ranks
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.phases import PhaseState
 from trainer.rollback import roll_back

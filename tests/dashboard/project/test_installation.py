@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from django.templatetags.static import static
 
-from dashboard.project.environment import ROOT
-from dashboard.project.installation import version_of_assets
+from dashboard.project.environment import ROOT, version_of_assets
 
 PLOTLY = "vendor/plotly/plotly-cartesian.min.js"
 

@@ -10,8 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from dashboard.project.database import limit_sessions, parse_database_url
-from dashboard.project.environment import ROOT
-from dashboard.project.installation import load_secret_key
+from dashboard.project.environment import ROOT, load_secret_key
 
 
 def test_every_page_has_the_content_security_policy() -> None:
