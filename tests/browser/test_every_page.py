@@ -250,9 +250,9 @@ class Sweep:
         self.said: list[str] = []
         self.address = ""
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("console", self._hear)
+        page.on("console", self._receive)
 
-    def _hear(self, message: ConsoleMessage) -> None:
+    def _receive(self, message: ConsoleMessage) -> None:
         # Chromium logs the page's own status, such as 410 of a link that is gone.
         is_status = message.location["url"].endswith(self.address)
         # axe cannot read all stylesheets of Django's admin, and says so.
@@ -280,7 +280,7 @@ class Sweep:
     def look_as_it_is(self, name: str, screen: str) -> None:
         for theme in THEMES:
             self.page.evaluate(SET_THEME, theme)
-            self.page.wait_for_timeout(50)  # Plotly draws anew
+            self.page.wait_for_timeout(50)  # Plotly draws again
             self.page.evaluate(AT_REST)
             found = [*findings(self.page), *self.said]
             self.said.clear()

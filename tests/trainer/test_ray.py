@@ -58,7 +58,7 @@ def test_two_nodes_train_as_two_processes_of_one_machine_do(
 
 
 @pytest.mark.slow
-def test_what_a_cluster_has_is_told_by_node(nodes: TwoNodes) -> None:
+def test_what_a_cluster_has_is_reported_by_node(nodes: TwoNodes) -> None:
     found = ask("cluster", "--address", nodes.address, env=nodes.environment)
 
     assert found["error"] is None
