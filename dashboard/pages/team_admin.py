@@ -125,7 +125,7 @@ def team_compute(request: Request, team: str) -> HttpResponse:
     """The Ray cluster that the team's runs train on, of those that are allowed."""
     if request.method == "POST":
         return _choose_cluster(request, get_managed_team(request, team), request.user)
-    membership = get_membership(request.user, team)
+    membership = get_membership(request, team)
     return _show_cluster(
         request, membership.team, ClusterForm(), can_manage=membership.can_manage
     )
