@@ -21,7 +21,7 @@ from tests.faults.tiny import History, config_tree, groups, read_log, series
 from tests.trainer.ray_clusters import TwoNodes, two_nodes
 from tests.trainer.tiny import write_config
 
-NUM_STEPS = 60  # with a checkpoint every 20
+NUM_STEPS = 40  # with a checkpoint every 20
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 
 
@@ -65,7 +65,7 @@ def test_a_run_resumes_after_one_of_its_nodes_has_died(
     run = launch_tiny(num_steps=NUM_STEPS, distributed=RAY)
     expected = undisturbed(tiny_model, tmp_path)
 
-    strike = Once(run, data_folder, step=30, act=lambda _pid: nodes.kill_second())
+    strike = Once(run, data_folder, step=25, act=lambda _pid: nodes.kill_second())
     run = run_attempt(run, act=strike)
     assert run.state == RunState.QUEUED
     assert not nodes.ranks()

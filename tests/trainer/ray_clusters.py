@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from tests.environment import ROOT, child_environment
+from trainer.stopping import die_with_parent
 
 # A node with another address than 127.0.0.1 listens on all of the machine's, so who has
 # no token is refused. Ray Train tells nodes apart by their addresses.
@@ -102,6 +103,7 @@ def two_nodes(folder: Path) -> Iterator[TwoNodes]:
 def main() -> None:
     from ray.cluster_utils import Cluster
 
+    die_with_parent()  # and the nodes with us
     cluster = Cluster(
         initialize_head=True,
         head_node_args={

@@ -119,19 +119,18 @@ def test_a_stop_ends_all_ranks_behind_the_same_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_the_run_as_a_kill_does(
-    rank: int, nodes: TwoNodes, long: Path, tmp_path: Path
+    nodes: TwoNodes, long: Path, tmp_path: Path
 ) -> None:
     run = begun(nodes, long, tmp_path / "out")
     members = nodes.ranks()
-    [struck] = [each for each in members if each.environ()["RANK"] == str(rank)]
+    [struck] = [each for each in members if each.environ()["RANK"] == "1"]
 
     struck.kill()
     output, _ = run.communicate(timeout=60)
 
     assert run.returncode == -signal.SIGKILL, output
-    assert f"Rank {rank} of 2" in output
+    assert "Rank 1 of 2" in output
     assert "SIGKILL" in output
     wait_until(lambda: not any(member.is_running() for member in members))
 

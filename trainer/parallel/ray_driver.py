@@ -19,7 +19,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,8 @@ INSTALL = "Install it with: pip install 'ray[train]>=2.50'"
 JOIN = "ray start --address {} --num-cpus 0 --num-gpus 0"
 LOOK_SECONDS = 15.0  # for a cluster to say what it has
 CONNECT_SECONDS = 60.0
-SILENT_SECONDS = 15.0  # after which a rank counts as killed; ranks call each second
+SILENT_SECONDS = 60.0  # after which a rank counts as killed; ranks call each second
+FIT_SECONDS = 5.0  # for Ray Train to see that all ranks have ended
 WAITING_SECONDS = 30.0  # between lines about what is waited for
 # Ray Train's own: found within a second, restarted by no one, and nothing of ours is
 # in the folder that it would work in.
@@ -331,6 +331,8 @@ class Driver:
             return self._follow(echo)
         finally:
             probe.unlink(missing_ok=True)
+            self._training.join(FIT_SECONDS)
+            shutil.rmtree(self._own_folder, ignore_errors=True)
             if self._files is not None:
                 self._files.remove_inputs(self._token)
             echo.copy()
@@ -344,7 +346,6 @@ class Driver:
             DataParallelTrainer,
         )
 
-        folder = tempfile.mkdtemp(prefix="cohort-ray-")
         try:
             # TorchTrainer is this with a backend that loads torch in driver and
             # workers, and there meets; here the trainer's own processes meet.
@@ -359,14 +360,17 @@ class Driver:
                 ),
                 run_config=TrainConfig(
                     name=f"cohort-{self._token}",
-                    storage_path=folder,
+                    storage_path=str(self._own_folder),
                     failure_config=FailureConfig(max_failures=0),
                 ),
             ).fit()
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             self._fault = error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def _own_folder(self) -> Path:
+        """Ray Train wants one, and has nothing to keep there."""
+        return self._out / ".ray"
 
     def _uses_gpus(self) -> bool:
         device = self._config.model.device
