@@ -123,6 +123,7 @@ soak: ## Run for hours: each fault ten times, any course of events, any input, i
 
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
+	$(BIN)/python -m tests.bench.bench_many_runs
 	$(BIN)/python tests/bench/bench_import.py 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_compare.py
 	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py
