@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -221,13 +222,13 @@ def _ask_head(address: str) -> dict[str, Any]:
     import ray  # noqa: PLC0415
     from ray._common.usage.usage_lib import get_cluster_metadata  # noqa: PLC0415
     from ray._private.state import GlobalState  # noqa: PLC0415
-    from ray._raylet import GcsClient, GcsClientOptions  # noqa: PLC0415
 
-    metadata = get_cluster_metadata(GcsClient(address=address))
+    raylet = import_module("ray._raylet")  # compiled, without types
+    metadata = get_cluster_metadata(raylet.GcsClient(address=address))
     version, python = metadata["ray_version"], metadata["python_version"]
     state = GlobalState()
     state._initialize_global_state(
-        GcsClientOptions.create(
+        raylet.GcsClientOptions.create(
             address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
         )
     )
