@@ -83,7 +83,15 @@ def queue(request: HttpRequest) -> QueueOut:
                 place=entry.position.number,
                 num_foreign_before=entry.position.num_foreign_before,
                 start_seconds=entry.position.start.seconds,
-                sentence=describe_position(entry.position, current),
+                sentence=" ".join(
+                    filter(
+                        None,
+                        (
+                            describe_position(entry.position, current),
+                            entry.cluster_lack,
+                        ),
+                    )
+                ),
                 can_rise=entry.can_rise,
                 can_sink=entry.can_sink,
             )

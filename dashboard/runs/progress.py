@@ -11,7 +11,7 @@ from django.utils import timezone
 from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
-from dashboard.runs.queue.hosts import describe_cluster_lack, is_on_cluster
+from dashboard.runs.queue.hosts import Needs, describe_cluster_lack
 from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
 
@@ -134,7 +134,7 @@ def _queued(run: Run) -> str:
     reasons = (
         again,
         describe_position(position, queue) if position else "",
-        describe_cluster_lack(run.config, run.team),
+        describe_cluster_lack(Needs.of(run.config), run.team),
     )
     return " ".join(filter(None, reasons))
 
@@ -160,7 +160,7 @@ def _last_outcome(run: Run) -> str:
 
 
 def _starting(run: Run) -> str:
-    if is_on_cluster(run.config):
+    if Needs.of(run.config).ranks is not None:
         # Its own ranks may hold what the last reading shows as busy.
         return (
             f"{run.worker or 'A worker'} is starting the run on the Ray cluster. It "

@@ -83,7 +83,7 @@ def choose_address(team: Team, user: User, edit: Edit) -> str:
 
 def cluster_variables(run: Run) -> dict[str, str]:
     """For the trainer of a run that trains on its team's cluster."""
-    if not hosts.is_on_cluster(run.config):
+    if hosts.Needs.of(run.config).ranks is None:
         return {}
     return {"COHORT_RAY_ADDRESS": address_of(run.team)}
 

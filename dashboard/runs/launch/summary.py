@@ -24,10 +24,9 @@ from dashboard.runs.queue.hosts import (
     describe_cluster_lack,
     describe_lack,
     describe_missing,
-    is_on_cluster,
     known_cluster,
     known_hosts,
-    room_of,
+    lack_on,
 )
 from trainer.config import RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
@@ -77,11 +76,11 @@ def summarize(form: LaunchForm) -> Summary:
 
 def _cluster_room(launch: Launch) -> str:
     """Of a run on a cluster, whether it has the GPUs now."""
-    config = launch.config.model_dump(mode="json")
-    if not is_on_cluster(config):
+    ranks = Needs.of(launch.config.model_dump()).ranks
+    if ranks is None:
         return ""
     cluster = known_cluster(_team_of(launch))
-    room = room_of(config, cluster) if cluster else None
+    room = cluster.room(ranks) if cluster else None
     return room.sentence.removesuffix(".") if room else "The cluster is not known"
 
 
@@ -275,7 +274,7 @@ def _hints(launch: Launch, start: Start) -> list[str]:
             "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets
-    if lack := describe_cluster_lack(config.model_dump(mode="json"), _team_of(launch)):
+    if lack := describe_cluster_lack(Needs.of(config.model_dump()), _team_of(launch)):
         hints.append(lack)
     if not has_rows or not config.evaluation.every_steps:
         hints.append(
@@ -323,10 +322,12 @@ def warn(launch: Launch) -> tuple[str, ...]:
 
 def warn_of_cluster(launch: Launch) -> list[str]:
     """Of a run that its team's cluster can never take, as far as is known."""
-    config, team = launch.config.model_dump(mode="json"), _team_of(launch)
-    lack = describe_cluster_lack(config, team)
-    cluster = known_cluster(team) if lack else None
-    room = room_of(config, cluster) if cluster else None
+    ranks = Needs.of(launch.config.model_dump()).ranks
+    if ranks is None:
+        return []
+    cluster = known_cluster(_team_of(launch))
+    room = cluster.room(ranks) if cluster else None
+    lack = lack_on(cluster, ranks)
     return [lack] if lack and not (room and room.is_possible) else []
 
 

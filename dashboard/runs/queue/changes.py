@@ -13,6 +13,7 @@ from dashboard.accounts.services import record
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.models import ENDED, Priority, Run, RunState
+from dashboard.runs.queue.hosts import known_cluster, lack_on
 from dashboard.runs.queue.messages import title_start
 from dashboard.runs.queue.order import PLACE, Queue, QueuePosition
 from dashboard.runs.state import notify_workers
@@ -115,6 +116,7 @@ class Entry:
     position: QueuePosition
     num_foreign: int  # between it and the team's run before it
     start: str
+    cluster_lack: str  # of a run on a cluster, why it would wait there
     can_rise: bool
     can_sink: bool
 
@@ -126,7 +128,7 @@ class TeamQueue:
 
 
 def team_queue(team: Team, queue: Queue) -> TeamQueue:
-    """One query."""
+    """One query; two more if a run waits for a cluster."""
     entries = _entries(team, queue)
     num_passed = sum(entry.num_foreign for entry in entries)
     own = sum(entry.position.number is not None for entry in entries)
@@ -144,6 +146,8 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
         for run in queued.defer("config", "summary", "metric_names")
     ]
     runs.sort(key=lambda pair: pair[1].waiting.rank)
+    needs_cluster = any(position.waiting.needs.ranks for _, position in runs)
+    cluster = known_cluster(team) if needs_cluster else None
     of_priority = [position.waiting.priority for _, position in runs]
     entries, passed = [], 0
     for at, (run, position) in enumerate(runs):
@@ -151,12 +155,14 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
             max(0, position.num_foreign_before - passed) if position.number else 0
         )
         passed += num_foreign
+        ranks = position.waiting.needs.ranks
         entries.append(
             Entry(
                 run=run,
                 position=position,
                 num_foreign=num_foreign,
                 start=title_start(position.start),
+                cluster_lack=lack_on(cluster, ranks) if ranks else "",
                 can_rise=at > 0 and of_priority[at - 1] == of_priority[at],
                 can_sink=of_priority[at + 1 : at + 2] == of_priority[at : at + 1],
             )

@@ -27,6 +27,19 @@ START = "celery --app dashboard.celery worker --queues training --concurrency 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The processes of a run on a cluster."""
+
+    num_nodes: int
+    per_node: int
+    device: str  # model.device
+
+    @property
+    def number(self) -> int:
+        return self.num_nodes * self.per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """The settings that decide where a run can train.
 
@@ -36,6 +49,7 @@ class Needs:
 
     device: str = "auto"  # auto | cpu | cuda
     num_gpus: int = 1  # where it trains on GPUs
+    ranks: Ranks | None = None  # on a cluster: its worker only follows it
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -47,15 +61,23 @@ class Needs:
             else 1
         )
         distributed = config.get("distributed") or {}
-        if distributed.get("where") == "ray":  # its worker only follows it
-            return cls(device="cpu")
+        device = (config.get("model") or {}).get("device") or "auto"
         num_processes = distributed.get("num_processes") or 1
+        if distributed.get("where") == "ray":
+            ranks = Ranks(
+                num_nodes=distributed.get("num_nodes") or 1,
+                per_node=num_processes,
+                device=device,
+            )
+            return cls(device="cpu", ranks=ranks)
         return cls(
-            device=(config.get("model") or {}).get("device") or "auto",
+            device=device,
             num_gpus=max(num_processes, num_engine),
         )
 
     def __str__(self) -> str:
+        if self.ranks is not None:
+            return f"{self.ranks.number:,} ranks on the Ray cluster"
         gpus = "a GPU" if self.num_gpus == 1 else f"{self.num_gpus} GPUs"
         if self.device == "cpu" or (self.device == "auto" and self.num_gpus == 1):
             return "any machine"
@@ -263,15 +285,17 @@ class Cluster:
         """Whether ranks of a run with this model.device take GPUs here."""
         return device == "cuda" or (device == "auto" and self.num_gpus > 0)
 
-    def room(self, *, num_nodes: int, per_node: int, device: str) -> Room:
-        """Whether it has place now for a run's ranks, by its nodes."""
-        uses_gpus = self.is_for_gpus(device)
+    def room(self, ranks: Ranks) -> Room | None:
+        """Whether it has place now for a run; None: its nodes are not known."""
+        if self.problem or not self.nodes:
+            return None
+        uses_gpus = self.is_for_gpus(ranks.device)
         free = [int(n.gpus_free if uses_gpus else n.cpus_free) for n in self.alive]
         has = [int(n.num_gpus if uses_gpus else n.cpus) for n in self.alive]
         return Room(
             address=self.address,
             unit="GPU" if uses_gpus else "CPU",
-            num_wanted=num_nodes * per_node,
+            num_wanted=ranks.number,
             num_free=sum(free),
             num_all=sum(has),
             num_nodes=len(has),
@@ -322,28 +346,15 @@ def known_cluster(team: Team) -> Cluster | None:
     return found
 
 
-def room_of(config: Mapping[str, Any], cluster: Cluster) -> Room | None:
-    """For a run that trains on a cluster; None: the cluster's nodes are not known."""
-    if cluster.problem or not cluster.nodes:
-        return None
-    distributed = config.get("distributed") or {}
-    return cluster.room(
-        num_nodes=distributed.get("num_nodes") or 1,
-        per_node=distributed.get("num_processes") or 1,
-        device=(config.get("model") or {}).get("device") or "auto",
-    )
+def describe_cluster_lack(needs: Needs, team: Team) -> str:
+    """Why a run cannot start on the team's cluster now; "" if it can.
+
+    Two queries for a run that trains on one.
+    """
+    return "" if needs.ranks is None else lack_on(known_cluster(team), needs.ranks)
 
 
-def is_on_cluster(config: Mapping[str, Any]) -> bool:
-    return (config.get("distributed") or {}).get("where") == "ray"
-
-
-def describe_cluster_lack(config: Mapping[str, Any], team: Team) -> str:
-    """Why a run cannot start on the team's cluster now; "" if it can. One or two
-    queries for a run that trains on one."""
-    if not is_on_cluster(config):
-        return ""
-    cluster = known_cluster(team)
+def lack_on(cluster: Cluster | None, ranks: Ranks) -> str:
     if cluster is None:
         return (
             "It trains on a Ray cluster, and none is set up. The operator sets "
@@ -351,7 +362,7 @@ def describe_cluster_lack(config: Mapping[str, Any], team: Team) -> str:
         )
     if cluster.problem:
         return f"Ray cluster {cluster.address}: {cluster.problem}"
-    room = room_of(config, cluster)
+    room = cluster.room(ranks)
     if room is None or room.is_free:
         return ""
     return f"Ray cluster {cluster.address}: {room.sentence}"

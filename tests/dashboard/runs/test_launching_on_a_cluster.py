@@ -155,6 +155,8 @@ def test_the_api_takes_the_same_settings_and_the_queue_names_the_cluster(
         distributed = RunConfig.model_validate(run.config).distributed
         assert (distributed.where, distributed.num_ranks) == ("ray", 16)
         assert ADDRESS in str(describe_progress(run))
+    items = program.get("/queue").json()["items"]
+    assert [ADDRESS in item["sentence"] for item in items] == [True, True]
 
 
 def test_without_a_run_of_as_many_ranks_the_nearest_ones_time_is_divided(

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from dashboard.runs.queue.hosts import Host, Needs, describe_lack, describe_missing
+from dashboard.runs.queue.hosts import (
+    Host,
+    Needs,
+    Ranks,
+    describe_lack,
+    describe_missing,
+)
 from tests.dashboard.runs.launching import make_config
 from trainer.config import PackageNeed
 
@@ -50,7 +56,8 @@ def test_needs_are_read_from_the_configuration() -> None:
         distributed={"where": "ray", "num_nodes": 2, "num_processes": 8},
     )
 
-    assert Needs.of(cluster) == Needs(device="cpu")  # the nodes have the GPUs
+    ranks = Ranks(num_nodes=2, per_node=8, device="cuda")
+    assert Needs.of(cluster) == Needs(device="cpu", ranks=ranks)  # nodes have the GPUs
     assert Needs.of(plain) == Needs(device="auto", num_gpus=1)
     assert Needs.of(spread) == Needs(device="cuda", num_gpus=4)
 
