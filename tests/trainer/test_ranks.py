@@ -42,11 +42,12 @@ def test_the_work_of_a_slow_rank_stands_out_though_all_steps_take_as_long(
         assert (fast["node"], fast["device"]) == (socket.gethostname(), "cpu")
         assert 0 < fast["memory_bytes"] < fast["memory_total_bytes"]
         assert slow["seconds"]["step"] == pytest.approx(
-            fast["seconds"]["step"], abs=0.25
+            fast["seconds"]["step"], rel=0.5
         )
     # The last step of a run that samples ahead samples nothing.
     for event in measured[1:2]:
         fast, slow = (rank["seconds"] for rank in event["ranks"])
         assert slow["generate"] > fast["generate"] + 0.2
-        assert slow["work"] > fast["work"] + 0.15
-        assert fast["wait"] > slow["wait"] + 0.15
+        if not samples_ahead:  # else training beside it may take as long
+            assert slow["work"] > fast["work"] + 0.15
+            assert fast["wait"] > slow["wait"] + 0.15
