@@ -35,7 +35,7 @@ FLAGS += ["--disable-sync"]
 ENOUGH_STEPS = 60
 WIDTHS = {"wide": 1440, "narrow": 390}
 THEMES = ("light", "dark")
-README_PAGES = ("run", "groups", "group")
+README_PAGES = ("run", "group")
 
 
 @contextmanager

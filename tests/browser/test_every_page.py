@@ -250,9 +250,9 @@ class Sweep:
         self.said: list[str] = []
         self.address = ""
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("console", self._receive)
+        page.on("console", self._keep)
 
-    def _receive(self, message: ConsoleMessage) -> None:
+    def _keep(self, message: ConsoleMessage) -> None:
         # Chromium logs the page's own status, such as 410 of a link that is gone.
         is_status = message.location["url"].endswith(self.address)
         # axe cannot read all stylesheets of Django's admin, and says so.
