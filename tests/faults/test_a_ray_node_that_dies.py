@@ -21,7 +21,8 @@ from tests.faults.tiny import History, config_tree, groups, read_log, series
 from tests.trainer.ray_clusters import TwoNodes, two_nodes
 from tests.trainer.tiny import write_config
 
-NUM_STEPS = 40  # with a checkpoint every 20
+NUM_STEPS = 16
+SAVES = {"every_steps": 5}
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 
 
@@ -39,6 +40,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[TwoNo
 def undisturbed(model: Path, folder: Path) -> History:
     """Of two processes of this machine."""
     tree = config_tree(model, num_steps=NUM_STEPS)
+    tree["checkpoint"] = SAVES
     tree["distributed"] = {"num_processes": 2, "num_threads": 1}
     config = write_config(folder, tree)
     (folder / "rows.jsonl").write_text("".join(f"{r.canonical()}\n" for r in ROWS))
@@ -62,10 +64,10 @@ def test_a_run_resumes_after_one_of_its_nodes_has_died(
     data_folder: Path,
     tmp_path: Path,
 ) -> None:
-    run = launch_tiny(num_steps=NUM_STEPS, distributed=RAY)
+    run = launch_tiny(num_steps=NUM_STEPS, checkpoint=SAVES, distributed=RAY)
     expected = undisturbed(tiny_model, tmp_path)
 
-    strike = Once(run, data_folder, step=25, act=lambda _pid: nodes.kill_second())
+    strike = Once(run, data_folder, step=8, act=lambda _pid: nodes.kill_second())
     run = run_attempt(run, act=strike)
     assert run.state == RunState.QUEUED
     assert not nodes.ranks()
@@ -73,5 +75,5 @@ def test_a_run_resumes_after_one_of_its_nodes_has_died(
     run = run_attempt(run)
 
     assert run.state == RunState.FINISHED
-    assert run.attempts.get(number=2).from_step >= 20
+    assert run.attempts.get(number=2).from_step >= 5
     assert_whole(run, expected, num_steps=NUM_STEPS)
