@@ -82,7 +82,7 @@ def test_a_cluster_without_our_token_says_so(nodes: TwoNodes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "head"])
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "head", "ray://head:10001"])
 def test_an_address_without_a_cluster_is_named(address: str) -> None:
     found = ask("cluster", "--address", address)
 

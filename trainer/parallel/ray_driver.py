@@ -156,7 +156,7 @@ def connect(address: str) -> Any:
 
 def is_listening(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or "://" in host:  # Ray Client has no Train
         raise CannotRun(
             f"The address of a Ray cluster is HOST:PORT, such as head:6379; got "
             f"{address!r}."
