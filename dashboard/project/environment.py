@@ -213,7 +213,7 @@ SETTINGS = (
         name="COHORT_RAY_TEAM_ADDRESSES",
         group="Workers",
         about="Other Ray clusters that a team may choose in its settings, "
-        "comma-separated: `host:6379` or `ray://host:10001`. A cluster "
+        "comma-separated: their heads' `host:6379`. A cluster "
         "can run code on the worker that connects to it.",
         default="none",
     ),
@@ -472,10 +472,10 @@ def _read_ray_team_addresses() -> tuple[str, ...]:
     given = _read("COHORT_RAY_TEAM_ADDRESSES").split(",")
     addresses = [address.strip() for address in given if address.strip()]
     for address in addresses:
-        host, _, port = address.removeprefix("ray://").rpartition(":")
+        host, _, port = address.rpartition(":")
         if not (RAY_HOST.fullmatch(host) and port.isdigit() and 0 < int(port) < 65_536):
             raise ValueError(
-                "COHORT_RAY_TEAM_ADDRESSES must list host:port or ray://host:port; "
+                "COHORT_RAY_TEAM_ADDRESSES must list host:port, comma-separated; "
                 f"got {address!r}."
             )
     return tuple(dict.fromkeys(addresses))
