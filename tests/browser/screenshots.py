@@ -68,12 +68,12 @@ def wait_for_link(up: subprocess.Popen[bytes], printed: Path) -> str:
 
 
 def sign_in(page: Page, link: str) -> str:
-    """Leaves the page at the team's runs; gives the first run's address."""
+    """Signs in, and gives the first run's address."""
     page.goto(link)
     if "/sign-in/" in page.url:
         page.locator("form button[type=submit]").first.click()
         page.wait_for_url(re.compile(r"/runs/"))
-    return page.url.rstrip("/") + "/1/"
+    return page.url.partition("/runs/")[0] + "/runs/1/"  # it may be the page already
 
 
 def wait_for_steps(page: Page, run: str) -> None:
