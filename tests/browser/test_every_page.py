@@ -111,6 +111,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "settings": (
         *("/{team}/settings", "/{team}/settings/invitations", "/{team}/settings/roles"),
         *("/{team}/settings/danger", "/{team}/settings/storage", "/{team}/tokens/"),
+        "/{team}/settings/compute",
         *("/{team}/settings/storage?days=1", "/{team}/settings/notifications/"),
         *("/{team}/settings/alert-rules/", "/{team}/settings/alert-rules/{rule_id}/"),
         *("/{team}/audit-log/", "/{team}/api/"),
@@ -195,7 +196,7 @@ ELSEWHERE = {
     "part of a page": {
         *("dataset_choice", "notifications", "probe_progress", "recipe_findings"),
         *("report_block", "report_insert", "rescoring_progress", "reward_gallery"),
-        *("run_headline", "run_samples", "shell_status"),
+        *("run_headline", "run_ranks", "run_samples", "shell_status"),
     },
     "moved": {
         *("delivery_moved", "home", "queue", "rule_moved", "rules_moved", "run_alerts"),
