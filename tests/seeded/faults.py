@@ -315,8 +315,8 @@ FAULTS = [
     Fault(
         "T1",
         "dashboard/accounts/access.py",
-        "return memberships.get(user=user, team__slug=slug)",
-        "return memberships.filter(team__slug=slug)[0]",
+        "Membership.objects.filter(user=request.user)",
+        "Membership.objects.exclude(user=None)",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/accounts",
     ),
     Fault(

@@ -68,7 +68,9 @@ def _migration(
     def load_this_too(loader: MigrationLoader) -> None:
         load_disk(loader)
         migration = Migration(NAME, APP)
-        migration.dependencies = [(APP, "0001_initial")]
+        migration.dependencies = [
+            max(key for key in loader.disk_migrations if key[0] == APP)
+        ]
         migration.operations = [RunSQL(GROWS)]
         loader.disk_migrations[APP, NAME] = migration
 
