@@ -183,7 +183,7 @@ class Plan:
 
 
 def scratch_of(token: str) -> Path:
-    return Path(f"/tmp/cohort-node-{token}")  # noqa: S108 # made with mode 0700
+    return Path(f"/tmp/cohort-node-{token}")  # nosec B108 # noqa: S108 - made with mode 0700
 
 
 def work(plan: Plan) -> None:
@@ -336,10 +336,13 @@ class _Scratch:
 
     def _sweep(self) -> None:
         """What workers that were killed have left."""
-        for lock in Path("/tmp").glob("cohort-node-*/lock"):  # noqa: S108
-            with suppress(OSError), lock.open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
+        for lock in Path("/tmp").glob("cohort-node-*/lock"):  # nosec B108 # noqa: S108 - our own
+            with suppress(OSError):
+                if lock.parent.lstat().st_uid != os.getuid():
+                    continue  # where another user could name a file of ours
+                with lock.open("a") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class _Mirror:
