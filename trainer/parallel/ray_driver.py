@@ -114,7 +114,7 @@ def load_ray() -> Any:
     os.environ.update(_RAY_TRAIN)
     try:
         import ray  # noqa: PLC0415 - an extra, and a second to load
-        import ray.train  # noqa: PLC0415
+        import ray.train  # noqa: PLC0415 - as above
     except ImportError:
         raise CannotRun(f"Ray is not installed. {INSTALL}") from None
     return ray
@@ -132,7 +132,7 @@ def connect(address: str) -> Any:
     while not is_listening(address):  # its head may be starting again
         if time.monotonic() > deadline:
             raise CannotRun(unreachable(address))
-        time.sleep(1)
+        time.sleep(1)  # between two tries, of CONNECT_SECONDS in all
     from ray._private import services  # noqa: PLC0415 - Ray itself asks there
 
     if not services.find_node_ids():
@@ -219,9 +219,9 @@ def describe(address: str) -> dict[str, Any]:
 
 
 def _ask_head(address: str) -> dict[str, Any]:
-    import ray  # noqa: PLC0415
-    from ray._common.usage.usage_lib import get_cluster_metadata  # noqa: PLC0415
-    from ray._private.state import GlobalState  # noqa: PLC0415
+    import ray  # noqa: PLC0415 - an extra
+    from ray._common.usage.usage_lib import get_cluster_metadata  # noqa: PLC0415 - an extra
+    from ray._private.state import GlobalState  # noqa: PLC0415 - an extra
 
     raylet = import_module("ray._raylet")  # compiled, without types
     metadata = get_cluster_metadata(raylet.GcsClient(address=address))
@@ -282,8 +282,7 @@ class Driver:
     def __init__(
         self, ray: Any, args: argparse.Namespace, config: RunConfig, requests: Requests
     ) -> None:
-        # It imports Ray at once.
-        from trainer.parallel import ray_worker  # noqa: PLC0415
+        from trainer.parallel import ray_worker  # noqa: PLC0415 - it imports Ray
 
         self._ray = ray
         self._worker = ray_worker
@@ -341,9 +340,9 @@ class Driver:
     # Ray Train, in a thread of its own.
 
     def _fit(self) -> None:
-        from ray.train import FailureConfig, ScalingConfig  # noqa: PLC0415
-        from ray.train import RunConfig as TrainConfig  # noqa: PLC0415
-        from ray.train.v2.api.data_parallel_trainer import (  # noqa: PLC0415
+        from ray.train import FailureConfig, ScalingConfig  # noqa: PLC0415 - an extra
+        from ray.train import RunConfig as TrainConfig  # noqa: PLC0415 - an extra
+        from ray.train.v2.api.data_parallel_trainer import (  # noqa: PLC0415 - an extra
             DataParallelTrainer,
         )
 
@@ -365,7 +364,7 @@ class Driver:
                     failure_config=FailureConfig(max_failures=0),
                 ),
             ).fit()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self._fault = error
 
     @property

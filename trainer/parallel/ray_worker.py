@@ -112,7 +112,7 @@ class Relay:
     async def news(
         self, num_joined: int, num_ended: int, num_received: int
     ) -> dict[str, Any]:
-        """At once where it is more than what is known already, else after a moment."""
+        """Returns as soon as there is news, else after _NEWS_SECONDS."""
         self._mail = [each for each in self._mail if each[0] > num_received]
         await self._tell()
         await self._wait(
