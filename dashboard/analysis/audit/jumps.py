@@ -27,6 +27,7 @@ from dashboard.runs.charts.chart import clip_all
 from dashboard.runs.charts.series import Curve
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import flatten_config, write_setting
+from dashboard.runs.headline import MAX_WHOLE
 from dashboard.runs.models import REWARD, Run, Step
 from dashboard.samples.models import StepRollup
 from dashboard.samples.rewards import rule_names
@@ -37,7 +38,6 @@ from trainer.metric_names import MAIN_SET, find_metric, title_of
 
 MAX_WINDOW = 50  # points on either side
 REACH = 3  # windows that are read on either side, for the noise
-MAX_WHOLE = 1_000  # steps of a run that is read whole
 CLEAR_ERRORS = 5  # standard errors
 LEAST_RISE = 0.6  # of the way between the lowest and the highest mean of a window
 LEAST_PART = 0.05  # of the reward's change: what no rule explains is shown from here on
@@ -235,7 +235,9 @@ def explain(run: Run, at: int) -> Around | None:
     None: there are too few steps on one side, or no rewards.
     """
     width = window_of(run.last_step)
-    is_complete = run.last_step >= at + REACH * width
+    evaluation = run.config.get("evaluation") or {}
+    later = max(REACH * width, evaluation.get("every_steps") or 0)
+    is_complete = run.last_step >= at + later and not run.is_imported
     question = _Question(
         pk=run.pk,
         attempt=run.attempt,
@@ -244,8 +246,9 @@ def explain(run: Run, at: int) -> Around | None:
         seq=0 if is_complete else run.seq,
         run=run,
     )
-    # Rollups of an imported run may be filled later.
-    return _explain(question) if run.is_imported else _explain_once(question)
+    # Rollups of an imported run may be filled after its end.
+    is_filled_later = run.is_imported and run.has_ended
+    return _explain(question) if is_filled_later else _explain_once(question)
 
 
 def _explain(question: _Question) -> Around | None:
@@ -268,12 +271,12 @@ def _explain(question: _Question) -> Around | None:
     if rest is None or not parts or abs(rest) < LEAST_PART * abs(change.difference):
         rest = None
     return Around(
-        reward=_judge(REWARD, change, read[REWARD], width),
+        reward=_judge(REWARD, change, read[REWARD]),
         rules=rules[:MAX_RULES],
         num_rules=len(rules),
         rest=rest,
         metrics=[
-            _judge(metric, changes[metric], read[metric], width)
+            _judge(metric, changes[metric], read[metric])
             for metric in METRICS
             if metric in changes
         ],
@@ -285,10 +288,12 @@ def _explain(question: _Question) -> Around | None:
 _explain_once = lru_cache(maxsize=200)(_explain)
 
 
-def _judge(metric: str, change: Change, read: Series, width: int) -> MetricChange:
+def _judge(metric: str, change: Change, read: Series) -> MetricChange:
     """Clear as in the audit, at a step that the reader chose."""
     is_large = change.effect is None or abs(change.effect) >= LARGE
     is_clear = is_large and not change.low <= 0 <= change.high
+    # A metric may have fewer values than the reward.
+    width = min(change.before.num, change.after.num)
     is_jump = is_clear and _is_steep(read.values, abs(change.difference), width)
     return MetricChange(
         metric=metric, change=change, is_clear=is_clear, is_jump=is_jump

@@ -128,6 +128,19 @@ def test_only_what_leaves_its_trend_jumps(team: Team) -> None:
     assert (entropy.is_clear, entropy.is_jump) == (True, False)
 
 
+def test_a_metric_of_every_tenth_step_is_judged_by_its_own_values(team: Team) -> None:
+    run = make_run(team, num_steps=600)
+    at = 301
+    reward = [float(step >= at) + NOISE[step % 200] for step in range(1, 601)]
+    kl = [v if step % 10 == 1 else None for step, v in enumerate(reward, 1)]
+    make_steps(run, {"reward/mean": list(reward), "kl/mean": kl})
+
+    found = explain(run, at)
+
+    assert found is not None
+    assert [one.metric for one in found.metrics if one.is_clear] == ["kl/mean"]
+
+
 def test_a_step_without_a_jump_is_unclear(team: Team) -> None:
     found = explain(make_jumping(team), 20)
 
