@@ -53,7 +53,8 @@ application = RequestIds(
     trusts_proxy=settings.HAS_PROXY_IDS,
 )
 
-# Pages does this in the request's thread, without going there for it alone.
+# Pages closes old connections in the request's thread, without going there for it
+# alone; queries are kept with DEBUG only.
 request_started.disconnect(reset_queries)
 request_started.disconnect(close_old_connections)
 

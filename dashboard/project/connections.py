@@ -6,7 +6,7 @@ uvicorn waits forever for the end of a head, and buffers all of it.
 from __future__ import annotations
 
 from asyncio import Transport
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -27,6 +27,7 @@ MAX_WAIT_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 500
 MAX_IDLE_SECONDS = 60.0  # without a byte, however many came before
 CHECK_SECONDS = 5.0
+MAX_IDLE_THREADS = 32  # that wait for requests
 
 TOO_LONG = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -156,6 +157,18 @@ class LimitedRequests(HttpToolsProtocol):
         return is_answering or is_sending or self.flow.read_paused
 
 
+class _Thread(ThreadPoolExecutor):
+    """One thread, which a request whose body never ends does not start."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.is_started = False
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.is_started = True
+        return super().submit(*args, **kwargs)
+
+
 class Pages(ASGIHandler):
     """Django, whose middleware and view share a thread that serves one request after
     another.
@@ -166,19 +179,26 @@ class Pages(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._idle: list[ThreadPoolExecutor] = []
+        self._idle: list[_Thread] = []
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        thread = self._idle.pop() if self._idle else ThreadPoolExecutor(max_workers=1)
+        thread = self._idle.pop() if self._idle else _Thread()
         try:
             async with ThreadSensitiveContext(executor=thread):
                 await super().__call__(scope, receive, send)
         finally:
-            # After what it still does for a visitor who has left.
-            thread.submit(self._idle.append, thread)
+            if thread.is_started:
+                # Queued behind work that still runs for a client that disconnected.
+                thread.submit(self._keep, thread)
+
+    def _keep(self, thread: _Thread) -> None:
+        if len(self._idle) < MAX_IDLE_THREADS:
+            self._idle.append(thread)
+        else:
+            thread.shutdown(wait=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         return await sync_to_async(self._answer)(request)
