@@ -20,8 +20,8 @@ from dashboard.runs.launch.row_limits import warn_of_characters, warn_of_lengths
 from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces
 from dashboard.runs.queue.hosts import (
+    Cluster,
     Needs,
-    describe_cluster_lack,
     describe_lack,
     describe_missing,
     known_cluster,
@@ -64,24 +64,32 @@ def summarize(form: LaunchForm) -> Summary:
         summary.amounts = _amounts(launch, paces)
         sizes = [one.num_rows for one in launch.evaluation_sets]
         largest = max(sizes, default=0)
-        team = _team_of(launch)
+        cluster = form.choices.cluster
         summary.memory = estimate_memory(
-            launch.config, largest_set=largest, cluster=known_cluster(team)
+            launch.config, largest_set=largest, cluster=cluster
         )
         summary.warnings = warn(launch)
         summary.hints = _hints(launch, form.start)
-        summary.line = tuple(_line(launch, paces, summary.memory))
+        lack = _cluster_lack(launch, cluster)
+        if lack and lack not in summary.warnings:
+            summary.hints.append(lack)
+        room = _cluster_room(launch, cluster)
+        summary.line = tuple(_line(launch, paces, summary.memory, room))
     return summary
 
 
-def _cluster_room(launch: Launch) -> str:
+def _cluster_lack(launch: Launch, cluster: Cluster | None) -> str:
+    ranks = Needs.of(launch.config.model_dump()).ranks
+    return "" if ranks is None else lack_on(cluster, ranks)
+
+
+def _cluster_room(launch: Launch, cluster: Cluster | None) -> str:
     """Of a run on a cluster, whether it has the GPUs now."""
     ranks = Needs.of(launch.config.model_dump()).ranks
     if ranks is None:
         return ""
-    cluster = known_cluster(_team_of(launch))
     room = cluster.room(ranks) if cluster else None
-    return room.sentence.removesuffix(".") if room else "The cluster is not known"
+    return room.sentence.removesuffix(".") if room else "Cluster status unknown"
 
 
 def _paces(launch: Launch) -> list[Pace]:
@@ -91,12 +99,14 @@ def _paces(launch: Launch) -> list[Pace]:
     return past_paces(_team_of(launch), launch.config)
 
 
-def _line(launch: Launch, paces: list[Pace], memory: Memory) -> Iterator[str]:
+def _line(
+    launch: Launch, paces: list[Pace], memory: Memory, room: str
+) -> Iterator[str]:
     """What it waits for, time, memory and size, each in a few words."""
     if not known_hosts():
         yield "No worker is running"
-    if lack := _cluster_room(launch):
-        yield lack
+    if room:
+        yield room
     if paces:
         pace = paces[0]
         where = f" on {pace.device}" if pace.device else ""
@@ -189,8 +199,8 @@ def _time(pace: Pace, num_steps: int) -> Amount:
     of_runs = f"{pace.num_runs} similar runs" if several else "1 similar run"
     if pace.num_ranks:
         of_runs += (
-            f" of {pace.num_ranks} rank{'' if pace.num_ranks == 1 else 's'}, if the "
-            "time falls as ranks are added"
+            f" with {pace.num_ranks} rank{'' if pace.num_ranks == 1 else 's'}, "
+            "assuming time falls in proportion to the ranks"
         )
     total = duration(pace.step_seconds * num_steps)
     return Amount(
@@ -274,8 +284,6 @@ def _hints(launch: Launch, start: Start) -> list[str]:
             "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets
-    if lack := describe_cluster_lack(Needs.of(config.model_dump()), _team_of(launch)):
-        hints.append(lack)
     if not has_rows or not config.evaluation.every_steps:
         hints.append(
             "The run has no evaluation, so you cannot tell learning from memorising. "
