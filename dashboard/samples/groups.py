@@ -27,7 +27,7 @@ from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group, GroupCompletions, GroupTokens
 from dashboard.samples.prompt_visits import Visits
-from dashboard.samples.prompts import read_snippets
+from dashboard.samples.prompts import read_snippets_of
 from dashboard.samples.rewards import reward_bounds
 from dashboard.samples.sparklines import draw_sparkline, reward_scale
 
@@ -95,7 +95,7 @@ def list_groups(
         page = prompts.index(at) // GROUPS_PER_PAGE + 1
     shown = Paginator(prompts, GROUPS_PER_PAGE).get_page(page)
     kept = GroupTokens.objects.filter(group=OuterRef("pk"))
-    found = groups.filter(prompt_index__in=list(shown)).defer("answer")
+    found = groups.filter(prompt_index__in=list(shown)).defer("answer", "prompt")
     return shown, make_cards(
         run, found.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
     )
@@ -120,7 +120,7 @@ def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
     rewards = [reward for each in packed for reward in each.rewards]
     step = groups[0].step if groups else 0
     scale = reward_scale(reward_bounds(run, step), rewards)
-    snippets = read_snippets(run, groups)
+    snippets = read_snippets_of(run, [group.pk for group in groups])
     cards = []
     for group, each in zip(groups, packed, strict=True):
         cut = [reason == "length" for reason in each.end_reasons]

@@ -88,7 +88,7 @@ LABELS = """
     SELECT label, name, step, group_id, position FROM (
         SELECT 'mark', CASE WHEN is_up THEN 'good' ELSE 'bad' END,
             group_id, position, user_id FROM samples_thumb
-        UNION ALL SELECT 'tag', name, group_id, position, user_id FROM samples_tag
+        UNION ALL SELECT 'tag', name::text, group_id, position, user_id FROM samples_tag
         UNION ALL SELECT 'mark', 'tagged', group_id, position, user_id FROM samples_tag
         UNION ALL SELECT 'mark', 'commented', group_id, position, user_id
             FROM samples_comment
