@@ -143,7 +143,7 @@ def _side(
         "title": title,
         "window": window,
         "completions": completions,
-        "num_groups": groups.count(),
+        "num_groups": groups.count,  # counted where it is shown
     }
 
 
