@@ -41,7 +41,7 @@ SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
 
 class SessionStore(DatabaseSessions):
-    """Django's, whose query is not written again for each request."""
+    """Django's store, with one fixed statement in place of an ORM query a request."""
 
     def _get_session_from_db(self) -> Session | None:
         sql = """SELECT session_data, expire_date FROM django_session

@@ -20,7 +20,6 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import (
     get_membership,
-    get_membership_for,
     read_memberships,
 )
 from dashboard.accounts.models import Membership, Team
@@ -178,7 +177,7 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
 
 
 def _own_place(request: Request, team: str) -> Membership:
-    place = get_membership_for(request, team)
+    place = get_membership(request, team)
     count_news([place], of=place)
     return place
 
@@ -186,7 +185,7 @@ def _own_place(request: Request, team: str) -> Membership:
 @never_cache
 @require_safe
 def shell_status(request: Request, team: str) -> HttpResponse:
-    """The top bar's pill and notifications, for a page that stays open; one query."""
+    """The top bar's pill and notifications, for a page that stays open; two queries."""
     context = {"own_membership": _own_place(request, team)}
     return render(request, "includes/status.html", context)
 

@@ -167,7 +167,7 @@ def _choose_cluster(request: Request, team: Team, user: User) -> HttpResponse:
             choices={"address": cluster_choices()},
             team=team,
         )
-    messages.success(request, f"Runs on a cluster now use {address_of(team)}.")
+    messages.success(request, f"Ray cluster: {address_of(team) or 'none'}.")
     return redirect("team_compute", team.slug)
 
 

@@ -163,8 +163,8 @@ def _starting(run: Run) -> str:
     if Needs.of(run.config).ranks is not None:
         # Its own ranks may hold what the last reading shows as busy.
         return (
-            f"{run.worker or 'A worker'} is starting the run on the Ray cluster. It "
-            "waits there for GPUs that are busy; its log says so."
+            f"{run.worker or 'A worker'} is starting the run on the Ray cluster. If "
+            "GPUs are busy, it waits for them; see its log."
         )
     return f"{run.worker or 'A worker'} is loading the model."
 

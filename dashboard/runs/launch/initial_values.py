@@ -200,6 +200,9 @@ def recommended_start(
     return replace(start, name=RECOMMENDED, summary=summary)
 
 
+# Recommended settings: a starter's own, or by a model's size and the devices.
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recommended:
     about: str  # the model they suit; "": its size is unknown
@@ -352,6 +355,3 @@ def _names(*, seed: str, count: int = 20) -> Iterator[str]:
     chooser = random.Random(seed)  # noqa: S311  # a name, not a secret
     for _ in range(count):
         yield f"{chooser.choice(QUALITIES)}-{chooser.choice(BEINGS)}"
-
-
-# Recommended settings: a starter's own, or by a model's size and the devices.

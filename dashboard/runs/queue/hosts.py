@@ -357,7 +357,7 @@ def describe_cluster_lack(needs: Needs, team: Team) -> str:
 def lack_on(cluster: Cluster | None, ranks: Ranks) -> str:
     if cluster is None:
         return (
-            "It trains on a Ray cluster, and none is set up. The operator sets "
+            "The run needs a Ray cluster, but none is set up. The operator sets "
             "COHORT_RAY_ADDRESS."
         )
     if cluster.problem:
