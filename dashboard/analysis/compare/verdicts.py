@@ -225,7 +225,7 @@ def _more(
     if nums[0] == nums[1]:
         more = max(1, needed - nums[0])
         return f"about {more} more seed{'s' if more > 1 else ''} each"
-    return f"about {max(needed, max(nums) + 1)} seeds needed each"
+    return f"about {max(needed, max(nums) + 1)} seeds each"
 
 
 # The conclusion: which set is best, by how much, and how sure that is.
