@@ -1,16 +1,20 @@
-"""Free disk space for what a run saves, and the error when it is missing."""
+"""Free disk space for what a run saves, the error when it is missing, and which
+checkpoints of a folder are kept.
+"""
 
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MEBIBYTE = 2**20
 # For the log, and for others who write to the same disk meanwhile.
 RESERVED_BYTES = 64 * MEBIBYTE
+_CHECKPOINT = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 _MARGIN = 1.5  # of what was saved last: texts that were sampled ahead vary
 
 
@@ -95,6 +99,61 @@ def is_disk_full(error: BaseException) -> bool:
     texts = ("No space left on device", "Disk quota exceeded")
     is_in_text = any(text in str(error) for text in texts)
     return is_in_text or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def prune_checkpoints(
+    folder: Path,
+    *,
+    keep_last: int,
+    step: int,
+    attempt: int,
+    attempts: Path | None = None,
+) -> None:
+    """Delete all but the last `keep_last` checkpoints up to this step and attempt.
+
+    An attempt that was given up as lost may still save here. It must not delete the
+    checkpoints of its successor, so newer attempts and later steps are kept; nor the
+    checkpoint that its successor resumed from, so nothing is deleted once `attempts`,
+    the folder of all attempts, has a newer one. Unfinished folders of killed saves are
+    deleted as well.
+    """
+    if attempts is not None and newest_attempt(attempts) > attempt:
+        return
+    own = [
+        path
+        for path in list_checkpoints(folder)
+        if place_of(path) <= (step, attempt) and place_of(path)[1] <= attempt
+    ]
+    for path in own[:-keep_last]:
+        _remove(path)
+    for path in folder.glob(".step-*.unfinished"):
+        if place_of(path)[1] <= attempt:
+            _remove(path)
+
+
+def newest_attempt(attempts: Path) -> int:
+    """Made as its supervisor claims the run, before it looks for a checkpoint."""
+    # A folder that is not there: none.
+    named = (path.name for path in attempts.glob("*"))
+    return max((int(name) for name in named if name.isdecimal()), default=0)
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """From the nearest to the furthest; of equal steps the older life's first."""
+    named = [path for path in folder.glob("step-*") if _CHECKPOINT.fullmatch(path.name)]
+    return sorted(named, key=place_of)
+
+
+def place_of(path: Path) -> tuple[int, int]:
+    """The step and the attempt that a checkpoint's folder is named for."""
+    match = _CHECKPOINT.search(path.name)
+    assert match is not None, path
+    return int(match[1]), int(match[2])
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def _free(folder: Path) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 
 from trainer.config.run import PhaseConfig
 from trainer.console import note_step, print_line
+from trainer.disk import prune_checkpoints
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.grpo import train_step
 from trainer.output.checkpoint import (
-    prune_checkpoints,
     save_checkpoint,
     saved_ahead,
     saved_controllers,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainer.disk import prune_checkpoints
 from trainer.events import parse_event
-from trainer.output.checkpoint import prune_checkpoints
 
 
 def test_an_event_that_names_its_epoch_is_of_that_attempt() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer.output.checkpoint import prune_checkpoints
+from trainer.disk import prune_checkpoints
 
 
 def _save(folder: Path, *names: str) -> None:

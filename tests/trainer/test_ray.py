@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
 from tests.trainer.tiny import read_events, run_trainer, start_trainer, write_config
 from tests.trainer.waiting import wait_until
+from trainer.config import read_config
 from trainer.output.checkpoint import verify_checkpoint
-from trainer.parallel.ray_driver import STORAGE, complaint_of
+from trainer.parallel.ray_driver import STORAGE, _Files, complaint_of
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -216,6 +218,60 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     kept = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
     assert kept == {"checkpoints/step-000006-attempt-2"}
     assert not list(Path("/tmp").glob("cohort-node-*"))
+
+
+FIRST_SAVES = ("step-000005-attempt-1", "step-000010-attempt-1")
+SECOND_SAVE = "step-000020-attempt-2"
+
+
+@pytest.mark.parametrize(
+    ("newest", "left"),
+    [(2, {SECOND_SAVE}), (3, {SECOND_SAVE, *FIRST_SAVES})],
+)
+def test_only_the_newest_attempt_deletes_earlier_checkpoints(
+    newest: int, left: set[str], tmp_path: Path
+) -> None:
+    from trainer.parallel import ray_worker
+
+    files = files_of(tmp_path)
+    mirror = tmp_path / "checkpoints"
+    saved = Path(files.url.removeprefix("file://")) / "checkpoints"
+    for name in FIRST_SAVES:
+        for place in (mirror, saved):
+            (place / name).mkdir(parents=True)
+            (place / name / "manifest.json").touch()
+    (saved / SECOND_SAVE).mkdir()
+    (saved / SECOND_SAVE / "manifest.json").touch()
+    (tmp_path / f"attempts/{newest}").mkdir(exist_ok=True)
+
+    files.receive(ray_worker.SAVED, SECOND_SAVE, b"")
+
+    for place in (mirror, saved):
+        assert {path.name for path in place.iterdir()} == left
+
+
+def files_of(folder: Path) -> _Files:
+    """Of the second attempt of a run with `checkpoint.keep_last` = 1."""
+    from trainer.parallel import ray_worker  # Ray takes a second to load
+
+    tree = tree_of(folder, folder / "rows.jsonl", distributed=RAY)
+    tree["data"]["rows"] = "rows.jsonl"
+    tree["checkpoint"]["keep_last"] = 1
+    config = write_config(folder, tree)
+    out = folder / "attempts/2"
+    out.mkdir(parents=True)
+    args = Namespace(
+        config=config,
+        out=out,
+        checkpoints=folder / "checkpoints",
+        attempts=folder / "attempts",
+        attempt=2,
+        resume=False,
+        resume_from=None,
+        passed_over=[],
+    )
+    storage = f"file://{folder}/storage"
+    return _Files(ray_worker, storage, args, read_config(config))
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from trainer.disk import (
     check_disk_space,
     folder_bytes,
     is_disk_full,
+    list_checkpoints,
     raise_disk_full,
 )
 from trainer.model.optimizer import Optimizer
@@ -32,7 +32,6 @@ from trainer.output.saved_batch import SampledBatch, save_batch
 from trainer.parallel.world import ALONE, World
 from trainer.tensorfile import TensorWriter, read_tensors
 
-_NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -223,7 +222,7 @@ def newest_checkpoint(
     folder: Path, *, on_refused: Callable[[str], None] = lambda _reason: None
 ) -> Path | None:
     """The furthest checkpoint of a folder that verifies."""
-    for path in reversed(_checkpoints(folder)):
+    for path in reversed(list_checkpoints(folder)):
         try:
             verify_checkpoint(path)
         except ValueError as error:
@@ -290,57 +289,6 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
                 yield name, tensor
 
     optimizer.load_state_dict(state())
-
-
-def prune_checkpoints(
-    folder: Path,
-    *,
-    keep_last: int,
-    step: int,
-    attempt: int,
-    attempts: Path | None = None,
-) -> None:
-    """Delete all but the last `keep_last` checkpoints up to this step and attempt.
-
-    An attempt that was given up as lost may still save here. It must not delete the
-    checkpoints of its successor, so newer attempts and later steps are kept; nor the
-    checkpoint that its successor resumed from, so nothing is deleted once `attempts`,
-    the folder of all attempts, has a newer one. Unfinished folders of killed saves are
-    deleted as well.
-    """
-    if attempts is not None and _newest_attempt(attempts) > attempt:
-        return
-    own = [
-        path
-        for path in _checkpoints(folder)
-        if _place(path) <= (step, attempt) and _place(path)[1] <= attempt
-    ]
-    for path in own[:-keep_last]:
-        _remove(path)
-    for path in folder.glob(".step-*.unfinished"):
-        if _place(path)[1] <= attempt:
-            _remove(path)
-
-
-def _newest_attempt(attempts: Path) -> int:
-    """Made as its supervisor claims the run, before it looks for a checkpoint."""
-    named = (
-        path.name for path in attempts.glob("*")
-    )  # a folder that is not there: none
-    return max((int(name) for name in named if name.isdecimal()), default=0)
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    """From the nearest to the furthest; of equal steps the older life's first."""
-    named = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
-    return sorted(named, key=_place)
-
-
-def _place(path: Path) -> tuple[int, int]:
-    """The step and the attempt that a checkpoint's folder is named for."""
-    match = _NAME.search(path.name)
-    assert match is not None, path
-    return int(match[1]), int(match[2])
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +29,13 @@ from typing import Any
 
 from trainer.config import RunConfig, named_models
 from trainer.console import FACTS, print_error, print_line
-from trainer.disk import is_disk_full
+from trainer.disk import (
+    is_disk_full,
+    list_checkpoints,
+    newest_attempt,
+    place_of,
+    prune_checkpoints,
+)
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
@@ -595,11 +601,10 @@ class _Files:
         self._out: Path = args.out
         self._folder: Path = args.config.resolve().parent
         self._mirror: Path = args.checkpoints or args.out / worker.CHECKPOINTS
-        self._kept: set[str] = set()  # on the node, as far as known
         self._changes = 0.0
         resume: Path | None = args.resume_from
         if args.resume:
-            resume = max(self._mirror.glob("step-*-attempt-*"), default=None)
+            resume = next(reversed(list_checkpoints(self._mirror)), None)
         self.resume = resume.name if resume else ""
         self._resume_from = resume
         self.url = f"{url.rstrip('/')}/{self._name()}"
@@ -650,12 +655,9 @@ class _Files:
 
     def _put_checkpoint(self) -> None:
         """That of a fork, say, which the storage does not have."""
-        there = {path.name for path in self._mirror.glob("step-*")}
-        for name in set(self._storage.list_checkpoints()) - there - {self.resume}:
-            self._storage.remove(f"{self._worker.CHECKPOINTS}/{name}")
+        self._prune_storage(keep={self.resume})
         if self._resume_from is None:
             return
-        self._kept.add(self.resume)
         if not self._storage.has_checkpoint(self.resume):
             name = f"{self._worker.CHECKPOINTS}/{self.resume}"
             self._storage.put_folder(self._resume_from, name)
@@ -689,8 +691,7 @@ class _Files:
             path.touch()
         elif kind == worker.SAVED:
             self._copy_checkpoint(name)
-        else:
-            self._prune(set(json.loads(data)))
+            self._prune(name)
 
     def _copy_checkpoint(self, name: str) -> None:
         """Into the run's folder, as if it had been saved there."""
@@ -703,12 +704,26 @@ class _Files:
         shutil.rmtree(self._mirror / name, ignore_errors=True)
         unfinished.rename(self._mirror / name)
 
-    def _prune(self, kept: set[str]) -> None:
-        """What the trainer has deleted on its node."""
-        for name in self._kept - kept:
-            shutil.rmtree(self._mirror / name, ignore_errors=True)
+    def _prune(self, saved: str) -> None:
+        """As the trainer does on its node, which knows of no other attempts."""
+        step, attempt = place_of(Path(saved))
+        attempts: Path | None = self._args.attempts
+        prune_checkpoints(
+            self._mirror,
+            keep_last=self._config.checkpoint.keep_last,
+            step=step,
+            attempt=attempt,
+            attempts=attempts,
+        )
+        # The node uploads nothing else before it knows that this has been received.
+        if attempts is None or newest_attempt(attempts) <= attempt:
+            self._prune_storage()
+
+    def _prune_storage(self, *, keep: Set[str] = frozenset()) -> None:
+        """Whatever the run's own folder does not have."""
+        there = {path.name for path in list_checkpoints(self._mirror)}
+        for name in set(self._storage.list_checkpoints()) - there - keep:
             self._storage.remove(f"{self._worker.CHECKPOINTS}/{name}")
-        self._kept = kept
 
 
 class _Echo:

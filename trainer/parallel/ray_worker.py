@@ -37,7 +37,7 @@ CHANGES_FILE = "changes.json"
 CHECKPOINTS = "checkpoints"
 _MANIFEST = "manifest.json"
 # Of what a worker sends: appended to a file, written as one, or said of checkpoints.
-APPEND, WRITE, SAVED, KEPT, PULSE = "append", "write", "saved", "kept", "pulse"
+APPEND, WRITE, SAVED, PULSE = "append", "write", "saved", "pulse"
 _SIGNALS = {STOP: signal.SIGTERM, STACKS: signal.SIGUSR1}
 _POLL_SECONDS = 0.1
 _ORDER_SECONDS = 1.0  # that a question for orders may take; the sign of life of a rank
@@ -449,13 +449,6 @@ class _Mirror:
             storage.remove(path)
             return
         self._send(SAVED, name)
-        self._send_kept()
-
-    def _send_kept(self) -> None:
-        folder = self._plan.scratch / CHECKPOINTS
-        self._send(
-            KEPT, "", json.dumps([p.name for p in folder.glob("step-*")]).encode()
-        )
 
     def _send_pulse(self) -> None:
         with suppress(OSError):
@@ -466,7 +459,6 @@ class _Mirror:
 
     def _send_rest(self) -> None:
         """Such as the batch of a step that failed."""
-        self._send_kept()
         known = {EVENTS, PULSE_FILE, CHANGES_FILE}
         for path in sorted(self._out.rglob("*")):
             is_known = path.name in known or path.suffix == ".log"
