@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -12,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file
@@ -21,9 +23,11 @@ from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
 from tests.trainer.tiny import read_events, run_trainer, start_trainer, write_config
 from tests.trainer.waiting import wait_until
-from trainer.config import read_config
+from trainer.config import RunConfig, read_config
 from trainer.output.checkpoint import verify_checkpoint
-from trainer.parallel.ray_driver import STORAGE, _Files, complaint_of
+from trainer.parallel import ray_driver
+from trainer.parallel.launch import EXIT_PAUSED, EXIT_STOPPED
+from trainer.parallel.ray_driver import STORAGE, complaint_of
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -220,6 +224,46 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     assert not list(Path("/tmp").glob("cohort-node-*"))
 
 
+@pytest.mark.parametrize(
+    ("stop", "code"), [(False, -signal.SIGKILL), (True, EXIT_STOPPED)]
+)
+def test_a_cluster_that_is_away_loses_an_attempt_and_no_stop(
+    stop: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ray_driver.ADDRESS, "127.0.0.1:9")
+    monkeypatch.setattr(ray_driver, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(ray_driver, "Requests", lambda: Namespace(stop=stop))
+    monkeypatch.setattr(ray_driver, "end_by", lambda number: -number)
+    args, config = attempt_of(tmp_path)
+
+    assert ray_driver.run_on_cluster(args, config) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("503: try again"), -signal.SIGKILL),
+        (OSError(errno.EIO, "I/O error"), -signal.SIGKILL),
+        (OSError(errno.ENOSPC, "No space left on device"), EXIT_PAUSED),
+    ],
+)
+def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
+    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    args, config = attempt_of(tmp_path)
+    requests = Namespace(stop=False)
+    driver = ray_driver.Driver(Mock(), args, config, requests)  # type: ignore[arg-type]
+    driver._files = files_of(tmp_path)
+    monkeypatch.setattr(driver._files._storage, "get_folder", fail)
+
+    driver._receive("saved", SECOND_SAVE, b"")
+
+    assert (driver._lack, requests.stop) == (code, True)
+
+
 FIRST_SAVES = ("step-000005-attempt-1", "step-000010-attempt-1")
 SECOND_SAVE = "step-000020-attempt-2"
 
@@ -250,16 +294,14 @@ def test_only_the_newest_attempt_deletes_earlier_checkpoints(
         assert {path.name for path in place.iterdir()} == left
 
 
-def files_of(folder: Path) -> _Files:
-    """Of the second attempt of a run with `checkpoint.keep_last` = 1."""
-    from trainer.parallel import ray_worker  # Ray takes a second to load
-
+def attempt_of(folder: Path) -> tuple[Namespace, RunConfig]:
+    """The second attempt of a run with `checkpoint.keep_last` = 1."""
     tree = tree_of(folder, folder / "rows.jsonl", distributed=RAY)
     tree["data"]["rows"] = "rows.jsonl"
     tree["checkpoint"]["keep_last"] = 1
     config = write_config(folder, tree)
     out = folder / "attempts/2"
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     args = Namespace(
         config=config,
         out=out,
@@ -270,8 +312,14 @@ def files_of(folder: Path) -> _Files:
         resume_from=None,
         passed_over=[],
     )
+    return args, read_config(config)
+
+
+def files_of(folder: Path) -> ray_driver._Files:
+    from trainer.parallel import ray_worker  # Ray takes a second to load
+
     storage = f"file://{folder}/storage"
-    return _Files(ray_worker, storage, args, read_config(config))
+    return ray_driver._Files(ray_worker, storage, *attempt_of(folder))
 
 
 @pytest.mark.slow

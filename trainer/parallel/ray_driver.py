@@ -74,20 +74,34 @@ class CannotRun(Exception):
     """The cluster or a node of it does not fit the run; says which and what to do."""
 
 
+class ClusterAway(CannotRun):
+    """The cluster or its storage does not answer now; a later attempt may run."""
+
+
 def run_on_cluster(args: argparse.Namespace, config: RunConfig) -> int:
     """Run on the cluster to the end; the exit code is that of a run on one machine."""
     requests = Requests()
     try:
-        ray = connect(os.environ.get(ADDRESS, ""))
-        requests.listen()  # Ray has taken the signals
-        try:
-            end = Driver(ray, args, config, requests).run()
-        finally:
-            ray.shutdown()
+        end = _run(args, config, requests)
+    except ClusterAway as error:
+        print_error(str(error))
+        end = EXIT_STOPPED if requests.stop else -signal.SIGKILL
     except CannotRun as error:
         print_error(str(error))
         return EXIT_BAD_CONFIG
     return end if end >= 0 else end_by(signal.Signals(-end))
+
+
+def _run(args: argparse.Namespace, config: RunConfig, requests: Requests) -> int:
+    ray = connect(os.environ.get(ADDRESS, ""), requests)
+    requests.listen()  # Ray has taken the signals
+    if requests.stop:
+        print_line("stopped while connecting to the cluster")
+        return EXIT_STOPPED
+    try:
+        return Driver(ray, args, config, requests).run()
+    finally:
+        ray.shutdown()
 
 
 class Requests:
@@ -126,8 +140,8 @@ def load_ray() -> Any:
     return ray
 
 
-def connect(address: str) -> Any:
-    """This process as a driver of the cluster."""
+def connect(address: str, requests: Requests) -> Any:
+    """This process as a driver of the cluster; unless a stop is requested before."""
     if not address:
         raise CannotRun(
             f'distributed.where is "ray", but {ADDRESS} is not set. Set it to the '
@@ -136,13 +150,15 @@ def connect(address: str) -> Any:
     ray = load_ray()
     deadline = time.monotonic() + CONNECT_SECONDS
     while not is_listening(address):  # its head may be starting again
-        if time.monotonic() > deadline:
-            raise CannotRun(unreachable(address))
+        if requests.stop or time.monotonic() > deadline:
+            raise ClusterAway(unreachable(address))
         time.sleep(1)  # between two tries, of CONNECT_SECONDS in all
+    if requests.stop:
+        return ray
     from ray._private import services  # noqa: PLC0415 - Ray itself asks there
 
     if not services.find_node_ids():
-        raise CannotRun(
+        raise ClusterAway(
             f"This machine is no node of the Ray cluster at {address}. Join it without "
             f"CPUs and GPUs: {JOIN.format(address)}"
         )
@@ -153,8 +169,10 @@ def connect(address: str) -> Any:
             logging_level=logging.ERROR,
             configure_logging=True,
         )
+    except SystemExit:  # of Ray's own handler of SIGTERM
+        requests.stop = True
     except Exception as error:
-        raise CannotRun(
+        raise ClusterAway(
             f"Cannot connect to the Ray cluster at {address}: {first_line(error)}"
         ) from error
     return ray
@@ -436,9 +454,10 @@ class Driver:
             return  # and nothing behind what is missing
         try:
             self._files.receive(kind, name, data)
-        except OSError as error:
-            print_error(f"{error}. The run stops.")
-            self._lack = EXIT_PAUSED if is_disk_full(error) else EXIT_FAILED
+        except Exception as error:  # noqa: BLE001 - each file system has its own
+            print_error(f"{first_line(error)}. The run stops.")
+            # As where a node fails to save: the run resumes behind what is here.
+            self._lack = EXIT_PAUSED if is_disk_full(error) else -signal.SIGKILL
             self._requests.stop = True
 
     def _wait_for_ranks(self) -> Mapping[int, dict[str, Any]] | None:
@@ -474,7 +493,7 @@ class Driver:
         for rank in sorted(facts):
             if complaint := complaint_of(facts[rank], ours, folder=self._out):
                 self._call(self._relay.start, {})
-                raise CannotRun(complaint)
+                raise (ClusterAway if facts[rank]["fault"] else CannotRun)(complaint)
 
     def _meeting(self, first: Mapping[str, Any]) -> dict[str, str]:
         return {"MASTER_ADDR": first["node"], "MASTER_PORT": str(first["port"])}
@@ -610,8 +629,10 @@ class _Files:
         self.url = f"{url.rstrip('/')}/{self._name()}"
         try:
             self._storage = worker.Storage(self.url)
-        except (ImportError, ValueError, OSError) as error:
+        except (ImportError, ValueError) as error:
             raise CannotRun(f"{STORAGE} cannot be used: {error}") from error
+        except Exception as error:
+            raise ClusterAway(f"{STORAGE} cannot be used: {error}") from error
 
     def _name(self) -> str:
         """Of the run in the storage: the same for all its attempts, on any host."""
@@ -648,7 +669,7 @@ class _Files:
                 self._changes = changes.stat().st_mtime
             self._put_checkpoint()
         except Exception as error:
-            raise CannotRun(
+            raise ClusterAway(
                 f"This worker cannot write to {self.url}: {first_line(error)}. Check "
                 f"{STORAGE} and the credentials in its environment."
             ) from error
