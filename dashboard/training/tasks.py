@@ -16,6 +16,7 @@ from dashboard.jobs import shutdown
 from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
+from dashboard.runs.queue.hosts import Needs, known_cluster
 from dashboard.runs.state import notify_workers, transition
 from dashboard.training.clusters import ClusterReader
 from dashboard.training.ending import DISK_REMEDY
@@ -100,7 +101,7 @@ def work(self: Task[..., None]) -> None:
 
     def sees(run: Run) -> bool:
         if sees_files(run):
-            return True
+            return _fits_cluster(run)
         unseen.append(run)
         return False
 
@@ -114,6 +115,14 @@ def work(self: Task[..., None]) -> None:
     if claim is not None:
         timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
         supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
+
+
+def _fits_cluster(run: Run) -> bool:
+    """Whether it would ever get its ranks: waiting in Ray, it holds this worker."""
+    ranks = Needs.of(run.config).ranks
+    cluster = known_cluster(run.team) if ranks else None
+    room = cluster.room(ranks) if cluster and ranks else None
+    return room is None or room.is_possible
 
 
 @shared_task(name="training.dispatch", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

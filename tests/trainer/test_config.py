@@ -31,6 +31,10 @@ STEPS = OVERLONG | {
     [
         ({"distributed": {"num_nodes": 2}}, "num_nodes is 2"),
         (
+            {"distributed": {"where": "ray", "num_nodes": 5, "num_processes": 205}},
+            "is 1,025",
+        ),
+        (
             {
                 "distributed": {"where": "ray", "num_nodes": 2},
                 "rollout": {"engine": "vllm"},

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # vLLM samples at no temperature between 0 and this one (its sampling_params.py).
 _VLLM_COLDEST = 0.01
+_MAX_RANKS = 1_024
 
 
 def complaints(config: RunConfig) -> Iterator[str]:
@@ -36,6 +37,11 @@ def _nodes(config: RunConfig) -> Iterator[str]:
         yield (
             f"distributed.num_nodes is {distributed.num_nodes}, but distributed.where "
             'is "machine". Set it to "ray", or the nodes to 1.'
+        )
+    if distributed.num_ranks > _MAX_RANKS:
+        yield (
+            f"distributed.num_nodes × distributed.num_processes is "
+            f"{distributed.num_ranks:,}; a run has at most {_MAX_RANKS:,} ranks."
         )
 
 

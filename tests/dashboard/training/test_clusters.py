@@ -7,6 +7,7 @@ import sys
 import time
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db.models.functions import Now
@@ -18,7 +19,7 @@ from dashboard.accounts.models import AuditEntry, Team
 from dashboard.project.environment import read_environment
 from dashboard.runs.models import Run
 from dashboard.runs.queue.hosts import known_cluster
-from dashboard.training import clusters
+from dashboard.training import clusters, tasks
 from dashboard.training.clusters import ClusterReader, cluster_variables
 from dashboard.training.models import Cluster, TeamCluster
 
@@ -174,6 +175,22 @@ def test_an_admin_chooses_among_allowed_clusters(
 
 def test_a_run_of_one_machine_gets_no_address(run: Run) -> None:
     assert cluster_variables(run) == {}
+
+
+@pytest.mark.parametrize(("num_nodes", "state"), [(2, "starting"), (3, "queued")])
+def test_a_run_that_no_cluster_has_room_for_holds_no_worker(
+    num_nodes: int, state: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()  # 16 GPUs, of which 14 are free
+    ranks = {"where": "ray", "num_nodes": num_nodes, "num_processes": 8}
+    run.config["distributed"] = ranks
+    run.save()
+    monkeypatch.setattr(tasks, "supervise", Mock())
+
+    tasks.work.apply(throw=True)
+
+    run.refresh_from_db()
+    assert run.state == state
 
 
 def test_members_see_the_cluster_and_cannot_choose(
