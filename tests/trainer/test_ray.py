@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -292,6 +294,34 @@ def test_only_the_newest_attempt_deletes_earlier_checkpoints(
 
     for place in (mirror, saved):
         assert {path.name for path in place.iterdir()} == left
+
+
+def test_a_rank_clears_old_folders_of_its_node_and_uses_none_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.parallel import ray_worker
+
+    monkeypatch.setattr(ray_worker, "_TMP", tmp_path)
+    own, new, old = (tmp_path / f"cohort-node-{name}" for name in ("own", "new", "old"))
+    for folder, age in ((own, 100), (new, 10), (old, 100)):
+        folder.mkdir()
+        (folder / "lock").touch()
+        (folder / "rows.jsonl").touch()
+        os.utime(folder / "lock", (time.time() - age,) * 2)
+    plan = ray_worker.Plan(
+        relay=None, root="", arguments=[], out=str(own / "out"), token="own"
+    )
+
+    scratch = ray_worker._Scratch(plan)
+    left = {path.parent for path in tmp_path.glob("*/rows.jsonl")}
+    scratch.leave()
+
+    assert left == {own, new}
+    assert {*tmp_path.iterdir()} == {new}
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    with pytest.raises(PermissionError):
+        ray_worker._Scratch(plan)
 
 
 def attempt_of(folder: Path) -> tuple[Namespace, RunConfig]:

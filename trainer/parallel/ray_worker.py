@@ -30,6 +30,7 @@ import ray
 from ray.train import get_context
 from ray.train.backend import Backend, BackendConfig
 
+_TMP = Path("/tmp")  # nosec B108 # noqa: S108 - for folders of our own with mode 0700
 PULSE_FILE = "pulse"
 STOP, STACKS, KILL, CHANGES = "stop", "stacks", "kill", "changes"
 EVENTS = "events.jsonl"
@@ -42,6 +43,7 @@ _SIGNALS = {STOP: signal.SIGTERM, STACKS: signal.SIGUSR1}
 _POLL_SECONDS = 0.1
 _ORDER_SECONDS = 1.0  # that a question for orders may take; the sign of life of a rank
 _NEWS_SECONDS = 0.25
+_NEW_LOCK_SECONDS = 60.0
 _LOG_CAP_BYTES = 32 * 2**20
 _LOG_KEPT_BYTES = 8 * 2**20
 _PIECE_BYTES = 4 * 2**20
@@ -183,7 +185,7 @@ class Plan:
 
 
 def scratch_of(token: str) -> Path:
-    return Path(f"/tmp/cohort-node-{token}")  # nosec B108 # noqa: S108 - made with mode 0700
+    return _TMP / f"cohort-node-{token}"
 
 
 def work(plan: Plan) -> None:
@@ -305,6 +307,8 @@ class _Scratch:
         self._plan = plan
         self._sweep()
         plan.scratch.mkdir(mode=0o700, exist_ok=True)
+        if plan.scratch.lstat().st_uid != os.getuid():
+            raise PermissionError(f"{plan.scratch} belongs to another user")
         Path(plan.out).mkdir(parents=True, exist_ok=True)
         self._lock = (plan.scratch / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_SH)  # by each rank of the node
@@ -336,10 +340,13 @@ class _Scratch:
 
     def _sweep(self) -> None:
         """What workers that were killed have left."""
-        for lock in Path("/tmp").glob("cohort-node-*/lock"):  # nosec B108 # noqa: S108 - our own
+        for lock in _TMP.glob("cohort-node-*/lock"):
             with suppress(OSError):
                 if lock.parent.lstat().st_uid != os.getuid():
                     continue  # where another user could name a file of ours
+                age = time.time() - lock.stat().st_mtime
+                if lock.parent == self._plan.scratch or age < _NEW_LOCK_SECONDS:
+                    continue  # made by a rank that is yet to lock it
                 with lock.open("a") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.parent, ignore_errors=True)
