@@ -422,7 +422,7 @@ def read_environment() -> Environment:
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,
-        ray_address=_read("COHORT_RAY_ADDRESS"),
+        ray_address=_read_ray_address(),
         ray_storage=_read_ray_storage(),
         ray_team_addresses=_read_ray_team_addresses(),
         hang_seconds=_read_hang_seconds(),
@@ -468,17 +468,29 @@ def _read_hang_seconds() -> int:
     return int(seconds)
 
 
+def _read_ray_address() -> str:
+    address = _read("COHORT_RAY_ADDRESS")
+    if address and not _is_ray_address(address):
+        raise ValueError(f"COHORT_RAY_ADDRESS must be host:port; got {address!r}.")
+    return address
+
+
 def _read_ray_team_addresses() -> tuple[str, ...]:
     given = _read("COHORT_RAY_TEAM_ADDRESSES").split(",")
     addresses = [address.strip() for address in given if address.strip()]
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not (RAY_HOST.fullmatch(host) and port.isdigit() and 0 < int(port) < 65_536):
+        if not _is_ray_address(address):
             raise ValueError(
                 "COHORT_RAY_TEAM_ADDRESSES must list host:port, comma-separated; "
                 f"got {address!r}."
             )
     return tuple(dict.fromkeys(addresses))
+
+
+def _is_ray_address(given: str) -> bool:
+    host, _, port = given.rpartition(":")
+    is_port = port.isdecimal() and 0 < int(port) < 65_536
+    return RAY_HOST.fullmatch(host) is not None and is_port
 
 
 def _read_ray_storage() -> str:

@@ -34,7 +34,7 @@ from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from dashboard.runs.queue import hosts
 from dashboard.training.models import Cluster, TeamCluster
-from dashboard.training.process import withhold
+from dashboard.training.process import RAY_TOKENS, withhold
 
 logger = logging.getLogger(__name__)
 READ_EVERY = timedelta(seconds=30)
@@ -85,7 +85,11 @@ def cluster_variables(run: Run) -> dict[str, str]:
     """For the trainer of a run that trains on its team's cluster."""
     if hosts.Needs.of(run.config).ranks is None:
         return {}
-    return {"COHORT_RAY_ADDRESS": address_of(run.team)}
+    return {
+        "COHORT_RAY_ADDRESS": address_of(run.team),
+        "COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE,
+        **{name: os.environ[name] for name in RAY_TOKENS if name in os.environ},
+    }
 
 
 # As pages read it.

@@ -31,6 +31,9 @@ TELEMETRY = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 WITHHELD = frozenset(
     f"{name}{end}" for name in (*SECRETS, *TELEMETRY) for end in ("", "_FILE")
 )
+# Only the trainer of a run on a cluster has these. A storage's URL can hold a password.
+RAY_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+CLUSTER_VARIABLES = frozenset({"COHORT_RAY_ADDRESS", "COHORT_RAY_STORAGE", *RAY_TOKENS})
 LOG_CAP_BYTES = 32 * 1024 * 1024
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 # When memory runs out the kernel must kill the trainer, not its supervisor.
@@ -177,12 +180,10 @@ def _environment(
     base: Mapping[str, str], parent_pipe: int, log_ends: Sequence[int]
 ) -> dict[str, str]:
     return {
-        **withhold(base),
+        **{n: v for n, v in withhold(base).items() if n not in CLUSTER_VARIABLES},
         **trainer_variables(),
         **hub_token_path(base),
         **log_facts(),
-        "COHORT_RAY_ADDRESS": settings.COHORT_RAY_ADDRESS,
-        "COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE,
         **({"COHORT_LOG_FD": str(log_ends[0])} if log_ends else {}),
         "COHORT_PARENT_PIPE": str(parent_pipe),
         "PYTHONUNBUFFERED": "1",

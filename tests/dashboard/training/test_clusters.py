@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,6 +23,7 @@ from dashboard.runs.queue.hosts import known_cluster
 from dashboard.training import clusters, tasks
 from dashboard.training.clusters import ClusterReader, cluster_variables
 from dashboard.training.models import Cluster, TeamCluster
+from dashboard.training.process import TrainerProcess
 
 pytestmark = pytest.mark.django_db
 A, B = "ray-a:6379", "ray-b:6379"
@@ -162,19 +164,44 @@ def test_an_admin_chooses_among_allowed_clusters(
 ) -> None:
     run.config["distributed"] = {"where": "ray"}
     assert choose(alice_client, B) == 302
-    assert cluster_variables(run) == {"COHORT_RAY_ADDRESS": B}
+    assert cluster_variables(run)["COHORT_RAY_ADDRESS"] == B
     assert choose(alice_client, "169.254.169.254:80") == 422
     entry = AuditEntry.objects.get(verb="team.cluster_changed")
     assert (entry.detail["before"], entry.detail["after"]) == ("", B)
 
     settings.COHORT_RAY_TEAM_ADDRESSES = ()
 
-    assert cluster_variables(run) == {"COHORT_RAY_ADDRESS": A}
+    assert cluster_variables(run)["COHORT_RAY_ADDRESS"] == A
     assert B in page(alice_client)
 
 
-def test_a_run_of_one_machine_gets_no_address(run: Run) -> None:
-    assert cluster_variables(run) == {}
+def test_only_a_run_on_a_cluster_gets_its_address_storage_and_token(
+    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings.COHORT_RAY_STORAGE = "s3://bucket"
+    given = {
+        "COHORT_RAY_ADDRESS": A,
+        "COHORT_RAY_STORAGE": "s3://bucket",
+        "RAY_AUTH_TOKEN_PATH": "/run/secrets/ray-token",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    command = [
+        sys.executable,
+        "-c",
+        "import json, os; print(json.dumps({**os.environ}))",
+    ]
+
+    def trainer_sees() -> dict[str, str]:
+        log = tmp_path / f"{len([*tmp_path.iterdir()])}.log"
+        with TrainerProcess(command, log=log, variables=cluster_variables(run)) as it:
+            it.reap()
+        seen = json.loads(log.read_text())
+        return {name: seen[name] for name in given if name in seen}
+
+    assert trainer_sees() == {}
+    run.config["distributed"] = {"where": "ray"}
+    assert trainer_sees() == given
 
 
 @pytest.mark.parametrize(("num_nodes", "state"), [(2, "starting"), (3, "queued")])
@@ -222,12 +249,13 @@ def test_the_page_says_when_nothing_is_known(
     assert "data-cluster=" not in page(alice_client)
 
 
+@pytest.mark.parametrize("name", ["COHORT_RAY_ADDRESS", "COHORT_RAY_TEAM_ADDRESSES"])
 @pytest.mark.parametrize(
     "given", ["http://169.254.169.254:80", "ray-b", "ray-b:0", "ray-b:99999", "a b:1"]
 )
 def test_an_address_that_is_none_is_refused_at_the_start(
-    given: str, monkeypatch: pytest.MonkeyPatch
+    given: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COHORT_RAY_TEAM_ADDRESSES", given)
-    with pytest.raises(ValueError, match="COHORT_RAY_TEAM_ADDRESSES"):
+    monkeypatch.setenv(name, given)
+    with pytest.raises(ValueError, match=name):
         read_environment()
