@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +46,8 @@ from dashboard.training.watchdog import (
 )
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
 
+# On a cluster with a storage, a checkpoint is uploaded by a node and copied from there.
+UPLOAD_GRACE_SECONDS = 1_800.0
 LAST_WORDS = (RunFinished, RunFailed, RunStopped, RunPaused)
 
 
@@ -110,6 +112,8 @@ def _supervise(
             is_too_late=is_too_late,
             check_seconds=timing.check_seconds,
         )
+        if start.variables.get("COHORT_RAY_STORAGE"):
+            timing = replace(timing, grace_seconds=UPLOAD_GRACE_SECONDS)
         argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
         for reason in start.passed_over:
             argv += ["--passed-over", reason]

@@ -15,7 +15,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from safetensors.torch import load_file
@@ -264,6 +264,56 @@ def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
     driver._receive("saved", SECOND_SAVE, b"")
 
     assert (driver._lack, requests.stop) == (code, True)
+
+
+def test_a_stop_is_passed_on_while_a_checkpoint_is_copied(tmp_path: Path) -> None:
+    args, config = attempt_of(tmp_path)
+    requests = Namespace(stop=True)
+    driver = ray_driver.Driver(Mock(), args, config, requests)  # type: ignore[arg-type]
+    driver._relay = Mock()
+    driver._files = files_of(tmp_path)
+    saved = Path(driver._files.url.removeprefix("file://")) / "checkpoints"
+    (saved / SECOND_SAVE).mkdir(parents=True)
+    for name in ("state.json", "manifest.json"):
+        (saved / SECOND_SAVE / name).touch()
+
+    driver._receive("saved", SECOND_SAVE, b"")
+
+    assert driver._relay.order.remote.call_args_list == [call("stop")]
+    assert (args.checkpoints / SECOND_SAVE / "manifest.json").exists()
+
+
+def test_a_rank_that_was_still_uploading_counts_as_ended_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = ray_driver.Driver(Mock(), *attempt_of(tmp_path), Mock())
+    driver._ends, driver._nodes = {0: 0, 1: 0}, {0: HEAD, 1: SECOND}
+    driver._killed = {0}
+
+    assert driver._end(0) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_gives_signs_of_life_while_it_uploads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.parallel import ray_worker
+
+    monkeypatch.setattr(ray_worker._Mirror, "_run", lambda _: None)
+    monkeypatch.setattr(ray_worker, "ray", Mock(wait=Mock(return_value=([1], []))))
+    relay = Mock()
+    plan = ray_worker.Plan(
+        relay=relay, root="", arguments=[], out=str(tmp_path), token="own"
+    )
+    mirror = ray_worker._Mirror(plan, 0)
+    (tmp_path / "pulse").touch()
+
+    counts = []
+    for has_ended in (False, False, True):
+        mirror.send_pulse(has_ended=has_ended)
+        counts.append(relay.send.remote.call_count)
+
+    assert counts == [1, 1, 2]
 
 
 FIRST_SAVES = ("step-000005-attempt-1", "step-000010-attempt-1")

@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -323,6 +323,7 @@ class Driver:
         self._nodes: dict[int, str] = {}
         self._num_received = 0
         self._files: _Files | None = None  # where the nodes do not share the folder
+        self._was_stop_requested = False
         self._lack = 0  # the exit code for files that could not be written here
         ray.cloudpickle.register_pickle_by_value(ray_worker)
 
@@ -453,7 +454,7 @@ class Driver:
         if self._lack:
             return  # and nothing behind what is missing
         try:
-            self._files.receive(kind, name, data)
+            self._files.receive(kind, name, data, on_file=self._pass_stop_on)
         except Exception as error:  # noqa: BLE001 - each file system has its own
             print_error(f"{first_line(error)}. The run stops.")
             # As where a node fails to save: the run resumes behind what is here.
@@ -502,16 +503,13 @@ class Driver:
         """The exit code that all have in common, as of processes of one machine."""
         first_end: float | None = None
         fault = 0
-        was_stop_requested = False
         while len(self._ends) < self._size:
             is_over = not self._training.is_alive()  # before what it may still tell
             news = self._news()
             echo.copy()
             self._ends.update(news["ends"])
             self._note_lost(news["silent"], is_over=is_over)
-            if self._requests.stop and not was_stop_requested:
-                was_stop_requested = True
-                self._call(self._relay.order, self._worker.STOP)
+            self._pass_stop_on()
             if self._files is not None and (text := self._files.new_changes()):
                 self._call(self._relay.order, self._worker.CHANGES, text)
             for _ in range(self._requests.take_stacks()):
@@ -527,7 +525,12 @@ class Driver:
             pass
         if self._lack:
             return self._lack
-        return self._end(fault, was_stop_requested=was_stop_requested)
+        return self._end(fault)
+
+    def _pass_stop_on(self) -> None:
+        if self._requests.stop and not self._was_stop_requested:
+            self._was_stop_requested = True
+            self._call(self._relay.order, self._worker.STOP)
 
     def _note_lost(self, silent: Mapping[int, float], *, is_over: bool) -> None:
         """Ranks whose worker or node is gone end as by SIGKILL."""
@@ -552,10 +555,10 @@ class Driver:
         self._killed |= left
         self._call(self._relay.order, self._worker.KILL)
 
-    def _end(self, fault: int, *, was_stop_requested: bool) -> int:
+    def _end(self, fault: int) -> int:
         ends = [self._ends[rank] for rank in range(self._size)]
         stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
-        if was_stop_requested and {*ends} <= stopped:
+        if self._was_stop_requested and {*ends} <= stopped:
             return EXIT_STOPPED
         self._tell()
         if -signal.SIGKILL in (
@@ -569,13 +572,15 @@ class Driver:
     def _tell(self) -> None:
         """Name each rank that could not report what ended it."""
         for rank, code in sorted(self._ends.items()):
+            if code >= 0:  # one that was to be killed may have been uploading
+                continue
             where = f"Rank {rank} of {self._size} on node {self._nodes[rank]}"
             if rank in self._lost:
                 why = f" {self._fault}" if self._fault else ""
                 print_error(f"{where} is lost: its node or its Ray worker ended.{why}")
             elif rank in self._killed:
                 print_error(f"{where} was killed because another rank had ended.")
-            elif code < 0:
+            else:
                 print_error(f"{where} ended: {why_killed(signal.Signals(-code))}.")
 
 
@@ -695,8 +700,19 @@ class _Files:
                 return str(path.read_text("utf-8"))
         return ""
 
-    def receive(self, kind: str, name: str, data: bytes) -> None:
-        """What it was sent is on disk when this returns."""
+    def receive(
+        self,
+        kind: str,
+        name: str,
+        data: bytes,
+        *,
+        on_file: Callable[[], None] = lambda: None,
+    ) -> None:
+        """What it was sent is on disk when this returns.
+
+        Args:
+            on_file: called behind each file of a checkpoint, as many take long.
+        """
         worker, path = self._worker, self._out / name
         if kind == worker.APPEND:
             with path.open("ab") as file:
@@ -711,16 +727,21 @@ class _Files:
         elif kind == worker.PULSE:
             path.touch()
         elif kind == worker.SAVED:
-            self._copy_checkpoint(name)
+            self._copy_checkpoint(name, on_file)
             self._prune(name)
 
-    def _copy_checkpoint(self, name: str) -> None:
+    def _copy_checkpoint(self, name: str, on_file: Callable[[], None]) -> None:
         """Into the run's folder, as if it had been saved there."""
         unfinished = self._mirror / f".{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         pulse = self._out / self._worker.PULSE_FILE
+
+        def go_on() -> None:
+            pulse.touch()
+            on_file()
+
         self._storage.get_folder(
-            f"{self._worker.CHECKPOINTS}/{name}", unfinished, on_file=pulse.touch
+            f"{self._worker.CHECKPOINTS}/{name}", unfinished, on_file=go_on
         )
         shutil.rmtree(self._mirror / name, ignore_errors=True)
         unfinished.rename(self._mirror / name)

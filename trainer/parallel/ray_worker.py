@@ -236,6 +236,8 @@ def _follow(child: _Child, relay: Any, rank: int, mirror: _Mirror | None) -> int
             raise mirror.fault
         if code is not None and (mirror is None or mirror.is_done()):
             return code
+        if mirror is not None:
+            mirror.send_pulse(has_ended=code is not None)
         answered, _ = ray.wait([asked], timeout=_POLL_SECONDS)
         if answered:
             # Where the relay is gone so is the driver: this raises and ends the child.
@@ -368,6 +370,7 @@ class _Mirror:
         self._log = self._out / f"rank-{rank}.log"
         self._read: dict[Path, int] = {}
         self._pulse = 0
+        self._sent_pulse: Any = None
         self._last = 0  # number of what was sent last
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
@@ -386,7 +389,6 @@ class _Mirror:
                 has_sent = self._send_log()
                 if self._rank == 0:
                     has_sent = self._send_events() or has_sent
-                    self._send_pulse()
                 if is_over and not has_sent:
                     break
                 if not has_sent:
@@ -457,12 +459,23 @@ class _Mirror:
             return
         self._send(SAVED, name)
 
-    def _send_pulse(self) -> None:
+    def send_pulse(self, *, has_ended: bool) -> None:
+        """From the thread that follows the child: an upload may take hours.
+
+        While one outlasts the child, it is the sign of life. Nothing is waited for.
+        """
+        is_on_its_way = (
+            self._sent_pulse and not ray.wait([self._sent_pulse], timeout=0)[0]
+        )
+        if self._rank or is_on_its_way:
+            return
         with suppress(OSError):
             pulse = (self._out / PULSE_FILE).stat().st_mtime_ns
+            pulse = int(time.monotonic()) if has_ended else pulse
             if pulse != self._pulse:
                 self._pulse = pulse
-                self._send(PULSE, PULSE_FILE)
+                send = self._plan.relay.send
+                self._sent_pulse = send.remote(PULSE, PULSE_FILE, b"")
 
     def _send_rest(self) -> None:
         """Such as the batch of a step that failed."""
