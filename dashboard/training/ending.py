@@ -14,6 +14,7 @@ from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.project.database import clean_text
 from dashboard.runs.changes import STEPS
 from dashboard.runs.models import Run, RunAttempt, RunState
+from dashboard.runs.queue.hosts import Needs
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.event_log import with_tail
 from dashboard.training.lease import (
@@ -147,7 +148,10 @@ def _pause(run: Run, *, reason: str) -> None:
 def _pause_reason(run: Run, paused: RunPaused) -> str:
     """Who requested it, what failed, and what to do, line by line."""
     if paused.share is None:
-        waits_for_room = paused.needs_bytes is not None and not _pause_request(run)
+        # With a storage it is the disk of a node, which no worker looks at.
+        is_here = not (settings.COHORT_RAY_STORAGE and Needs.of(run.config).ranks)
+        is_of_disk = paused.needs_bytes is not None and is_here
+        waits_for_room = is_of_disk and not _pause_request(run)
         remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
         return clean_text("\n".join([*_pause_request(run), paused.reason, remedy]))
     faults = [

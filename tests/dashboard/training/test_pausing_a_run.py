@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.db.models.functions import Now
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.control import request_pause, request_stop, resume_run
@@ -79,6 +80,20 @@ def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> Non
 def test_a_run_on_another_disk_does_not_resume(run: Run) -> None:
     """It would meet the same at once, and hold a GPU without an end."""
     paused = live(run, "wait_for_a_person_to_free_disk_space")
+
+    assert paused.pause_reason.endswith(f"\n{OWNERS_REMEDY}")
+    assert resume_on_free_disk() == []
+
+
+def test_a_run_on_a_node_with_a_full_disk_does_not_resume(
+    run: Run, settings: Settings
+) -> None:
+    """It would compare what the node's disk lacks with the worker's."""
+    settings.COHORT_RAY_STORAGE = "/mnt/cohort"
+    run.config["distributed"] = {"where": "ray"}
+    run.save()
+
+    paused = live(run, "wait_for_disk_space")
 
     assert paused.pause_reason.endswith(f"\n{OWNERS_REMEDY}")
     assert resume_on_free_disk() == []
