@@ -205,8 +205,8 @@ SETTINGS = (
     Setting(
         name="COHORT_RAY_ADDRESS",
         group="Workers",
-        about="Ray cluster for runs on several machines: `host:6379`, its head's "
-        "address.",
+        about="Address of the Ray cluster's head, `host:6379`, for runs on several "
+        "machines.",
         default="none",
     ),
     Setting(
