@@ -316,6 +316,38 @@ def test_a_rank_gives_signs_of_life_while_it_uploads(
     assert counts == [1, 1, 2]
 
 
+@pytest.mark.parametrize(("newest", "left"), [(2, set()), (3, {"inputs-a"})])
+def test_what_a_killed_driver_has_left_in_the_storage_is_removed(
+    newest: int, left: set[str], tmp_path: Path
+) -> None:
+    files = files_of(tmp_path)
+    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / f"attempts/{newest}").mkdir(exist_ok=True)
+    storage = Path(files.url.removeprefix("file://"))
+    (storage / "inputs-a").mkdir(parents=True)
+
+    files.put_inputs("b")
+
+    assert {path.name for path in storage.iterdir()} == {"inputs-b", *left}
+
+
+def test_the_storages_password_is_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(STORAGE, "ftp://user:p%40ss@host/cohort")
+    files = files_of(tmp_path)
+    error = OSError("no answer of user:p@ss@host, nor user:p%40ss@host")
+    monkeypatch.setattr(files, "_storage", Mock(names_in=Mock(side_effect=error)))
+
+    with pytest.raises(ray_driver.ClusterAway) as caught:
+        files.put_inputs("b")
+    ray_driver._complain(str(caught.value))
+
+    printed = capsys.readouterr().err
+    assert "no answer" in printed
+    assert "ss@" not in printed
+
+
 FIRST_SAVES = ("step-000005-attempt-1", "step-000010-attempt-1")
 SECOND_SAVE = "step-000020-attempt-2"
 

@@ -26,6 +26,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from trainer.config import RunConfig, named_models
 from trainer.console import FACTS, print_error, print_line
@@ -84,10 +85,10 @@ def run_on_cluster(args: argparse.Namespace, config: RunConfig) -> int:
     try:
         end = _run(args, config, requests)
     except ClusterAway as error:
-        print_error(str(error))
+        _complain(str(error))
         end = EXIT_STOPPED if requests.stop else -signal.SIGKILL
     except CannotRun as error:
-        print_error(str(error))
+        _complain(str(error))
         return EXIT_BAD_CONFIG
     return end if end >= 0 else end_by(signal.Signals(-end))
 
@@ -197,6 +198,14 @@ def unreachable(address: str) -> str:
         f"No Ray cluster answers at {address}. Check that its head runs and that this "
         "machine reaches the port."
     )
+
+
+def _complain(text: str) -> None:
+    """Members of the team read it, and the storage's URL may hold a password."""
+    password = urlsplit(os.environ.get(STORAGE, "")).password
+    for form in {password, unquote(password)} if password else ():
+        text = text.replace(form, "…")
+    print_error(text)
 
 
 def first_line(error: BaseException) -> str:
@@ -317,6 +326,7 @@ class Driver:
         self._token = secrets.token_hex(8)
         self._size = config.distributed.num_ranks
         self._fault: BaseException | None = None
+        self._training = threading.Thread(target=self._fit, daemon=True, name="fit")
         self._ends: dict[int, int] = {}
         self._killed: set[int] = set()  # ranks that we ended
         self._lost: set[int] = set()
@@ -330,7 +340,26 @@ class Driver:
     def run(self) -> int:
         self._out.mkdir(parents=True, exist_ok=True)
         probe = self._worker.probe_of(self._out, self._token)
-        probe.write_text(self._token, "ascii")
+        echo = _Echo(self._out / "rank-0.log")
+        try:
+            probe.write_text(self._token, "ascii")
+            self._start_ranks()
+            facts = self._wait_for_ranks()
+            if facts is None:
+                return EXIT_STOPPED if self._requests.stop else -signal.SIGKILL
+            self._compare(facts)
+            self._call(self._relay.start, self._meeting(facts[0]))
+            return self._follow(echo)
+        finally:
+            probe.unlink(missing_ok=True)
+            if self._training.is_alive():
+                self._training.join(FIT_SECONDS)
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+            if self._files is not None:
+                self._files.remove_inputs(self._token)
+            echo.copy()
+
+    def _start_ranks(self) -> None:
         if url := os.environ.get(STORAGE):
             self._files = _Files(self._worker, url, self._args, self._config)
             self._files.put_inputs(self._token)
@@ -344,23 +373,7 @@ class Driver:
             )
             .remote()
         )
-        self._training = threading.Thread(target=self._fit, daemon=True, name="fit")
         self._training.start()
-        echo = _Echo(self._out / "rank-0.log")
-        try:
-            facts = self._wait_for_ranks()
-            if facts is None:
-                return EXIT_STOPPED if self._requests.stop else -signal.SIGKILL
-            self._compare(facts)
-            self._call(self._relay.start, self._meeting(facts[0]))
-            return self._follow(echo)
-        finally:
-            probe.unlink(missing_ok=True)
-            self._training.join(FIT_SECONDS)
-            shutil.rmtree(self._own_folder, ignore_errors=True)
-            if self._files is not None:
-                self._files.remove_inputs(self._token)
-            echo.copy()
 
     # Ray Train, in a thread of its own.
 
@@ -456,7 +469,7 @@ class Driver:
         try:
             self._files.receive(kind, name, data, on_file=self._pass_stop_on)
         except Exception as error:  # noqa: BLE001 - each file system has its own
-            print_error(f"{first_line(error)}. The run stops.")
+            _complain(f"{first_line(error)}. The run stops.")
             # As where a node fails to save: the run resumes behind what is here.
             self._lack = EXIT_PAUSED if is_disk_full(error) else -signal.SIGKILL
             self._requests.stop = True
@@ -474,7 +487,7 @@ class Driver:
                 return None
             if not self._training.is_alive():
                 fault = self._fault or "its workers ended"
-                print_error(f"Ray Train failed to start the run: {fault}")
+                _complain(f"Ray Train failed to start the run: {fault}")
                 return None
             if time.monotonic() > due:
                 due = time.monotonic() + WAITING_SECONDS
@@ -577,11 +590,11 @@ class Driver:
             where = f"Rank {rank} of {self._size} on node {self._nodes[rank]}"
             if rank in self._lost:
                 why = f" {self._fault}" if self._fault else ""
-                print_error(f"{where} is lost: its node or its Ray worker ended.{why}")
+                _complain(f"{where} is lost: its node or its Ray worker ended.{why}")
             elif rank in self._killed:
-                print_error(f"{where} was killed because another rank had ended.")
+                _complain(f"{where} was killed because another rank had ended.")
             else:
-                print_error(f"{where} ended: {why_killed(signal.Signals(-code))}.")
+                _complain(f"{where} ended: {why_killed(signal.Signals(-code))}.")
 
 
 def complaint_of(
@@ -614,7 +627,9 @@ def complaint_of(
 
 
 class _Files:
-    """A run's files where its nodes have only a storage in common with us."""
+    """Copies a run's files through COHORT_RAY_STORAGE when nodes do not share its
+    folder.
+    """
 
     def __init__(
         self, worker: Any, url: str, args: argparse.Namespace, config: RunConfig
@@ -666,6 +681,8 @@ class _Files:
         files = [self._folder / name for name in names if not os.path.isabs(name)]
         changes = self._out / self._worker.CHANGES_FILE
         try:
+            self._remove_left()
+            self._prune_checkpoints(keep={self.resume})
             for file in [self._args.config, *files]:
                 name = file.resolve().relative_to(self._folder)
                 self._storage.put(file, f"inputs-{token}/{name}")
@@ -675,18 +692,24 @@ class _Files:
             self._put_checkpoint()
         except Exception as error:
             raise ClusterAway(
-                f"This worker cannot write to {self.url}: {first_line(error)}. Check "
-                f"{STORAGE} and the credentials in its environment."
+                f"This worker cannot write to {STORAGE}: {first_line(error)}. Check "
+                "its address, and the credentials in the worker's environment."
             ) from error
 
     def _put_checkpoint(self) -> None:
         """That of a fork, say, which the storage does not have."""
-        self._prune_storage(keep={self.resume})
         if self._resume_from is None:
             return
         if not self._storage.has_checkpoint(self.resume):
             name = f"{self._worker.CHECKPOINTS}/{self.resume}"
             self._storage.put_folder(self._resume_from, name)
+
+    def _remove_left(self) -> None:
+        """What attempts whose drivers were killed have put there."""
+        if self._is_newest():
+            for name in self._storage.names_in():
+                if name.startswith(("inputs-", "probe-")):
+                    self._storage.remove(name)
 
     def remove_inputs(self, token: str) -> None:
         with suppress(Exception):  # else they stay there
@@ -758,13 +781,20 @@ class _Files:
             attempts=attempts,
         )
         # The node uploads nothing else before it knows that this has been received.
-        if attempts is None or newest_attempt(attempts) <= attempt:
-            self._prune_storage()
+        self._prune_checkpoints()
 
-    def _prune_storage(self, *, keep: Set[str] = frozenset()) -> None:
-        """Whatever the run's own folder does not have."""
+    def _is_newest(self) -> bool:
+        attempts, attempt = self._args.attempts, self._args.attempt
+        return not attempts or not attempt or newest_attempt(attempts) <= attempt
+
+    def _prune_checkpoints(self, *, keep: Set[str] = frozenset()) -> None:
+        """Those in the storage that the run's own folder does not have."""
+        if not self._is_newest():
+            return
         there = {path.name for path in list_checkpoints(self._mirror)}
-        for name in set(self._storage.list_checkpoints()) - there - keep:
+        for name in (
+            set(self._storage.names_in(self._worker.CHECKPOINTS)) - there - keep
+        ):
             self._storage.remove(f"{self._worker.CHECKPOINTS}/{name}")
 
 

@@ -288,8 +288,9 @@ class Storage:
         found: bool = self._files.exists(manifest)
         return found
 
-    def list_checkpoints(self) -> list[str]:
-        folder = f"{self._path}/{CHECKPOINTS}"
+    def names_in(self, name: str = "") -> list[str]:
+        """Names in a folder; none where it does not exist."""
+        folder = f"{self._path}/{name}".rstrip("/")
         self._files.invalidate_cache()
         if not self._files.exists(folder):
             return []
