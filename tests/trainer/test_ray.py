@@ -348,6 +348,29 @@ def test_the_storages_password_is_not_printed(
     assert "ss@" not in printed
 
 
+def test_a_log_that_was_cut_is_echoed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    from trainer.parallel import ray_worker
+
+    monkeypatch.setattr(ray_worker, "_LOG_CAP_BYTES", 100)
+    monkeypatch.setattr(ray_worker, "_LOG_KEPT_BYTES", 50)
+    log = tmp_path / "rank-0.log"
+    echo = ray_driver._Echo(log)
+    written = b""
+    for number in range(60):
+        with log.open("ab") as file:
+            file.write(line := b"line %d\n" % number)
+        written += line
+        echo.copy()
+        ray_worker.cap_log(log)
+
+    assert capfdbinary.readouterr().out == written
+    log.write_bytes(b"")
+    echo.copy()
+    assert echo._at > 0
+
+
 FIRST_SAVES = ("step-000005-attempt-1", "step-000010-attempt-1")
 SECOND_SAVE = "step-000020-attempt-2"
 

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import platform
+import re
 import secrets
 import shutil
 import signal
@@ -25,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from trainer.config import RunConfig, named_models
@@ -69,6 +70,9 @@ _RAY_TRAIN = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+
+
+_CUT = re.compile(rb"\[(\d+) bytes left out\]\n")  # as `cap_log` notes it
 
 
 class CannotRun(Exception):
@@ -740,8 +744,9 @@ class _Files:
         if kind == worker.APPEND:
             with path.open("ab") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if name == worker.EVENTS:
+                    file.flush()
+                    os.fsync(file.fileno())
             if path.suffix == ".log":
                 worker.cap_log(path)
         elif kind == worker.WRITE:
@@ -807,10 +812,22 @@ class _Echo:
 
     def copy(self) -> None:
         with suppress(OSError), self._path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) < self._at:
-                self._at = 0  # its beginning was cut off
-            file.seek(self._at)
+            size = file.seek(0, os.SEEK_END)
+            at = self._at if size >= self._at else self._find_place(file)
+            if at > size or not size:
+                return  # it is being cut
+            self._at = at
+            file.seek(at)
             while piece := file.read(2**20):
                 self._at += len(piece)
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
+
+    def _find_place(self, file: IO[bytes]) -> int:
+        """Of the first byte not copied, once `cap_log` has cut the beginning."""
+        file.seek(0)
+        note = file.readline(64)
+        cut = _CUT.fullmatch(note)
+        if cut is None or int(cut[1]) > self._at:
+            return 0
+        return self._at - int(cut[1]) + len(note)
