@@ -241,6 +241,24 @@ def test_a_cluster_that_is_away_loses_an_attempt_and_no_stop(
     assert ray_driver.run_on_cluster(args, config) == code
 
 
+def test_a_relay_that_is_killed_loses_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    lost = Mock(run=Mock(side_effect=ray.exceptions.RayActorError()))
+    monkeypatch.setattr(ray_driver, "Driver", Mock(return_value=lost))
+    monkeypatch.setattr(ray_driver, "connect", lambda *_: ray)
+    monkeypatch.setattr(
+        ray_driver, "Requests", lambda: Namespace(stop=False, listen=lambda: None)
+    )
+    monkeypatch.setattr(ray_driver, "end_by", lambda number: -number)
+
+    code = ray_driver.run_on_cluster(*attempt_of(tmp_path))
+
+    assert code == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -105,6 +105,8 @@ def _run(args: argparse.Namespace, config: RunConfig, requests: Requests) -> int
         return EXIT_STOPPED
     try:
         return Driver(ray, args, config, requests).run()
+    except ray.exceptions.RayError as error:  # as where the relay has been killed
+        raise ClusterAway(f"The Ray cluster failed: {first_line(error)}") from error
     finally:
         ray.shutdown()
 
