@@ -111,7 +111,7 @@ FAULTS = [
     ),
     Fault(
         "C3",
-        "trainer/output/checkpoint.py",
+        "trainer/disk.py",
         "for path in own[:-keep_last]:",
         "for path in own[:-keep_last + 1 or None]:",
         "tests/trainer/test_pruning.py tests/trainer/test_checkpoint.py",
@@ -119,8 +119,8 @@ FAULTS = [
     Fault(
         "C4",
         "trainer/output/checkpoint.py",
-        "    for path in reversed(_checkpoints(folder)):",
-        "    for path in _checkpoints(folder):",
+        "    for path in reversed(list_checkpoints(folder)):",
+        "    for path in list_checkpoints(folder):",
         "tests/trainer/test_changing_settings.py",
     ),
     Fault(
