@@ -12,7 +12,7 @@ import torch
 
 import trainer.grpo
 from tests.faults.small_disk import fill
-from trainer import loop
+from trainer import disk, loop
 from trainer.algorithm.loss import objective
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
@@ -145,12 +145,8 @@ def _in_the_midst_of_pruning() -> None:
             die()
         remove(path)
 
-    remove = checkpoint._remove
-    _before(loop, "prune_checkpoints", lambda *_, **__: _put(remove_one))
-
-
-def _put(remove: Callable[[Path], None]) -> None:
-    checkpoint._remove = remove
+    remove = disk._remove
+    disk._remove = remove_one
 
 
 # In the order of a save: optimizer, weights, what is small, manifest, name, pruning.
