@@ -16,6 +16,15 @@ from django.http import Http404, HttpRequest
 from django.utils.crypto import constant_time_compare
 
 from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.project.database import FixedQuery
+
+_memberships_of = FixedQuery(
+    lambda user: (
+        Membership.objects.filter(user=user)
+        .select_related("team")
+        .order_by("team__name")
+    )
+)
 
 
 def read_memberships(request: HttpRequest) -> list[Membership]:
@@ -23,8 +32,7 @@ def read_memberships(request: HttpRequest) -> list[Membership]:
     kept = vars(request)
     if "memberships" not in kept:
         assert isinstance(request.user, User)
-        found = Membership.objects.filter(user=request.user).select_related("team")
-        kept["memberships"] = list(found.order_by("team__name"))
+        kept["memberships"] = _memberships_of(request.user.pk)
         for each in kept["memberships"]:
             each.user = request.user
     memberships: list[Membership] = kept["memberships"]

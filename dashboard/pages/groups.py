@@ -22,6 +22,7 @@ from dashboard.accounts.models import Membership
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.audit.jumps import explain
 from dashboard.pages.requests import Request, read_number
+from dashboard.project.database import FixedQuery
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -289,7 +290,7 @@ def _describe_group(
     marks = read_annotations([found.pk], membership.user)
     marked = {position for pk, position in marks if pk == found.pk}
     form = view.value("view")
-    are_tokens_kept = GroupTokens.objects.filter(group=found).exists()
+    are_tokens_kept = _tokens_of.first(found.pk) is not None
     merged = merge_equal(
         sort_ranks(ranks, view.value("sort")),
         # Each has values of its own, or its own notes and annotations.
@@ -342,6 +343,11 @@ def _describe_group(
         "groups_url": groups_url,
         "step_query": view.query_of_step(found.step),
     }
+
+
+_tokens_of = FixedQuery(
+    lambda group: GroupTokens.objects.filter(group=group).values_list("pk", flat=True)
+)
 
 
 def _link_visits(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -17,9 +18,10 @@ from django.utils.functional import cached_property
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
-from dashboard.accounts.models import Membership, Team
+from dashboard.accounts.models import Membership, Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id
+from dashboard.project.database import FixedQuery
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
@@ -47,7 +49,7 @@ from dashboard.runs.table.query import (
     GROUPABLE,
     Facets,
     ListQuery,
-    count_hidden,
+    count_runs,
     list_keys,
     list_values,
     pace_of_active,
@@ -61,9 +63,9 @@ from dashboard.runs.table.saved_views import (
     delete_view,
     find_default,
     get_view,
+    list_views,
     save_view,
     set_default,
-    visible_views,
 )
 from dashboard.runs.table.sql import ACTIVE
 from dashboard.runs.trash import KEPT
@@ -93,8 +95,7 @@ def runs(request: Request, team: str) -> HttpResponse:
     query = ListQuery.read(request.GET)
     context = _frame(request, membership, query)
     try:
-        found = query.find(membership.team, request.user)
-        context |= _listed(request, found, query)
+        context |= _listed(request, membership.team, query, context["hidden"])
     except QueryError as error:
         context |= {"error": error, "at": _place_of(query.text, error)}
     return render(request, "runs/list.html", context)
@@ -108,8 +109,8 @@ def _frame(
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     sweep = sweeps.first() if query.sweep else None
     facets = read_facets(team)
-    hidden = count_hidden(team)
-    views = list(visible_views(team, request.user))
+    numbers = count_runs(team)
+    views = list_views(team, request.user)
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     here = _kept(request.GET)
     return {
@@ -136,8 +137,8 @@ def _frame(
         "is_view_changed": chosen is not None and chosen.query != here,
         "address": here,
         "shows_curves": _has_panel(request),
-        "hidden": hidden,
-        "first_steps": {} if hidden["total"] else _first_steps(team),
+        "hidden": numbers,
+        "first_steps": {} if numbers["total"] else _first_steps(team),
         "kept_days": KEPT.days,
     }
 
@@ -193,12 +194,43 @@ def _unknown_by(text: str, query: ListQuery) -> str:
     return next((key[:60] for key in keys if key not in query.by), "")
 
 
-def _listed(request: Request, found: QuerySet[Run], query: ListQuery) -> dict[str, Any]:
-    count = found.count()
-    if query.by:
-        return {"num_found": count, **_grouped(request, found, query)}
-    ordered = _ordered(with_related(found, request.user), query)
-    shown = with_settings(ordered, query.columns)
+class _AllRuns:
+    """Pages of the list without a filter, which has the same queries for each team."""
+
+    def __init__(self, team: Team, user: User, query: ListQuery) -> None:
+        self._of = (team.pk, user.pk)
+        self._query = query
+
+    def __getitem__(self, part: slice) -> list[Run]:
+        if part.start == part.stop:
+            return []  # of a team without runs
+        return _query_of(self._query, part.start, part.stop)(*self._of)
+
+
+@lru_cache(maxsize=100)
+def _query_of(query: ListQuery, start: int, stop: int) -> FixedQuery[Run]:
+    return FixedQuery(
+        lambda team, user: _drawn(query.find(team, user), user, query)[start:stop]
+    )
+
+
+def _drawn(found: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet[Run]:
+    return with_settings(_ordered(with_related(found, user), query), query.columns)
+
+
+def _listed(
+    request: Request, team: Team, query: ListQuery, numbers: Mapping[str, int]
+) -> dict[str, Any]:
+    shown: Any
+    if query.by or query.is_filtered:
+        found = query.find(team, request.user)
+        count = found.count()
+        if query.by:
+            return {"num_found": count, **_grouped(request, found, query)}
+        shown = _drawn(found, request.user, query)
+    else:
+        count = numbers["shown"]
+        shown = _AllRuns(team, request.user, query)
     page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
     rows = make_rows(page, query.columns, has_panel=_has_panel(request))
     return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
@@ -244,8 +276,7 @@ def _grouped(
 def _fill(
     group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: Request
 ) -> None:
-    own = with_related(runs_of(found, group), request.user)
-    shown = with_settings(_ordered(own, query), query.columns)
+    shown = _drawn(runs_of(found, group), request.user, query)
     group.rows = make_rows(
         shown[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
     )

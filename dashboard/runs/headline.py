@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from dashboard.accounts.templatetags.numbers import NOTHING, sig4
+from dashboard.project.database import FixedQuery
 from dashboard.runs.charts.chart import chart_id, clip
 from dashboard.runs.charts.series import Curve, read_history
 from dashboard.runs.checkpoints.listing import best_metric, is_score_name
@@ -118,10 +119,18 @@ _read_once = lru_cache(maxsize=100)(_read)
 
 
 def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
-    kept = run.checkpoints.filter(superseded_by=None, deleted_at=None)
-    found = list(kept.order_by("-step"))
+    found = _checkpoints_of(run.pk)
+    for each in found:
+        each.run = run
     run.newest_checkpoint = found[0] if found else None  # as the property finds it
     return found
+
+
+_checkpoints_of = FixedQuery(
+    lambda run: Checkpoint.objects.filter(
+        run=run, superseded_by=None, deleted_at=None
+    ).order_by("-step")
+)
 
 
 def _read_steps(run: Run, also: AbstractSet[int]) -> Curves:

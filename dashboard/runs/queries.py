@@ -13,6 +13,7 @@ from django.db.models.expressions import RawSQL
 from django.http import Http404
 
 from dashboard.accounts.models import Team
+from dashboard.project.database import FixedQuery
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
 from trainer.rewards.sandbox.levels import NAMES
 
@@ -206,8 +207,16 @@ def get_run(team: Team, run_id: int) -> Run:
 
 def get_any_run(team: Team, run_id: int) -> Run:
     """In the trash or not; one query, or 404."""
+    run = _any_run.first(team.pk, run_id)
+    if run is None:
+        raise Http404("Run not found.")
+    run.team = team
+    return run
+
+
+@FixedQuery
+def _any_run(team: int, run_id: int) -> QuerySet[Run]:
     runs = Run.objects.select_related(*RELATED).defer(*UNREAD)
-    # In SQL: Django took longer to write it than PostgreSQL to answer.
     made = RawSQL(
         """EXISTS (
             SELECT FROM runs_run AS made WHERE made.forked_from_id = runs_run.id
@@ -215,13 +224,7 @@ def get_any_run(team: Team, run_id: int) -> Run:
         [],
         BooleanField(),
     )
-    runs = runs.annotate(has_children=made)
-    try:
-        run = runs.get(team=team, id=run_id)
-    except Run.DoesNotExist:
-        raise Http404("Run not found.") from None
-    run.team = team
-    return run
+    return runs.annotate(has_children=made).filter(team=team, id=run_id)
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:

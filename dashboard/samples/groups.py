@@ -24,6 +24,7 @@ from django.http import Http404
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.project.database import FixedQuery
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group, GroupCompletions, GroupTokens
 from dashboard.samples.prompt_visits import Visits
@@ -197,24 +198,13 @@ def find_step(
 
     is_exact: also if all groups of the step are superseded.
     """
-    groups = Group.objects.current().filter(run=OuterRef("pk"))
-    first, last, below, above = _first_steps(
-        run,
-        groups.order_by("step"),
-        groups.order_by("-step"),
-        groups.filter(step__lte=requested or 0).order_by("-step"),
-        groups.filter(step__gte=requested or 0).order_by("step"),
-    )
+    first, last, below, above = _ends.first(run.pk, requested or 0) or (None,) * 4
     if first is None or last is None:
         return None
     step = last if requested is None else _nearest(requested, below, above)
     if is_exact and requested is not None:
         step = requested
-    previous, after = _first_steps(
-        run,
-        groups.filter(step__lt=step).order_by("-step"),
-        groups.filter(step__gt=step).order_by("step"),
-    )
+    previous, after = _beside.first(run.pk, step) or (None, None)
     return StepPosition(
         step=step, first=first, last=last, previous=previous, next=after
     )
@@ -225,11 +215,35 @@ def _nearest(requested: int, *around: int | None) -> int:
     return min(steps, key=lambda step: abs(step - requested))
 
 
-def _first_steps(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
+@FixedQuery
+def _ends(run: int, step: int) -> QuerySet[Run, tuple[int | None, ...]]:
+    """The first step with groups, the last, and the nearest on both sides of a step."""
+    groups = Group.objects.current().filter(run=OuterRef("pk"))
+    return _first_steps(
+        run,
+        groups.order_by("step"),
+        groups.order_by("-step"),
+        groups.filter(step__lte=step).order_by("-step"),
+        groups.filter(step__gte=step).order_by("step"),
+    )
+
+
+@FixedQuery
+def _beside(run: int, step: int) -> QuerySet[Run, tuple[int | None, ...]]:
+    groups = Group.objects.current().filter(run=OuterRef("pk"))
+    return _first_steps(
+        run,
+        groups.filter(step__lt=step).order_by("-step"),
+        groups.filter(step__gt=step).order_by("step"),
+    )
+
+
+def _first_steps(
+    run: int, *groups: QuerySet[Group]
+) -> QuerySet[Run, tuple[int | None, ...]]:
     """The first step of each query; reads only the end of the index."""
     steps = {f"at{i}": Subquery(g.values("step")[:1]) for i, g in enumerate(groups)}
-    rows = Run.objects.filter(pk=run.pk).annotate(**steps).values_list(*steps)
-    return tuple(rows[0])
+    return Run.objects.filter(pk=run).annotate(**steps).values_list(*steps)
 
 
 class Visit(NamedTuple):
@@ -256,14 +270,24 @@ def get_group(
     Shared links stay valid after a resume: until the run reaches the step again, this
     is the superseded group.
     """
-    found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
-    newest = F("superseded_by").desc(nulls_first=True)
-    if with_texts:
-        found = found.select_related("packed_completions")
-    group = found.order_by(newest, "-attempt").first()
+    query = _group_with_texts if with_texts else _group
+    group = query.first(run.pk, step, prompt_index)
     if group is None:
         raise Http404(f"Run {run.pk} has no prompt {prompt_index} at step {step}.")
     return group
+
+
+def _groups_at(run: int, step: int, prompt_index: int) -> QuerySet[Group]:
+    """The current one first."""
+    found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
+    newest = F("superseded_by").desc(nulls_first=True)
+    return found.order_by(newest, "-attempt")
+
+
+_group = FixedQuery(lambda *place: _groups_at(*place)[:1])
+_group_with_texts = FixedQuery(
+    lambda *place: _groups_at(*place).select_related("packed_completions")[:1]
+)
 
 
 AROUND = """

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
+from dashboard.project.database import FixedQuery
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.pass_rates import (
@@ -93,10 +94,17 @@ def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
     }
 
 
+_row_at = FixedQuery(
+    lambda version, position: DatasetRow.objects.filter(
+        version=version, position=position
+    )
+)
+
+
 def read_question(run: Run, group: Prompted) -> str:
     """The prompt as the dataset has it, or else as it was sampled. One query."""
-    version = run.dataset_version
-    row = version.rows.filter(position=group.prompt_index).first() if version else None
+    version = run.dataset_version_id
+    row = _row_at.first(version, group.prompt_index) if version else None
     return row.question if row else group.prompt
 
 

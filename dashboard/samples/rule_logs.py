@@ -10,6 +10,7 @@ from django import forms
 from django.db.models import Count, QuerySet
 from django.http import QueryDict
 
+from dashboard.project.database import FixedQuery
 from dashboard.runs.models import Run
 from dashboard.samples.forms import FilterForm, offer_rules
 from dashboard.samples.models import Group, RuleNote
@@ -98,9 +99,16 @@ def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
     return dict(kept.annotate(num=Count("id")).order_by())
 
 
+_notes_of = FixedQuery(
+    lambda group: RuleNote.objects.filter(group=group).order_by(
+        "position", "-is_error", "id"
+    )
+)
+
+
 def notes_of(group: Group) -> dict[int, list[RuleNote]]:
     """By completion, errors first."""
     found: dict[int, list[RuleNote]] = {}
-    for note in group.notes.order_by("position", "-is_error", "id"):
+    for note in _notes_of(group.pk):
         found.setdefault(note.position, []).append(note)
     return found

@@ -18,6 +18,7 @@ from django.db import transaction
 from django.http import QueryDict
 
 from dashboard.accounts.models import Team, User
+from dashboard.project.database import FixedQuery
 from dashboard.runs.charts.chart import (
     Chart,
     ChartFeatures,
@@ -308,8 +309,12 @@ def read_settings(user: User) -> str:
 
     What an address itself says goes first. Empty when nothing is kept.
     """
-    kept = ChartSettings.objects.filter(user=user)
-    return kept.values_list("query", flat=True).first() or ""
+    return _settings_of.first(user.pk) or ""
+
+
+_settings_of = FixedQuery(
+    lambda user: ChartSettings.objects.filter(user=user).values_list("query", flat=True)
+)
 
 
 def keep_settings(user: User, given: QueryDict) -> str:

@@ -30,6 +30,7 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from dashboard.accounts.models import Team, User
+from dashboard.project.database import FixedQuery
 from dashboard.runs.config.snapshot import flatten_config
 from dashboard.runs.models import (
     ENDED,
@@ -115,7 +116,7 @@ class ListQuery:
         except QueryError as error:
             return EVERYTHING, error
 
-    def find(self, team: Team, user: User) -> QuerySet[Run]:
+    def find(self, team: Team | int, user: User | int) -> QuerySet[Run]:
         """The runs, unordered. QueryError if the query is invalid."""
         tree, error = self._parsed
         if error:
@@ -154,7 +155,7 @@ def _uses(dataset_id: int) -> Q:
     return Q(dataset_version__dataset=dataset_id) | Q(pk__in=evaluated.values("run"))
 
 
-def with_related(runs: QuerySet[Run], user: User) -> QuerySet[Run]:
+def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:
     """Load what rows show besides their columns."""
     starred = RunStar.objects.filter(run=OuterRef("pk"), user=user)
     related = ("owner", "sweep", "locked_by", "dataset_version__dataset")
@@ -180,9 +181,9 @@ class Facets:
     datasets: list[tuple[int, str]]
 
 
-def read_facets(team: Team) -> Facets:
-    """One query over the distinct combinations, one over evaluation sets."""
-    rows = (
+@FixedQuery
+def _owners_models_and_datasets(team: int) -> QuerySet[Run, tuple[Any, ...]]:
+    return (
         Run.objects.kept()
         .filter(team=team)
         .order_by()
@@ -195,6 +196,20 @@ def read_facets(team: Team) -> Facets:
         )
         .distinct()
     )
+
+
+@FixedQuery
+def _evaluated_datasets(team: int) -> QuerySet[EvaluationSet, tuple[int, str]]:
+    return (
+        EvaluationSet.objects.filter(run__team=team)
+        .values_list("dataset_version__dataset_id", "dataset_version__dataset__name")
+        .distinct()
+    )
+
+
+def read_facets(team: Team) -> Facets:
+    """One query over the distinct combinations, one over evaluation sets."""
+    rows = _owners_models_and_datasets(team.pk)
     owners, models, datasets = {}, set(), {}
     for owner_id, owner, model, dataset_id, dataset in rows:
         if owner_id is not None:
@@ -202,10 +217,7 @@ def read_facets(team: Team) -> Facets:
         models.add(model)
         if dataset_id is not None:
             datasets[dataset_id] = dataset
-    evaluated = EvaluationSet.objects.filter(run__team=team).values_list(
-        "dataset_version__dataset_id", "dataset_version__dataset__name"
-    )
-    datasets |= dict(evaluated.distinct())
+    datasets |= dict(_evaluated_datasets(team.pk))
     return Facets(
         owners=sorted(owners.items(), key=lambda item: item[1]),
         models=sorted(models),
@@ -213,14 +225,23 @@ def read_facets(team: Team) -> Facets:
     )
 
 
-def count_hidden(team: Team) -> dict[str, int]:
-    """Archived runs and runs in the trash; one query."""
-    found: dict[str, int] = Run.objects.filter(team=team).aggregate(
-        total=Count("pk"),
-        archived=Count("pk", filter=Q(archived_at__isnull=False, trashed_at=None)),
-        trashed=Count("pk", filter=Q(trashed_at__isnull=False)),
+NUMBERS = {
+    "total": Count("pk"),
+    "shown": Count("pk", filter=Q(archived_at=None, trashed_at=None)),
+    "archived": Count("pk", filter=Q(archived_at__isnull=False, trashed_at=None)),
+    "trashed": Count("pk", filter=Q(trashed_at__isnull=False)),
+}
+_numbers_of = FixedQuery(
+    lambda team: (
+        Run.objects.filter(team=team).order_by().values_list("team").annotate(**NUMBERS)
     )
-    return found
+)
+
+
+def count_runs(team: Team) -> dict[str, int]:
+    """By whether the list shows them; one query."""
+    _, *numbers = _numbers_of.first(team.pk) or (team.pk, 0, 0, 0, 0)
+    return dict(zip(NUMBERS, numbers, strict=True))
 
 
 def list_keys(team: Team) -> dict[str, Any]:

@@ -88,7 +88,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 
 
-def condition(tree: Node, user: User) -> Q:
+def condition(tree: Node, user: User | int) -> Q:
     """A query's condition; excludes archived and trashed runs unless it names them."""
     flags = {term.name for term in walk(tree) if isinstance(term, Flag)}
     found = compile_node(tree, user)
@@ -97,7 +97,7 @@ def condition(tree: Node, user: User) -> Q:
     return found if "trashed" in flags else found & Q(trashed_at=None)
 
 
-def compile_node(node: Node, user: User) -> Q:
+def compile_node(node: Node, user: User | int) -> Q:
     match node:
         case Not():
             return ~compile_node(node.node, user)
@@ -114,7 +114,7 @@ def compile_node(node: Node, user: User) -> Q:
     raise AssertionError(node)
 
 
-def _flag(name: str, user: User) -> Q:
+def _flag(name: str, user: User | int) -> Q:
     if name == "starred":
         return Q(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
     return Q(**{f"{name}_at__isnull": False})
