@@ -150,6 +150,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.pages.shell.shell",
             ],
+            "builtins": ["dashboard.pages.templatetags.addresses"],
         },
     }
 ]

@@ -6,12 +6,13 @@ from typing import Any
 
 from django import template
 from django.template import Context
-from django.urls import reverse
 
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
 from dashboard.pages.help import explain
+from dashboard.pages.templatetags.addresses import address
+from dashboard.project.database import FixedQuery
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import Progress, describe_progress, seconds_left, tab_title
@@ -79,11 +80,11 @@ def run_tabs(context: Context) -> list[dict[str, Any]]:
         tabs.append(
             {
                 "title": title,
-                "url": reverse(views[0][2], args=at),
+                "url": address(views[0][2], *at),
                 "is_open": is_open,
                 "views": [
-                    {"name": name, "title": words, "url": reverse(address, args=at)}
-                    for name, words, address in views
+                    {"name": name, "title": words, "url": address(route, *at)}
+                    for name, words, route in views
                 ]
                 if is_open and len(views) > 1
                 else [],
@@ -108,7 +109,14 @@ def size_of_sweep(run: Run) -> int:
 def is_starred(context: Context) -> bool:
     """Whether the reader gave it a star; one query."""
     user, run = context["request"].user, context["run"]
-    return RunStar.objects.filter(run=run, user=user).exists()
+    return _star_of.first(run.pk, user.pk) is not None
+
+
+_star_of = FixedQuery(
+    lambda run, user: RunStar.objects.filter(run=run, user=user).values_list(
+        "pk", flat=True
+    )
+)
 
 
 @register.simple_tag

@@ -1,0 +1,60 @@
+"""`{% url %}` and `{% static %}` of every template, which work an address out once.
+
+Django does so each time: of a page with fifty links that was a seventh of its time.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from django import template
+from django.template.base import Parser, Token
+from django.template.context import Context
+from django.template.defaulttags import URLNode
+from django.template.defaulttags import url as parse_url
+from django.templatetags.static import StaticNode
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@lru_cache(maxsize=20_000)
+def address(name: str, *values: int | str) -> str:
+    """A route's path; reverse() with a memory."""
+    return reverse(name, args=values)
+
+
+@lru_cache(maxsize=20_000)
+def _escaped(name: str, *values: int | str) -> SafeString:
+    return escape(address(name, *values))
+
+
+class AddressNode(URLNode):
+    def render(self, context: Context) -> str:
+        values = [each.resolve(context) for each in self.args]
+        name = self.view_name.resolve(context)
+        is_plain = all(type(each) in (int, str, SafeString) for each in values)
+        if self.asvar or self.kwargs or ":" in name or not is_plain:
+            return super().render(context)
+        return (_escaped if context.autoescape else address)(name, *values)
+
+
+class AssetNode(StaticNode):
+    @classmethod
+    @cache
+    def handle_simple(cls, path: str) -> SafeString:
+        return escape(super().handle_simple(path))
+
+
+@register.tag
+def url(parser: Parser, token: Token) -> AddressNode:
+    node = parse_url(parser, token)
+    return AddressNode(node.view_name, node.args, node.kwargs, node.asvar)
+
+
+@register.tag
+def static(parser: Parser, token: Token) -> AssetNode:
+    node = StaticNode.handle_token(parser, token)
+    return AssetNode(node.varname, node.path)
