@@ -13,6 +13,8 @@ from django.db import close_old_connections, reset_queries
 
 from dashboard.observability.tracing import begin_reporting
 from dashboard.project.database import limit_sessions
+from dashboard.project.downloads import pack_assets
+from dashboard.project.environment import ROOT
 from dashboard.project.middleware import BodyLimit
 
 # Where it is installed, pyarrow imports it with its first array, and Plotly looks
@@ -24,6 +26,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
 django.setup(set_prefix=False)
 begin_reporting()
+pack_assets(ROOT / "static")
 
 # Routes import models, so they come after Django's set-up.
 from channels.auth import AuthMiddlewareStack  # noqa: E402

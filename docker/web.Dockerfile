@@ -28,10 +28,11 @@ COPY dashboard ./dashboard
 COPY trainer ./trainer
 COPY templates ./templates
 COPY static ./static
-RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartesian-dist-min; do \
-      /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
-    done; \
-    /venv/bin/python -m whitenoise.compress --no-brotli --quiet /venv/lib/python3.11/site-packages/ninja/static
+RUN for folder in static \
+      node_modules/@tabler/core/dist/css node_modules/diff/dist node_modules/htmx.org/dist \
+      node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static; do \
+      /venv/bin/python -m whitenoise.compress --no-brotli --quiet "$folder" || exit; \
+    done
 # Read-only from here on.
 RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \

@@ -607,11 +607,13 @@ def hub_token_path(environment: Mapping[str, str]) -> dict[str, str]:
 def version_of_assets(root: Path) -> str:
     """The same wherever the same files lie, and another one once any has changed.
 
-    Vendors' packages are known by npm's list of what it installed, and Swagger UI by
-    the version of django-ninja. A process that serves no pages may lack the files.
+    What pack_assets adds does not count. Vendors' packages are known by npm's list of
+    what it installed, and Swagger UI by the version of django-ninja. A process that
+    serves no pages may lack the files.
     """
     listed = root / "node_modules" / ".package-lock.json"
-    own = sorted(path for path in (root / "static").rglob("*") if path.is_file())
+    files = (path for path in (root / "static").rglob("*") if path.is_file())
+    own = sorted(path for path in files if path.suffix != ".gz")
     digest = hashlib.sha256(version("django-ninja").encode())
     for path in [*own, *([listed] if listed.exists() else [])]:
         content = hashlib.sha256(path.read_bytes()).digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import urllib.request
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.templatetags.static import static
 
+from dashboard.project.downloads import pack_assets
 from dashboard.project.environment import ROOT, version_of_assets
 
 PLOTLY = "vendor/plotly/plotly-cartesian.min.js"
@@ -73,6 +75,32 @@ def test_plotly_is_sent_compressed_if_accepted(live_app: str) -> None:
     assert reported["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain) / 2
+
+
+@pytest.mark.parametrize("name", ["js/shell.js", "css/app.css", "icon.svg"])
+def test_our_files_are_sent_compressed(live_app: str, name: str) -> None:
+    packed, reported = ask(live_app + static(name), **{"Accept-Encoding": "gzip"})
+
+    assert reported["content-encoding"] == "gzip"
+    assert gzip.decompress(packed) == (ROOT / "static" / name).read_bytes()
+
+
+def test_only_changed_files_are_packed_again(root: Path) -> None:
+    source = root / "static/js/keys.js"
+    packed = root / "static/js/keys.js.gz"
+    before = version_of_assets(root)
+    pack_assets(root / "static")
+    first = packed.stat()
+
+    pack_assets(root / "static")
+    assert packed.stat().st_ino == first.st_ino
+    assert version_of_assets(root) == before
+
+    source.write_text("export const KEYS = 2;")
+    os.utime(source, ns=(1, first.st_mtime_ns - 1))  # older, as a checkout may make it
+    pack_assets(root / "static")
+    assert gzip.decompress(packed.read_bytes()) == source.read_bytes()
+    assert sorted(path.name for path in root.iterdir()) == ["node_modules", "static"]
 
 
 def test_a_file_is_kept_for_ever_under_an_address_with_its_version(
