@@ -5,6 +5,10 @@ FROM node:22-bookworm-slim AS front-end
 WORKDIR /build
 COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+COPY dashboard ./dashboard
+COPY templates ./templates
+COPY static ./static
+RUN npm run --silent styles
 
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /build

@@ -608,14 +608,16 @@ def version_of_assets(root: Path) -> str:
     """The same wherever the same files lie, and another one once any has changed.
 
     What pack_assets adds does not count. Vendors' packages are known by npm's list of
-    what it installed, and Swagger UI by the version of django-ninja. A process that
-    serves no pages may lack the files.
+    what it installed and by the styles selected from them, and Swagger UI by the
+    version of django-ninja. A process that serves no pages may lack the files.
     """
-    listed = root / "node_modules" / ".package-lock.json"
+    packages = root / "node_modules"
+    listed = packages / ".package-lock.json"
+    styles = packages / "@tabler/core/dist/css/tabler.used.css"
     files = (path for path in (root / "static").rglob("*") if path.is_file())
     own = sorted(path for path in files if path.suffix != ".gz")
     digest = hashlib.sha256(version("django-ninja").encode())
-    for path in [*own, *([listed] if listed.exists() else [])]:
+    for path in [*own, *filter(Path.exists, (listed, styles))]:
         content = hashlib.sha256(path.read_bytes()).digest()
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + content)
     return digest.hexdigest()[:12]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import urllib.request
 from pathlib import Path
@@ -57,6 +58,15 @@ def test_so_do_other_packages(root: Path) -> None:
     assert version_of_assets(root) != before
 
 
+def test_so_do_other_styles_of_a_package(root: Path) -> None:
+    before = version_of_assets(root)
+    folder = root / "node_modules/@tabler/core/dist/css"
+    folder.mkdir(parents=True)
+    (folder / "tabler.used.css").write_text(".btn {}")
+
+    assert version_of_assets(root) != before
+
+
 def test_a_process_without_pages_starts_without_them(tmp_path: Path) -> None:
     assert version_of_assets(tmp_path)
 
@@ -83,6 +93,25 @@ def test_our_files_are_sent_compressed(live_app: str, name: str) -> None:
 
     assert reported["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == (ROOT / "static" / name).read_bytes()
+
+
+def test_the_selected_styles_have_every_class_that_templates_name() -> None:
+    """`make setup` selects them again where one is missing."""
+    folder = ROOT / "node_modules/@tabler/core/dist/css"
+    whole, selected = (
+        set(re.findall(r"\.([a-z][\w-]*)", (folder / name).read_text()))
+        for name in ("tabler.min.css", "tabler.used.css")
+    )
+    named = {
+        word
+        for path in (ROOT / "templates").rglob("*.html")
+        for words in re.findall(r'class="([^"]*)"', path.read_text())
+        for word in words.split()
+    }
+
+    assert len(named & whole) > 50
+    assert named & whole <= selected
+    assert len(selected) < len(whole) / 5
 
 
 def test_only_changed_files_are_packed_again(root: Path) -> None:
