@@ -315,7 +315,7 @@ FAULTS = [
     Fault(
         "T1",
         "dashboard/accounts/access.py",
-        "Membership.objects.filter(user=request.user)",
+        "Membership.objects.filter(user=user)",
         "Membership.objects.exclude(user=None)",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/accounts",
     ),
@@ -329,8 +329,8 @@ FAULTS = [
     Fault(
         "T3",
         "dashboard/runs/queries.py",
-        "run = runs.get(team=team, id=run_id)",
-        "run = runs.get(id=run_id)",
+        ".filter(team=team, id=run_id)",
+        ".filter(id=run_id)",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/runs/test_run_pages.py",
     ),
     Fault(
