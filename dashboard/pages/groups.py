@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +24,7 @@ from dashboard.pages.requests import Request, read_number
 from dashboard.project.database import FixedQuery
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
+from dashboard.runs.queries import Keyed, as_of, get_run
 from dashboard.samples.annotations import Annotations, read_annotations, suggest_tags
 from dashboard.samples.forms import (
     GROUP_LAYOUTS,
@@ -171,23 +170,6 @@ def _vary(answer: HttpResponse) -> HttpResponse:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _StepQuery:
-    """A page of a step's groups, of a run as of one event."""
-
-    pk: int
-    attempt: int
-    seq: int
-    deleted: datetime | None
-    requested: int | None
-    is_exact: bool
-    signal: str
-    order: str
-    page: int
-    at: int | None
-    run: Run = field(compare=False)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _StepPage:
     position: StepPosition
     counts: SignalCounts
@@ -207,37 +189,35 @@ def _find_step(
 
     The groups of an ended run do not change until it is extended.
     """
-    query = _StepQuery(
-        pk=run.pk,
-        attempt=run.attempt,
-        seq=run.seq,
-        deleted=run.completions_deleted_at,
-        requested=requested,
-        is_exact=at is not None,
+    read = _read_step_once if run.has_ended else _read_step
+    return read(
+        as_of(run, run.seq, run.completions_deleted_at),
+        requested,
         signal=view.value("signal"),
         order=view.value("order"),
         page=page,
         at=at,
-        run=run,
     )
-    return _read_step_once(query) if run.has_ended else _read_step(query)
 
 
-def _read_step(query: _StepQuery) -> _StepPage | None:
-    run = query.run
-    position = find_step(run, query.requested, is_exact=query.is_exact)
+def _read_step(
+    keyed: Keyed[Run],
+    requested: int | None,
+    *,
+    signal: str,
+    order: str,
+    page: int,
+    at: int | None,
+) -> _StepPage | None:
+    run = keyed.value
+    position = find_step(run, requested, is_exact=at is not None)
     if position is None:
         return None
-    page, cards = list_groups(
-        run,
-        position.step,
-        signal=query.signal,
-        sort=query.order,
-        page=query.page,
-        at=query.at,
+    shown, cards = list_groups(
+        run, position.step, signal=signal, sort=order, page=page, at=at
     )
     counts = count_signals(run, position.step)
-    return _StepPage(position=position, counts=counts, page=page, cards=cards)
+    return _StepPage(position=position, counts=counts, page=shown, cards=cards)
 
 
 _read_step_once = lru_cache(maxsize=32)(_read_step)
@@ -484,26 +464,16 @@ def signals(request: Request, team: str, run_id: int, chart: str) -> HttpRespons
     if form.errors:
         return JsonResponse({"errors": form.errors}, status=400)
     shown = form.value("rows"), *form.steps.values()
-    key = (run.pk, run.attempt, run.last_step, chart, *shown)
-    query = _Query(key=key, run=run, chart=chart, form=form)
-    # Rollups of an ended run may still be filled, so do not cache them.
-    packed = _read(query) if run.has_ended else _read_once(query)
+    # All viewers of a running run get the same until its next step. Rollups of an ended
+    # run may still be filled, so do not cache them.
+    read = _read if run.has_ended else _read_once
+    packed = read(as_of(run, run.last_step), chart, Keyed(shown, form))
     return send_packed(request, packed)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Query:
-    """Equal for all viewers of a running run until its next step."""
-
-    key: tuple[Any, ...]
-    run: Run = field(compare=False)
-    chart: str = field(compare=False)
-    form: SignalForm = field(compare=False)
-
-
-def _read(query: _Query) -> bytes:
+def _read(run: Keyed[Run], chart: str, form: Keyed[SignalForm]) -> bytes:
     # A map of 12,800 cells is half a megabyte that packs into a sixth of it.
-    return pack_answer(READERS[query.chart](query.run, query.form))
+    return pack_answer(READERS[chart](run.value, form.value))
 
 
 _read_once = lru_cache(maxsize=64)(_read)

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -17,6 +17,7 @@ from dashboard.runs.charts.chart import chart_id, clip
 from dashboard.runs.charts.series import Curve, read_history
 from dashboard.runs.checkpoints.listing import best_metric, is_score_name
 from dashboard.runs.models import REWARD, Checkpoint, Run
+from dashboard.runs.queries import Keyed, as_of
 from trainer.metric_names import MAIN_SET, better_of, title_of
 
 STALL_STEPS = 50
@@ -94,25 +95,17 @@ def read_headline(run: Run) -> Headline:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Of:
-    """A run as of one event, and the steps that are read in any case."""
-
-    pk: int
-    attempt: int
-    seq: int
-    also: frozenset[int]
-    run: Run = field(compare=False)
-
-
 def _read_history(run: Run, also: frozenset[int]) -> tuple[Curves, Evaluations]:
-    """What an ended run measured does not change until it is extended."""
-    key = _Of(run.pk, run.attempt, run.seq, also, run)
-    return _read_once(key) if run.has_ended else _read(key)
+    """`also`: steps that are read in any case.
+
+    What an ended run measured does not change until it is extended.
+    """
+    read = _read_once if run.has_ended else _read
+    return read(as_of(run, run.seq), also)
 
 
-def _read(key: _Of) -> tuple[Curves, Evaluations]:
-    return _read_steps(key.run, key.also), _read_evaluations(key.run)
+def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluations]:
+    return _read_steps(run.value, also), _read_evaluations(run.value)
 
 
 _read_once = lru_cache(maxsize=100)(_read)

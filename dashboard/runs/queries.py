@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db.models import BooleanField, Q, QuerySet
@@ -23,6 +24,7 @@ MAX_RUNS = 500
 MAX_DEPTH = 50
 SHOWN = ("id", "name", "state", "last_step", "num_steps", "fork_step", "created_at")
 PARENTS = ("forked_from_id", "cloned_from_id")
+T = TypeVar("T")
 
 # What each page of a run names. Parents, a sweep and those who locked it are read where
 # there are any: planning a join of all of them takes longer than the page.
@@ -34,6 +36,19 @@ UNREAD = (
     "dataset_version__source",
     "recipe_version__spec",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed(Generic[T]):
+    """An argument of a cached function, which is equal where its key is."""
+
+    key: tuple[Hashable, ...]
+    value: T = field(compare=False)
+
+
+def as_of(run: Run, *moment: Hashable) -> Keyed[Run]:
+    """The run as of an event or a step, for answers that hold until the next one."""
+    return Keyed((run.pk, run.attempt, *moment), run)
 
 
 @dataclass(slots=True)

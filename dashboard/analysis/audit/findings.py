@@ -26,6 +26,7 @@ from dashboard.analysis.compare.series import thin
 from dashboard.runs.charts.chart import NOTE, figure_tree, has_clipped
 from dashboard.runs.headline import draw_spark
 from dashboard.runs.models import Run
+from dashboard.runs.queries import Keyed, as_of
 from dashboard.samples.forms import FilterForm
 from dashboard.samples.models import Completion, Group
 
@@ -107,26 +108,14 @@ class Audit:
 
 def audit(run: Run, *, at: int | None = None, width: int | None = None) -> Audit:
     """Cached until the run finishes another step."""
-    return _audit_once(_Question(run, at, width))
-
-
-class _Question:
-    def __init__(self, run: Run, at: int | None, width: int | None) -> None:
-        self.run, self.at, self.width = run, at, width
-        self.key = (run.pk, run.attempt, run.last_step, run.state, at, width)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self.key == other.key
+    return _audit_once(as_of(run, run.last_step, run.state), at, width)
 
 
 # An audit of 100,000 steps takes 5 MB.
 @lru_cache(maxsize=16)
-def _audit_once(question: _Question) -> Audit:
-    find = partial(find_change, at=question.at, width=question.width)
-    run, studied = question.run, study(question.run)
+def _audit_once(keyed: Keyed[Run], at: int | None, width: int | None) -> Audit:
+    find = partial(find_change, at=at, width=width)
+    run, studied = keyed.value, study(keyed.value)
     signals = [*metric_signals(run), *completion_signals(studied, find)]
     findings = tuple(
         judge(signal, None if signal.series is None else find(signal.series))

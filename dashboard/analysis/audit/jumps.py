@@ -29,6 +29,7 @@ from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import flatten_config, write_setting
 from dashboard.runs.headline import MAX_WHOLE
 from dashboard.runs.models import REWARD, Run, Step
+from dashboard.runs.queries import Keyed, as_of
 from dashboard.samples.models import StepRollup
 from dashboard.samples.rewards import rule_names
 from dashboard.samples.signals.composition import Compositions, read_compositions
@@ -86,30 +87,18 @@ def _is_steep(values: Array, rise: float, width: int) -> bool:
     return rise > LEAST_RISE * float(np.ptp(means))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Question:
-    """A run's attempt as of one event; 0: what is asked for does not change."""
-
-    pk: int
-    attempt: int
-    seq: int
-    at: int = 0
-    width: int = 0
-    run: Run = field(compare=False)
-
-
 def locate_jump(run: Run, reward: Curve) -> int | None:
     """In the reward as the Overview has read it. Two queries for a long run."""
     if run.last_step <= MAX_WHOLE:
         return find_jump(_series(reward.steps, reward.values))
     if REWARD not in run.metric_names:
         return None
-    return _locate(_Question(pk=run.pk, attempt=run.attempt, seq=run.seq, run=run))
+    return _locate(as_of(run, run.seq))
 
 
 @lru_cache(maxsize=100)
-def _locate(question: _Question) -> int | None:
-    run = question.run
+def _locate(keyed: Keyed[Run]) -> int | None:
+    run = keyed.value
     first = (run.fork_step or 0) + 1
     stride = max(1, (run.last_step - first) // MAX_WHOLE)
     found = find_jump(_read_rewards(run, range(first, run.last_step + 1, stride)))
@@ -238,25 +227,18 @@ def explain(run: Run, at: int) -> Around | None:
     evaluation = run.config.get("evaluation") or {}
     later = max(REACH * width, evaluation.get("every_steps") or 0)
     is_complete = run.last_step >= at + later and not run.is_imported
-    question = _Question(
-        pk=run.pk,
-        attempt=run.attempt,
-        at=at,
-        width=width,
-        seq=0 if is_complete else run.seq,
-        run=run,
-    )
     # Rollups of an imported run may be filled after its end.
     is_filled_later = run.is_imported and run.has_ended
-    return _explain(question) if is_filled_later else _explain_once(question)
+    find = _explain if is_filled_later else _explain_once
+    # Windows that are complete do not change.
+    return find(as_of(run, 0 if is_complete else run.seq), at, width)
 
 
-def _explain(question: _Question) -> Around | None:
-    run, at = question.run, question.at
-    read = _read_metrics(run, at, most=REACH * question.width)
+def _explain(keyed: Keyed[Run], at: int, width: int) -> Around | None:
+    run = keyed.value
+    read = _read_metrics(run, at, most=REACH * width)
     # An outside run may report some of its steps only.
-    width = min(question.width, len(read.get(REWARD, ())) // 4)
-    width = max(LEAST_WINDOW, width)
+    width = max(LEAST_WINDOW, min(width, len(read.get(REWARD, ())) // 4))
     changes = {
         metric: change
         for metric, series in read.items()
