@@ -136,11 +136,16 @@ def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     kind: Kind
-    text: str
+    finding: str
+    needed: str = ""  # how many seeds would tell the sets apart
     # other - base and its interval; None: not measured.
     difference: float | None = None
     interval: tuple[float, float] | None = None
     is_paired: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.finding}: {self.needed}" if self.needed else self.finding
 
 
 def judge(
@@ -151,12 +156,16 @@ def judge(
         base, other = _pairs(base, other)
     nums = _count(base), _count(other)
     if 0 in nums:
-        return Verdict(kind="none", text="no values in the window")
+        return Verdict(kind="none", finding="no values in the window")
     found = _difference(base, other, statistic=statistic, is_paired=is_paired)
-    kind, text = _kind_and_text(found, base, other, nums, better, is_paired=is_paired)
+    kind, finding = _kind_and_finding(found, nums, better)
+    needed = ""
+    if kind == "open":
+        needed = _needed(found.value[0], base, other, nums, is_paired=is_paired)
     return Verdict(
         kind=kind,
-        text=text,
+        finding=finding,
+        needed=needed,
         difference=float(found.value[0]),
         interval=found.interval,
         is_paired=is_paired,
@@ -182,14 +191,8 @@ def _difference(
     return (iqm_difference if statistic == IQM else welch_difference)(base, other)
 
 
-def _kind_and_text(
-    found: Estimate,
-    base: Array,
-    other: Array,
-    nums: tuple[int, int],
-    better: Better,
-    *,
-    is_paired: bool,
+def _kind_and_finding(
+    found: Estimate, nums: tuple[int, int], better: Better
 ) -> tuple[Kind, str]:
     value, low, high = found.value[0], found.low[0], found.high[0]
     if min(nums) == 1:
@@ -198,8 +201,7 @@ def _kind_and_text(
     if low == high == 0:
         return "same", "equal in every seed"
     if low <= 0 <= high:
-        more = _more(value, base, other, nums, is_paired=is_paired)
-        return "open", f"not distinguishable yet: {more}"
+        return "open", "not distinguishable yet"
     word = "higher" if value > 0 else "lower"
     if better == "neither":
         return "differs", f"distinguishable: {word}"
@@ -207,7 +209,7 @@ def _kind_and_text(
     return kind, f"distinguishable: {kind}"
 
 
-def _more(
+def _needed(
     difference: float,
     base: Array,
     other: Array,
@@ -371,7 +373,7 @@ def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
         return found
     return Verdict(
         kind="one",
-        text=found.text,
+        finding=found.finding,
         difference=difference,
         interval=(difference - half, difference + half),
     )
@@ -489,8 +491,8 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
     else:
         seeds = str(nums[0]) if nums[0] == nums[1] else f"{nums[0]} and {nums[1]}"
         parts.append(f"{seeds} seeds{' each' if nums[0] == nums[1] else ''}")
-        if verdict.kind == "open":  # "not distinguishable yet: about 3 more seeds each"
-            parts.append(f"{verdict.text.partition(': ')[2]} to tell")
+        if verdict.kind == "open":
+            parts.append(f"{verdict.needed} to tell")
         elif len(scores.sets) == 2 and verdict.kind != "same":
             parts.append("unlikely to be chance")
     return f" ({'; '.join(parts)})"

@@ -30,7 +30,7 @@ def verdict(
 
 
 def numbers(found: Verdict) -> list[str]:
-    return re.findall(r"[\d,]+", found.text)
+    return re.findall(r"[\d,]+", found.needed)
 
 
 def test_distinguishable_sets_are_better_or_worse_by_the_direction() -> None:
@@ -54,8 +54,8 @@ def test_indistinguishable_sets_need_more_seeds() -> None:
     next_to_none = verdict([0.1, 0.5, 0.3], [0.1, 0.5, 0.3001])
 
     assert (more.kind, numbers(more)) == ("open", ["14"])
-    assert "more" in more.text
-    assert "more" not in of_unequal_size.text  # in all
+    assert "more" in more.needed
+    assert "more" not in of_unequal_size.needed  # in all
     assert int(numbers(of_unequal_size)[0]) > 4
     assert numbers(next_to_none) == ["1,000"]
 
