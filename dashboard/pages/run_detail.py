@@ -28,6 +28,7 @@ from dashboard.runs.charts.figures import (
 from dashboard.runs.config.snapshot import (
     WRITERS,
     compare_with_defaults,
+    list_phases,
     reported_settings,
     write_setting,
 )
@@ -154,13 +155,15 @@ def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
     parts = compare_with_defaults(config)
     settings = [setting for part in parts for setting in part.settings]
     text, is_all = query.get("q", "").strip()[:200], query.get("all") == "1"
+    phases = list_phases(config)
+    in_phases = any(own.has(text) for phase in phases for own in phase.settings)
     shown = [
         (
             part.title,
             [
                 (setting, changed.get(setting.path))
                 for setting in part.settings
-                if setting.has(text)
+                if (setting.has(text) or (in_phases and setting.path == "phases"))
                 and (is_all or setting.differs or setting.path in changed)
             ],
         )
@@ -168,6 +171,7 @@ def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
     ]
     return {
         "parts": [(title, found) for title, found in shown if found],
+        "phases": phases,
         "num_settings": len(settings),
         "num_changed": sum(s.differs or s.path in changed for s in settings),
         "num_shown": sum(len(found) for _, found in shown),

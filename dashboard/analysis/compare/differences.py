@@ -13,7 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Abs
 
 from dashboard.rewards.recipe_text import write_formula
-from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.fields import ConfigField, all_fields
 from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
@@ -36,7 +36,8 @@ class Setting:
     key: str
     values: list[str | None]  # one per run; None: this run has no such setting
     varies: bool = False  # within a set of runs, when these are of sets
-    # Runs, by index, that were not trained here and did not send it: it is unknown.
+    # Runs, by index, that were not trained here and did not send it, or that have no
+    # such phase.
     unknown: frozenset[int] = frozenset()
 
     @property
@@ -47,8 +48,23 @@ class Setting:
     @property
     def title(self) -> str:
         """As in the launch form; else the key."""
-        field = all_fields().get(self.key)
-        return field.title if field else self.key
+        field = self._field
+        if field is None:
+            return self.key
+        return f"{field.title} in phase {self.phase}" if self.phase else field.title
+
+    @property
+    def unit(self) -> str:
+        return self._field.shown_unit if self._field else ""
+
+    @property
+    def phase(self) -> str:
+        return _phase_of(self.key)
+
+    @property
+    def _field(self) -> ConfigField | None:
+        own = self.key.removeprefix(f"phases.{self.phase}.") if self.phase else self.key
+        return all_fields().get(own)
 
     @property
     def part(self) -> str:
@@ -105,15 +121,30 @@ def _join(values: Sequence[str | None]) -> str | None:
 def compare_settings(runs: Sequence[Run]) -> list[Setting]:
     flat = [dict(_settings(run)) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
-    silent = [index for index, run in enumerate(runs) if run.is_imported]
+    phases = [{one["name"] for one in run.config.get("phases") or ()} for run in runs]
     return [
         Setting(
             key=key,
             values=[settings.get(key, ABSENT) for settings in flat],
-            unknown=frozenset(i for i in silent if key not in flat[i]),
+            unknown=frozenset(
+                index
+                for index, run in enumerate(runs)
+                if key not in flat[index]
+                and (run.is_imported or (phase and phase not in phases[index]))
+            ),
         )
         for key in _grouped(keys)
+        for phase in [_phase_of(key)]
     ]
+
+
+def _phase_of(key: str) -> str:
+    """
+    >>> _phase_of("phases.warm.loss.kl_coef"), _phase_of("loss.kl_coef")
+    ('warm', '')
+    """
+    head, *rest = key.split(".", 2)
+    return rest[0] if head == "phases" and len(rest) > 1 else ""
 
 
 def lack_settings(run: Run) -> bool:

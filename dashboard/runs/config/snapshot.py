@@ -6,7 +6,7 @@ Comparisons and the run table use keys such as optim.optimizer or rules.<name>.w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,20 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from dashboard.rewards.recipe_text import write_formula
 from dashboard.runs.config.fields import part_title, write_number
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
-from trainer.config import RunConfig, learning_rate, read_about
+from trainer.config import (
+    Phase,
+    PhaseConfig,
+    RunConfig,
+    learning_rate,
+    parts_of,
+    read_about,
+)
+from trainer.rewards.spec import Recipe
 
 # Copies of the dataset's rows in the run's folder.
 LEFT_OUT = {"data.rows"}
@@ -31,6 +40,7 @@ class Setting:
     path: str  # optim.learning_rate
     title: str
     value: str
+    short: str  # on one line: of a recipe its formula
     default: str | None  # None: it is required
     differs: bool
     unit: str
@@ -65,6 +75,34 @@ def compare_with_defaults(config: RunConfig) -> list[Part]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseSettings:
+    phase: PhaseConfig
+    settings: list[Setting]  # that differ from those of the run
+
+
+def list_phases(config: RunConfig) -> list[PhaseSettings]:
+    """None of a run that has one phase."""
+    return [
+        PhaseSettings(
+            phase=own,
+            settings=[
+                setting
+                for part, names in _in_order(phase)
+                for setting in _settings(f"{part}.", getattr(own.config, part), names)
+            ],
+        )
+        for phase, own in zip(config.phases, config.phase_configs, strict=False)
+    ]
+
+
+def _in_order(phase: Phase) -> Iterator[tuple[str, list[str]]]:
+    """What it changes, as the config lists it; jsonb orders keys by length."""
+    for part, kind in parts_of(RunConfig).items():
+        changed = phase.changes.get(part, {})
+        yield part, [name for name in kind.model_fields if name in changed]
+
+
 def _settings(prefix: str, part: BaseModel, names: list[str]) -> list[Setting]:
     fields = type(part).model_fields
     return [_setting(prefix + n, fields[n], getattr(part, n)) for n in names]
@@ -77,6 +115,9 @@ def _setting(path: str, field: FieldInfo, value: object) -> Setting:
         path=path,
         title=field.title or name.replace("_", " ").capitalize(),
         value=write_setting(value),
+        short=write_formula(value)
+        if isinstance(value, Recipe)
+        else write_setting(value),
         default=None if must_be_given else write_setting(field.default),
         differs=must_be_given or value != field.default,
         unit=read_about(field).get("unit", ""),
@@ -98,12 +139,20 @@ def write_setting(value: object) -> str:
             return json.dumps(tree, indent=2, ensure_ascii=False)
         case list() | tuple() | dict() if not value:
             return "none"
+        case [{"name": _, "num_steps": _}, *_]:
+            return _write_phases(value)
+        case tuple() if isinstance(value[0], Phase):
+            return _write_phases(phase.model_dump() for phase in value)
         case tuple() if isinstance(value[0], BaseModel):
             trees = [part.model_dump(mode="json") for part in value]
             return json.dumps(trees, indent=2, ensure_ascii=False)
         case list() | tuple() | dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def _write_phases(phases: Iterable[Any]) -> str:
+    return ", ".join(f"{one['name']} {one['num_steps']:,} steps" for one in phases)
 
 
 def _write_toml(run: Run, config: RunConfig) -> str:
@@ -130,7 +179,7 @@ WRITERS = {"toml": _write_toml, "json": _write_json}  # for `python -m trainer r
 
 
 def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Recipe, rules, then the rest, each value as the config has it."""
+    """Recipe, rules, the rest, what phases change; each value as the config has it."""
     reward = dict(config.get("reward", {}))
     recipe = reward.pop("recipe", {})
     yield from flatten_tree(
@@ -139,6 +188,9 @@ def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for rule in recipe.get("rules", []):
         yield from flatten_rule(rule)
     yield from flatten_tree({**config, "reward": reward})
+    for phase in config.get("phases", ()):
+        for key, value in flatten_config(phase.get("changes") or {}):
+            yield f"phases.{phase['name']}.{key}", value
 
 
 def flatten_rule(
@@ -181,13 +233,16 @@ def json_path(key: str) -> str:
     >>> json_path("optim.learning_rate")
     '$."optim"."learning_rate"'
     """
-    parts = key.split(".")
+    tree, parts = "$", key.split(".")
+    if parts[0] == "phases" and len(parts) > 2:
+        tree = f'$."phases"[*] ? (@."name" == {_name(parts[1])})."changes"'
+        parts = parts[2:]
     if parts[0] == "recipe":
         parts = ["reward", *parts]
     if parts[0] != "rules" or len(parts) < 3:
-        return "$" + "".join(f".{_name(part)}" for part in parts)
+        return tree + "".join(f".{_name(part)}" for part in parts)
     own = parts[2:] if parts[2] in OF_A_RULE else ["params", *parts[2:]]
-    rule = f'$."reward"."recipe"."rules"[*] ? (@."name" == {_name(parts[1])})'
+    rule = f'{tree}."reward"."recipe"."rules"[*] ? (@."name" == {_name(parts[1])})'
     return rule + "".join(f".{_name(part)}" for part in own)
 
 

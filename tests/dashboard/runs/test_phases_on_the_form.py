@@ -349,7 +349,7 @@ def test_the_config_page_shows_them(
 ) -> None:
     page = unescape(alice_client.get(f"/{team.slug}/runs/{parent.pk}/config/").text)
 
-    assert '"name": "warm"' in page
+    assert 'data-phase="warm"' in page
     assert '{"hard": "hard.jsonl"}' in page
     assert "step_recipe" in page
 

@@ -174,6 +174,42 @@ def test_settings_open_on_what_differs_from_the_defaults(
     assert shown("?q=beta1&all=1") == ["optim.beta1"]
 
 
+PHASES = [
+    {
+        "name": "warm",
+        "num_steps": 40,
+        "changes": {"loss": {"dual_clip": None}, "optim": {"learning_rate": 3e-5}},
+    },
+    {
+        "name": "rest",
+        "num_steps": 60,
+        "changes": {"reward": {"recipe": {"rules": RULES}}},
+    },
+]
+
+
+def test_phases_are_a_table_of_their_steps_and_settings(
+    alice_client: Client, team: Team
+) -> None:
+    config = make_config(phases=PHASES, optim={"num_steps": 100})
+    run = queue_run(team, config=config)
+
+    html = page(alice_client, run, "config/")
+
+    rows = re.findall(r'<tr data-phase="(\w+)">(.*?)</tr>', html, re.DOTALL)
+    warm, rest = (re.sub(r"<[^>]*>|\s+", " ", row) for _, row in rows)
+    assert [name for name, _ in rows] == ["warm", "rest"]
+    assert "1 to 40" in warm
+    assert "3e-5" in warm
+    assert "41 to 100" in rest
+    assert "0.1·answer" in rest
+    paths = [re.findall(r'data-own="([\w.]+)"', row) for _, row in rows]
+    assert paths == [["loss.dual_clip", "optim.learning_rate"], ["reward.recipe"]]
+    # A search also finds what a phase changes.
+    assert 'data-phase="warm"' in page(alice_client, run, "config/?q=dual_clip")
+    assert "data-phase" not in page(alice_client, run, "config/?q=every_steps&all=1")
+
+
 @pytest.mark.parametrize("suffix", ["toml", "json"])
 def test_the_downloaded_config_is_the_snapshot(
     alice_client: Client, team: Team, suffix: str

@@ -59,6 +59,29 @@ def test_values_are_written_as_on_the_config_page(base: Run) -> None:
     assert found["model.gradient_checkpointing"] == ["no", "yes"]
 
 
+def test_phases_differ_by_their_steps_and_by_setting(base: Run) -> None:
+    def phased(name: str, num_steps: int, rate: float) -> Run:
+        rest = {
+            "name": "rest",
+            "num_steps": 100 - num_steps,
+            "changes": {"optim": {"learning_rate": rate}},
+        }
+        phases = [{"name": "warm", "num_steps": num_steps}, rest]
+        return like(base, name, config=make_config(phases=phases))
+
+    runs = phased("a", 50, 1e-5), phased("b", 50, 2e-5), phased("c", 60, 1e-5)
+
+    assert differing(*runs) == {
+        "phases": ["warm 50 steps, rest 50 steps"] * 2
+        + ["warm 60 steps, rest 40 steps"],
+        "phases.rest.optim.learning_rate": ["1e-5", "2e-5", "1e-5"],
+    }
+    rate = compare_settings(runs)[-1]
+    assert "rest" in rate.title
+    # Of a run without phases that says all.
+    assert [*differing(runs[0], like(base))] == ["phases"]
+
+
 def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
     config = make_config()
     del config["optim"]

@@ -57,6 +57,9 @@ def make_runs(team: Team, owner: User) -> dict[str, Run]:
         config["reward"]["recipe"]["rules"][0]["weight"] = (
             2.0 if name == "deft" else 1.0
         )
+        if name == "amber":
+            warm = {"name": "warm", "num_steps": 100}
+            config["phases"] = [{**warm, "changes": {"loss": {"kl_coef": 0.1}}}]
         if name == "calm":  # older than the setting
             del config["rollout"]["temperature"]
         usual = {"dataset": sums, "recipe": recipe, "owner": owner, "config": config}

@@ -65,6 +65,7 @@ FOUND = [
     ("config.rules.answer.weight>1", "deft"),
     ("config.rules.answer.kind:numeric_answer", ALL),
     ("config.rules.nobody.weight>0", ""),
+    ("config.phases.warm.loss.kl_coef=0.1", "amber"),
     ("config.model.path:ORG/MODEL", ALL),
     ("config.model.path~mod", ALL),
     ("config.rollout.temperature:none", "calm"),
