@@ -25,7 +25,6 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.models import Completion
-from dashboard.samples.rewards import rule_names
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.results import PAGE_SIZE, Found, find
 
@@ -60,10 +59,14 @@ class CompletionFilters(Schema):
     )
     surprise: Short = Field(
         "",
-        description="right_low: correct, low reward. high_short: high reward, short. "
-        "near: near-duplicate in its group.",
+        description="right_low: correct answer, low reward. high_short: high reward, "
+        "short. near: near-duplicate in its group.",
     )
-    outcome: Short = Field("", description="right (correct), not_right or unscored")
+    outcome: Short = Field(
+        "",
+        description="right (the highest reward that the recipe can give; of an "
+        "imported run its threshold or more), not_right (a lower reward) or unscored",
+    )
     end: Short = Field("", description="stop, length or unknown")
     first_step: StepBound
     last_step: StepBound
@@ -106,7 +109,7 @@ def completions(
 
 
 def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
-    form = CompletionFilterForm.of_rules(query, rule_names(run))
+    form = CompletionFilterForm.of_run(query, run)
     refuse_errors(form)
     return form
 

@@ -41,7 +41,7 @@ from dashboard.samples.forms import CompletionFilterForm, MentionForm
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Completion, Mention
 from dashboard.samples.prompts import read_snippets_of
-from dashboard.samples.rewards import rule_names
+from dashboard.samples.rewards import outcomes_of, why_nothing_is_right
 from dashboard.samples.search.annotated import Label, read_labels
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.columns import compares_answers
@@ -136,7 +136,7 @@ def run_annotations(
 def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
-    form = CompletionFilterForm.of_rules(request.GET, rule_names(run))
+    form = CompletionFilterForm.of_run(request.GET, run)
     is_mine = form.value("by") == "me"
     all_marks = read_labels(run, by=membership.user if is_mine else None)
     found, facets = _find(request, run, form, membership.user, all_marks)
@@ -166,6 +166,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "presets": _presets(facets),
         "text_seconds": TEXT_SECONDS,
         "has_answer_rules": compares_answers(run),
+        "why_unknown": why_nothing_is_right(run, run.last_step),
         "team_tags": suggest_tags(membership.team),
         "has_marks": bool(all_marks) or is_mine,
     }
@@ -216,7 +217,8 @@ def _find(
     for attempt in range(ATTEMPTS):
         try:
             found = find(run, form, reader)
-            return found, Facets(found.selections, request.GET).all(marks)
+            facets = Facets(found.selections, request.GET, outcomes_of(run))
+            return found, facets.all(marks)
         except BlocksChanged:
             if attempt == ATTEMPTS - 1:
                 raise

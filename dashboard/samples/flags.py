@@ -34,8 +34,8 @@ ENDS = {
     "unknown": FlagFilter("unknown", END_UNKNOWN, END_UNKNOWN),
 }
 OUTCOMES = {
-    "right": FlagFilter("correct", RIGHT, RIGHT),
-    "not_right": FlagFilter("incorrect", RIGHT | UNSCORED, 0),
+    "right": FlagFilter("highest reward", RIGHT, RIGHT),
+    "not_right": FlagFilter("lower reward", RIGHT | UNSCORED, 0),
     "unscored": FlagFilter("no score", UNSCORED, UNSCORED),
 }
 SURPRISES = {

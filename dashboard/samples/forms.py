@@ -11,7 +11,9 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
+from dashboard.runs.models import Run
 from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
+from dashboard.samples.rewards import outcomes_of, rule_names
 from trainer.events import Signal
 
 SIGNALS = [(signal, signal) for signal in get_args(Signal)]
@@ -411,9 +413,15 @@ class CompletionFilterForm(FilterForm):
         return super().clean()
 
     @classmethod
-    def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
+    def of_run(cls, query: QueryDict, run: Run) -> Self:
         form = cls.read(query)
-        offer_rules(form, rules)
+        offer_rules(form, rule_names(run))
+        outcome = form.fields["outcome"]
+        assert isinstance(outcome, forms.ChoiceField)
+        outcomes = outcomes_of(run)
+        if (chosen := form.value("outcome")) and chosen not in outcomes:
+            outcomes = {chosen: OUTCOMES[chosen], **outcomes}
+        outcome.choices = [("", "all"), *labelled(outcomes)]
         return form
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.runs.models import Run
+from dashboard.samples.flags import OUTCOMES, FlagFilter
 from dashboard.samples.models import Completion, Group
 from dashboard.samples.sparklines import Balance, draw_balance
 from trainer.rewards.scoring import parts_of
@@ -279,6 +281,19 @@ def why_nothing_is_right(run: Run, step: int) -> str:
             "rewards, or sort completions by reward."
         )
     return ""
+
+
+def outcomes_of(run: Run) -> dict[str, FlagFilter]:
+    """Those that the run's completions can have, in the words of its threshold."""
+    if why_nothing_is_right(run, run.last_step):
+        return {"unscored": OUTCOMES["unscored"]}
+    if not run.is_imported:
+        return OUTCOMES
+    least = sig4(run.config["reward"]["right_from"])
+    return OUTCOMES | {
+        "right": OUTCOMES["right"]._replace(label=f"reward {least} or more"),
+        "not_right": OUTCOMES["not_right"]._replace(label=f"reward below {least}"),
+    }
 
 
 def reward_bounds(run: Run, step: int) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from django.http import QueryDict
 
-from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
+from dashboard.samples.flags import ENDS, SURPRISES, FlagFilter
 from dashboard.samples.forms import MARKS
 from dashboard.samples.search.annotated import Label, labels_of_completions, locate
 from dashboard.samples.search.blocks import read_column
@@ -38,14 +38,19 @@ class Facet:
 class Facets:
     """Facets of these selections; their links keep the other filters."""
 
-    def __init__(self, selections: Sequence[Selection], query: QueryDict) -> None:
-        self._selections = selections
+    def __init__(
+        self,
+        selections: Sequence[Selection],
+        query: QueryDict,
+        outcomes: Mapping[str, FlagFilter],
+    ) -> None:
+        self._selections, self._outcomes = selections, outcomes
         self._query = query
         self._tallies = _tally(selections)
 
     def all(self, marks: Sequence[Label]) -> list[Facet]:
         found = [
-            self._of_flags("Outcome", "outcome", OUTCOMES),
+            self._of_flags("Outcome", "outcome", self._outcomes),
             self._of_flags("Unusual", "surprise", SURPRISES),
             self._of_flags("Finish", "end", ENDS),
             self._of_rules(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html import unescape
 
@@ -13,12 +14,15 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.samples.models import Comment, Group, Tag, Thumb
 from tests.dashboard.samples.blocks import make_blocks
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.factories import make_config, make_group, make_run
 
 VALUE = re.compile(
     r'class="facet-value[^"]*"(?: href="([^"]*)")?( aria-current)?[^>]*>'
     r'([^<]*) <span class="number">([\d,]+)</span>'
 )
+
+
+OUTCOMES = ("highest reward", "lower reward", "no score")
 
 
 @pytest.fixture(params=["from the table", "from blocks"])
@@ -59,13 +63,42 @@ def get(client: Client, run: Run, query: str) -> str:
 def test_all_completions_are_counted(alice_client: Client, run: Run) -> None:
     found = facets(alice_client, run)
 
-    assert (found["correct"], found["incorrect"], found["no score"]) == (16, 16, 16)
+    assert [found[name] for name in OUTCOMES] == [16, 16, 16]
     assert (found["stopped"], found["truncated"]) == (32, 16)
     assert (found["answer at least 1"], found["answer at most 0"]) == (16, 16)
     assert (found["1–2"], found["15–16"]) == (6, 6)
     assert (found["odd & even"], found["all"]) == (1, 3)
     assert (found["good"], found["tagged"]) == (1, 4)
     assert "commented" not in found  # comments of a group do not count
+
+
+def test_outcomes_of_an_imported_run_are_named_by_its_threshold(
+    alice_client: Client, team: Team
+) -> None:
+    config = make_config()
+    config["reward"]["right_from"] = 0.2
+    run = make_run(team, config=config, source={"tools": ["TRL"]})
+    make_group(run, step=1, rewards=(1.2, 0.2, 0.1, None))
+
+    found = facets(alice_client, run)
+
+    assert not found.keys() & set(OUTCOMES[:2])
+    assert [count for name, count in found.items() if "0.2" in name] == [2, 1]
+
+
+def test_without_a_highest_reward_there_are_no_outcomes(
+    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dashboard.samples.rewards.recipe_bounds", lambda *_, **__: (0.0, math.inf)
+    )
+    run = make_run(team)
+    make_group(run, step=1, rewards=(1.2, None))
+
+    assert facets(alice_client, run).keys() & set(OUTCOMES) == {"no score"}
+    assert "data-unknown-outcome" not in get(alice_client, run, "")
+    # The address still works, and says why it finds nothing that is correct.
+    assert "data-unknown-outcome" in get(alice_client, run, "?outcome=right")
 
 
 QUERIES = [
@@ -108,7 +141,7 @@ def test_each_facet_link_finds_its_count(
 def test_the_link_of_a_chosen_value_removes_it(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run, "?outcome=right&end=stop&page=1")
 
-    link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>correct ', html)
+    link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>highest reward ', html)
     assert link
     assert unescape(link[1]) == "?end=stop"
 

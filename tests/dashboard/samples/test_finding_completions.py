@@ -12,7 +12,6 @@ from django.urls import reverse
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.rewards import rule_names
 from dashboard.samples.search import results
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
@@ -92,7 +91,7 @@ QUERIES = [
 def test_filters_and_orders(run: Run) -> None:
     wrong = {}
     for query, expected in QUERIES:
-        form = CompletionFilterForm.of_rules(QueryDict(query[1:]), rule_names(run))
+        form = CompletionFilterForm.of_run(QueryDict(query[1:]), run)
         places = [
             (each.group.step, each.group.prompt_index, each.position + 1)
             for each in results.find(run, form, None).completions
@@ -229,7 +228,7 @@ def test_a_chip_says_what_it_filters_by_and_is_removed(
 
     chips = {chip.title: chip for chip in response.context["chips"]}
     assert {title: chip.words for title, chip in chips.items() if chip.words} == {
-        "Outcome": "correct",
+        "Outcome": "highest reward",
         "Reward": "≥ 0.5",
         "Steps": "1–2",
         "Rule score": "answer, ≤ 1",
