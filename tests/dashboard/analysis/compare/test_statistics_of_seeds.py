@@ -10,6 +10,8 @@ from scipy import stats
 
 from dashboard.analysis.statistics import (
     MOST_SEEDS,
+    NUM_RESAMPLES,
+    Array,
     interquartile_mean,
     iqm_difference,
     iqm_interval,
@@ -86,12 +88,20 @@ def test_the_bootstrap_gives_what_rliable_gives() -> None:
         ), scores
 
 
+def all_resamples(values: Array, *, seed: int) -> Array:
+    """[R, P]; NaN where there are fewer than two seeds."""
+    found = np.full((NUM_RESAMPLES, values.shape[1]), NAN)
+    for positions, iqms, of in resample_iqm(values, seed=seed):
+        found[:, positions] = iqms[of]
+    return found
+
+
 def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
     random = np.random.default_rng(5)
     drawn = random.choice(TEN, size=(20_000, 10))
     slow = stats.trim_mean(drawn, 0.25, axis=1)
 
-    fast = resample_iqm(column(*TEN), seed=0)[:, 0]
+    fast = all_resamples(column(*TEN), seed=0)[:, 0]
 
     assert stats.ks_2samp(slow, fast).pvalue > 0.01
     assert fast.mean() == pytest.approx(slow.mean(), abs=0.01)
@@ -105,8 +115,7 @@ def test_the_ends_are_the_percentiles_of_all_resamples() -> None:
 
         found = iqm_interval(values)
 
-        ends = np.percentile(resample_iqm(values, seed=0), [2.5, 97.5], axis=0)
-        ends[:, np.isfinite(values).sum(axis=0) < 2] = NAN
+        ends = np.percentile(all_resamples(values, seed=0), [2.5, 97.5], axis=0)
         assert np.array([found.low, found.high]) == pytest.approx(ends, nan_ok=True), (
             num
         )
@@ -145,6 +154,21 @@ def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both() -> None:
     expected = np.percentile(other - base, [2.5, 97.5])
     assert found.value[0] == pytest.approx(0.53 - 0.59)
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected), abs=0.02)
+
+
+def test_the_ends_of_a_difference_are_the_percentiles_of_all_resamples() -> None:
+    for nums in [(2, 3), (5, 5), (8, 5), (10, 12)]:
+        random = np.random.default_rng(nums)
+        base, other = (random.lognormal(size=(num, 40)).round(1) for num in nums)
+        base[0, ::3] = other[0, ::5] = other[:, 7] = NAN
+
+        found = iqm_difference(base, other)
+
+        drawn = all_resamples(other, seed=1) - all_resamples(base, seed=2)
+        ends = np.percentile(drawn, [2.5, 97.5], axis=0)
+        assert np.array([found.low, found.high]) == pytest.approx(
+            ends, abs=1e-12, nan_ok=True
+        ), nums
 
 
 def test_rounding_errors_are_not_a_difference() -> None:
