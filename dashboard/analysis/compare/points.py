@@ -38,11 +38,23 @@ READ = sql.SQL(
     """
     SELECT run_id, string_agg(int4send(step), ''::bytea), {at}{values}
       FROM runs_step
-     WHERE run_id = ANY({runs}) AND superseded_by IS NULL{steps}
+     WHERE run_id = ANY({runs}) AND superseded_by IS NULL{numbers}
      GROUP BY run_id
     """
 )
-AT_STEPS = sql.SQL(" AND step = ANY({}::int[])")
+# A lookup of each step: for step = ANY(…) PostgreSQL walks the whole index of the runs,
+# which takes four times as long for 500 of 100,000 steps.
+READ_STEPS = sql.SQL(
+    """
+    SELECT found.* FROM unnest({runs}::bigint[]) AS wanted(run), LATERAL (
+        SELECT run_id, string_agg(int4send(step), ''::bytea), {at}{values}
+          FROM unnest({steps}::int[]) AS grid(at)
+          JOIN runs_step
+            ON run_id = wanted.run AND step = grid.at AND superseded_by IS NULL
+         GROUP BY run_id
+      ) AS found
+    """
+)
 # Of a whole curve only numbers: NaN is greater than every number in PostgreSQL.
 IS_NUMBER = sql.SQL(" AND abs({}) < 'Infinity'")
 VALUE = sql.SQL(", string_agg(float8send(coalesce({}, 'NaN')), ''::bytea)")
@@ -293,15 +305,15 @@ def _select(
         *metrics, total = indices
         at = UNREAD if total is None else COUNTED.format(_value(total))
     known = [_value(index) for index in indices if index is not None]
-    steps = [AT_STEPS.format(sql.Literal(list(grid)))] if grid else []
-    return READ.format(
+    return (READ_STEPS if grid else READ).format(
         runs=sql.Literal(pks),
         at=at,
         values=sql.Composed(
             [VALUE.format(_value(i) if i else sql.SQL("NULL::float8")) for i in metrics]
         ),
-        steps=sql.Composed(
-            [*steps, *(map(IS_NUMBER.format, known) if only_numbers else ())]
+        steps=sql.Literal(list(grid)),
+        numbers=sql.Composed(
+            [IS_NUMBER.format(value) for value in known] if only_numbers else []
         ),
     )
 
