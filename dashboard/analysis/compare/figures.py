@@ -16,7 +16,6 @@ from dashboard.analysis.compare.seeds import ConfidenceBand, RunSet
 from dashboard.analysis.compare.selection import LineStyle
 from dashboard.analysis.compare.series import Series
 from dashboard.analysis.statistics import Array
-from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 from trainer.metric_names import title_of
 
@@ -38,15 +37,14 @@ def overlay(
     """One line per run; under a smoothed line, the measured one, faint."""
     drawn = list(zip(runs, series, strict=True))
     faint = drawn if smoothing > 0 else []
-    tree = figure_tree(
-        [],
-        xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(_label(metric), type="log" if log_y else "linear"),
-        hovermode="x unified" if axis == "step" else "closest",
-        showlegend=False,  # the chips above are the legend, with links
+    layout = {
+        "xaxis": {"title": {"text": AXES[axis]}},
+        "yaxis": y_axis(_label(metric), type="log" if log_y else "linear"),
+        "hovermode": "x unified" if axis == "step" else "closest",
+        "showlegend": False,  # the chips above are the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
-        uirevision=f"{metric} {axis} {log_y}",
-    )
+        "uirevision": f"{metric} {axis} {log_y}",
+    }
     raw = [
         {
             **_xy(one, one.values),
@@ -57,7 +55,7 @@ def overlay(
         for run, one in faint
     ]
     lines = [_line(run, one, styles[run.pk], bold=run is runs[0]) for run, one in drawn]
-    return {**tree, "data": raw + lines}
+    return {"data": raw + lines, "layout": layout}
 
 
 def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> dict[str, Any]:
@@ -149,18 +147,17 @@ def draw_bands(
         traces.append(_counts(one.label, band, styles[one.pk], axis))
     most = max((len(one.runs) for one in sets), default=1)
     strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
-    tree = figure_tree(
-        [],
-        xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
-        yaxis=y_axis(
+    layout = {
+        "xaxis": {"title": {"text": AXES[axis]}, "anchor": "y2"},
+        "yaxis": y_axis(
             _label(metric), type="log" if log_y else "linear", domain=[0.2, 1]
         ),
-        yaxis2=strip,
-        hovermode="x unified" if axis == "step" else "closest",
-        showlegend=False,
-        uirevision=f"{metric} {axis} {log_y}",
-    )
-    return {**tree, "data": traces}
+        "yaxis2": strip,
+        "hovermode": "x unified" if axis == "step" else "closest",
+        "showlegend": False,
+        "uirevision": f"{metric} {axis} {log_y}",
+    }
+    return {"data": traces, "layout": layout}
 
 
 def _lowest_above_0(bands: Sequence[ConfidenceBand]) -> float | None:
@@ -183,26 +180,24 @@ def draw_differences(
     for one, band in zip(sets[1:], differences, strict=True):
         name = f"{one.label} − {sets[0].label}"
         traces += _band(name, band, styles[one.pk], axis, bold=False)
-    tree = figure_tree(
-        [],
-        xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(f"Δ {_label(metric)}"),
-        shapes=[
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 0,
-                "y1": 0,
-                "line": {"color": "var(--cohort-quiet)", "width": 1.5, "dash": "dash"},
-            }
-        ],
-        hovermode="x unified" if axis == "step" else "closest",
-        showlegend=False,
-        uirevision=f"{metric} {axis}",
-    )
-    return {**tree, "data": traces}
+    zero = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": 0,
+        "y1": 0,
+        "line": {"color": "var(--cohort-quiet)", "width": 1.5, "dash": "dash"},
+    }
+    layout = {
+        "xaxis": {"title": {"text": AXES[axis]}},
+        "yaxis": y_axis(f"Δ {_label(metric)}"),
+        "shapes": [zero],
+        "hovermode": "x unified" if axis == "step" else "closest",
+        "showlegend": False,
+        "uirevision": f"{metric} {axis}",
+    }
+    return {"data": traces, "layout": layout}
 
 
 def _band(

@@ -14,6 +14,7 @@ from scipy import stats
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.seeds import arrange
+from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.samples.factories import RULES, make_config, make_run, make_steps
@@ -160,6 +161,17 @@ def test_on_other_axes_runs_are_interpolated_at_common_positions(
     # At 10 tokens the second is half way from 9 to 3; at 20 it has ended.
     at_ten = {"tokens": [0.5, 4.0, 4.0], "time": [0.5, 5.5, 3.5]}
     assert line["y"] == pytest.approx(at_ten[axis])
+
+
+def test_plotly_knows_all_that_the_layouts_say(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    for query in ({"by": "none"}, {"y": "log"}, {"x": "tokens"}):
+        found = get_page(alice_client, [*base, *other], **query).context["found"]
+
+        for drawn in filter(None, (found.figure, found.differences)):
+            layout = drawn["layout"]
+            assert figure_tree([], **layout)["layout"] == layout
 
 
 def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
