@@ -227,10 +227,11 @@ def _marks(arrangement: Arrangement) -> list[LineStyle]:
 
 def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
     """Of each set whose recipe is another than the baseline's."""
-    changes = [(one, find_changes(sets[0].run, one.run)) for one in sets[1:]]
+    others = sets[1:]
+    changes = find_changes(sets[0].run, [one.run for one in others])
     return [
         {"set": one, "changes": found, "formula": formula_of(one.run)}
-        for one, found in changes
+        for one, found in zip(others, changes, strict=True)
         if found
     ]
 

@@ -48,9 +48,11 @@ class Part(BaseModel):
     @classmethod
     def value_of(cls, name: str, value: Any) -> Any:
         """What a file's value for a field means."""
+        if not isinstance(value, str) or value != "none":
+            return value
         field = cls.model_fields.get(name)
         may_be_empty = field and NoneType in get_args(field.annotation)
-        return None if value == "none" and may_be_empty else value
+        return None if may_be_empty else value
 
 
 When = dict[str, list[Any]]  # settings by path, each with values that it may have

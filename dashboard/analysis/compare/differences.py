@@ -289,11 +289,15 @@ class Change:
     settings: list[tuple[str, str | None, str | None]] = field(default_factory=list)
 
 
-def find_changes(base: Run, other: Run) -> list[Change]:
+def find_changes(base: Run, others: Sequence[Run]) -> list[list[Change]]:
     """Rules are the same by their names; their order changes nothing."""
-    ours, theirs = _recipe(base), _recipe(other)
-    mine = {rule["name"]: rule for rule in ours.pop("rules", [])}
-    its = {rule["name"]: rule for rule in theirs.pop("rules", [])}
+    ours = _recipe(base)
+    return [_compare_recipes(ours, _recipe(other)) for other in others]
+
+
+def _compare_recipes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Change]:
+    mine = {rule["name"]: rule for rule in ours.get("rules", [])}
+    its = {rule["name"]: rule for rule in theirs.get("rules", [])}
     found = [
         *(_one("removed", mine[name]) for name in mine if name not in its),
         *(_one("added", its[name]) for name in its if name not in mine),
@@ -302,7 +306,7 @@ def find_changes(base: Run, other: Run) -> list[Change]:
             for name in mine
             if name in its
         ),
-        _changed(WHOLE, _written(flatten_tree(ours)), _written(flatten_tree(theirs))),
+        _changed(WHOLE, _whole_settings(ours), _whole_settings(theirs)),
     ]
     return [change for change in found if change is not None]
 
@@ -319,7 +323,12 @@ def _recipe(run: Run) -> dict[str, Any]:
     recipe: dict[str, Any] = (
         whole_config(run.config).get("reward", {}).get("recipe", {})
     )
-    return dict(recipe)
+    return recipe
+
+
+def _whole_settings(recipe: dict[str, Any]) -> dict[str, str]:
+    whole = {key: value for key, value in recipe.items() if key != "rules"}
+    return _written(flatten_tree(whole))
 
 
 def _rule_settings(rule: dict[str, Any]) -> dict[str, str]:
