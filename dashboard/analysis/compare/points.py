@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dashboard.runs.charts.chart import LARGEST, clip_all, has_clipped
 from dashboard.runs.charts.downsampling import WIDTH
 from dashboard.runs.charts.series import begin_of
 from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.queries import Keyed
 
 MAX_WHOLE = 2_000  # steps of a run that is read whole; a chart draws up to 1,000 points
 LEAST_FOUND = 0.5  # of a metric's sampled steps; one that is measured rarely is whole
@@ -190,6 +192,16 @@ def read_means(
         at, end = np.searchsorted(points[run.pk].steps, [first, last + 1])
         if end > at and points[run.pk].is_whole:
             means[run.pk] = float(points[run.pk].values[at:end].mean())
+    # What ended runs measured does not change until one is extended.
+    read = read_means_once if all(run.has_ended for run in long) else _read_means
+    moments = tuple((run.pk, run.attempt, run.seq) for run in long)
+    return means | read(Keyed(moments, long), metric, first, last)
+
+
+def _read_means(
+    runs: Keyed[list[Run]], metric: str, first: int, last: int
+) -> dict[int, float]:
+    """All rows of the window, as the rollups hold no sums."""
     parts = [
         MEANS.format(
             value=_value(index),
@@ -199,10 +211,13 @@ def read_means(
             last=sql.Literal(last),
             is_number=IS_NUMBER.format(_value(index)),
         )
-        for (index,), pks in _alike(long, [metric]).items()
+        for (index,), pks in _alike(runs.value, [metric]).items()
         if index is not None
     ]
-    return means | dict(_fetch(parts))
+    return dict(_fetch(parts))
+
+
+read_means_once = lru_cache(maxsize=32)(_read_means)
 
 
 def read_at(

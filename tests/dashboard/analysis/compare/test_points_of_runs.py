@@ -228,3 +228,23 @@ def test_means_are_of_every_step(long_runs: list[Run]) -> None:
     values = np.sin(np.arange(1_000, 1_300) / 100)
     values[234] = 9
     assert means[long_runs[0].pk] == pytest.approx(values.mean())
+
+
+@pytest.mark.django_db
+def test_means_of_ended_runs_hold_until_their_next_event(long_runs: list[Run]) -> None:
+    points = read_drawn(long_runs, ["reward/mean"], axis="step", most=300)
+
+    def mean() -> float:
+        found = read_means(long_runs, "reward/mean", points["reward/mean"], 1, 100)
+        return found[long_runs[0].pk]
+
+    before = mean()
+    Step.objects.filter(run=long_runs[0]).update(values=[5.0, None, 1.0])
+    assert mean() == before
+
+    long_runs[0].seq += 1
+    assert mean() == 5.0
+
+    Step.objects.filter(run=long_runs[0]).update(values=[6.0, None, 1.0])
+    long_runs[0].state = "running"
+    assert mean() == 6.0
