@@ -25,9 +25,9 @@ from dashboard.alerts.models import (
     Rule,
 )
 from dashboard.runs.models import REWARD, Run
+from dashboard.runs.queries import settings_of
 from trainer.alert_conditions import finite
 from trainer.alert_rules import meaningless_rules
-from trainer.config import RunConfig
 
 MAX_SHOWN = 50  # on a run's page; the alerts page has them all
 RECENT_RUNS = 20
@@ -172,9 +172,8 @@ def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
 def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
     """The first steps of the run's phases, with the built-in rules that do not apply to
     each; empty for imported runs, whose settings are unknown."""
-    if run.is_imported:
-        return []
-    phases = RunConfig.model_validate(run.config).phase_configs
+    config = settings_of(run)
+    phases = config.phase_configs if config else ()
     return [(phase.first_step, meaningless_rules(phase.config)) for phase in phases]
 
 

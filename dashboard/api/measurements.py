@@ -39,10 +39,9 @@ from dashboard.exchange.export_runs import (
 )
 from dashboard.exchange.export_tables import Span
 from dashboard.project.downloads import attach
-from dashboard.runs.charts.figures import settings_of
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.models import Evaluation, Run
-from dashboard.runs.queries import get_run
+from dashboard.runs.queries import get_run, settings_of
 from dashboard.samples.groups import get_group
 from dashboard.samples.tokens import read_tokens, which_are_kept
 from dashboard.training import system_samples

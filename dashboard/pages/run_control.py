@@ -31,8 +31,8 @@ from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.snapshot import compare_rates
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.queries import get_run, list_changes
-from trainer.config import RunConfig, change_settings
+from dashboard.runs.queries import get_run, list_changes, settings_of
+from trainer.config import change_settings
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -52,7 +52,8 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
                 team=team_,
             )
         return redirect("run_change", team_.slug, run.id)
-    if run.is_imported:
+    config = settings_of(run)
+    if config is None:
         messages.error(request, explain_not_trained_here(run))
         return redirect("run", team_.slug, run.id)
     num_steps, error_message = None, ""
@@ -61,7 +62,6 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
     except ValueError as error:
         error_message = str(error)
     first = next_step(run)
-    config = RunConfig.model_validate(run.config)
     longer = change_settings(config, {STEPS: num_steps}) if num_steps else None
     context = {
         "team": team_,

@@ -23,7 +23,6 @@ from dashboard.runs.charts.figures import (
     features_of_run,
     is_filled,
     overview_charts,
-    settings_of,
 )
 from dashboard.runs.config.snapshot import (
     WRITERS,
@@ -41,6 +40,7 @@ from dashboard.runs.queries import (
     get_run,
     list_changes,
     list_evaluation_sets,
+    settings_of,
 )
 from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT

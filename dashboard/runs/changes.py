@@ -38,7 +38,7 @@ MAX_STEPS = 10_000_000
 
 
 def setting_of(config: Mapping[str, object], path: str) -> int:
-    value = RunConfig.model_validate(config)
+    value = RunConfig.model_validate(config, extra="ignore")
     part, name = path.split(".")
     found: int = getattr(getattr(value, part), name)
     return found

@@ -16,6 +16,7 @@ from django.http import Http404
 from dashboard.accounts.models import Team
 from dashboard.project.database import FixedQuery
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
+from trainer.config import RunConfig
 from trainer.rewards.sandbox.levels import NAMES
 
 ROWS = "rows.jsonl"  # the dataset version as it was at launch
@@ -240,6 +241,17 @@ def _any_run(team: int, run_id: int) -> QuerySet[Run]:
         BooleanField(),
     )
     return runs.annotate(has_children=made).filter(team=team, id=run_id)
+
+
+def settings_of(run: Run) -> RunConfig | None:
+    """None: it was imported, and no one knows them.
+
+    During an upgrade, a web process of the release before shows runs that have settings
+    which it does not know.
+    """
+    if run.is_imported:
+        return None
+    return RunConfig.model_validate(run.config, extra="ignore")
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:

@@ -172,7 +172,7 @@ def which_are_kept(run: Run) -> str:
     if run.is_imported:
         return f"Runs imported from {run.imported_from} have no token values."
     # Phases cannot change this part.
-    logging = LoggingConfig.model_validate(run.config["logging"])
+    logging = LoggingConfig.model_validate(run.config["logging"], extra="ignore")
     if logging.token_groups == 0:
         return "This run stores no token values: logging.token_groups is 0."
     groups = (

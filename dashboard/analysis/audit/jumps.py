@@ -29,7 +29,7 @@ from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import flatten_config, write_setting
 from dashboard.runs.headline import MAX_WHOLE
 from dashboard.runs.models import REWARD, Run, Step
-from dashboard.runs.queries import Keyed, as_of
+from dashboard.runs.queries import Keyed, as_of, settings_of
 from dashboard.samples.models import StepRollup
 from dashboard.samples.rewards import rule_names
 from dashboard.samples.signals.composition import Compositions, read_compositions
@@ -435,12 +435,11 @@ def _moments(run: Run, change: Change) -> Iterator[Moment]:
 
 
 def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
-    if run.is_imported:
-        return
     try:
-        phases = RunConfig.model_validate(run.config).phase_configs
+        config = settings_of(run)
     except ValueError:  # a rule of it no longer exists
         return
+    phases = config.phase_configs if config else ()
     for one, other in pairwise(phases):
         if first < other.first_step <= last:
             yield Moment(

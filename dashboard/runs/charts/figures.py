@@ -30,6 +30,7 @@ from dashboard.runs.charts.chart import (
     share,
 )
 from dashboard.runs.models import ChartSettings, PinnedMetrics, Run
+from dashboard.runs.queries import settings_of
 from trainer.config import RunConfig
 from trainer.metric_names import MAIN_SET, group_of, rank_of
 
@@ -272,11 +273,6 @@ def metric_figure() -> dict[str, Any]:
     tree = chart("metric", "", [line("metric", color=1)], y="").figure
     tree["data"][0]["meta"] = {"each": "", "smooth": True, "still": STILL, "band": True}
     return tree
-
-
-def settings_of(run: Run) -> RunConfig | None:
-    """None: it was imported, and no one knows them."""
-    return None if run.is_imported else RunConfig.model_validate(run.config)
 
 
 def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:

@@ -24,8 +24,7 @@ from dashboard.runs.checkpoints.files import (
     read_manifest,
 )
 from dashboard.runs.models import ENDED, REWARD, Checkpoint, Run
-from dashboard.runs.queries import RunDirectory, run_directory
-from trainer.config import RunConfig
+from dashboard.runs.queries import RunDirectory, run_directory, settings_of
 
 NOTHING = "none"  # in Run.best_by: no checkpoint is kept for being the best
 
@@ -120,9 +119,10 @@ class Next:
 
 def next_checkpoint(run: Run, listing: Listing) -> Next | None:
     """None if the run has ended or its trainer is not Cohort's."""
-    if run.has_ended or run.is_imported or run.last_step >= run.num_steps:
+    settings = settings_of(run)
+    if run.has_ended or settings is None or run.last_step >= run.num_steps:
         return None
-    config = RunConfig.model_validate(run.config).config_at(run.last_step + 1)
+    config = settings.config_at(run.last_step + 1)
     every = config.checkpoint.every_steps or run.num_steps
     step = min((run.last_step // every + 1) * every, run.num_steps)
     saved = (row.checkpoint for row in listing.rows)

@@ -188,6 +188,33 @@ PHASES = [
 ]
 
 
+PAGES = ("", "metrics/", "groups/", "completions/", "prompts/", "health/", "ranks/")
+MORE_PAGES = ("checkpoints/", "config/", "logs/", "change/", "headline/", "lineage/")
+
+
+def test_settings_of_the_next_release_do_not_keep_a_run_from_being_read(
+    alice_client: Client, team: Team
+) -> None:
+    """While an upgrade goes on, or after a rollback."""
+    run = queue_run(team, config=make_config(phases=PHASES))
+    run.config["quantum"] = {"qubits": 7}
+    run.config["optim"]["spin"] = "up"
+    run.config["logging"]["spin"] = "up"
+    run.config["phases"][0]["spin"] = "up"
+    run.save(update_fields=["config"])
+
+    found = {
+        path: alice_client.get(f"/{team.slug}/runs/{run.pk}/{path}").status_code
+        for path in (*PAGES, *MORE_PAGES)
+    }
+    found["list"] = alice_client.get(f"/{team.slug}/runs/").status_code
+    found["compare"] = alice_client.get(
+        f"/{team.slug}/compare?runs={run.pk}"
+    ).status_code
+
+    assert found == dict.fromkeys(found, 200)
+
+
 def test_phases_are_a_table_of_their_steps_and_settings(
     alice_client: Client, team: Team
 ) -> None:
