@@ -5,7 +5,7 @@ lower than it did."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -164,7 +164,7 @@ TOPS: dict[str, tuple[str, int, int]] = {
     "/{team}/reports/": ("#content tbody tr", 235, 305),
     "/{team}/compute/": ("#content .card:visible", 205, 275),
     "/{team}/models/": ("#content .card:visible", 160, 195),
-    "/{team}/datasets/": ("#content [href$='/datasets/1/']", 295, 430),
+    "/{team}/datasets/": ("#content [href$='/datasets/{dataset_id}/']", 295, 430),
     "/{team}/datasets/{dataset_id}/": ("[data-rows] tr[id]", 300, 340),
     "/{team}/datasets/{dataset_id}/statistics": (".fact", 220, 330),
     "/{team}/datasets/uploads/{upload_id}": ("#mapped tbody tr", 330, 770),
@@ -264,7 +264,7 @@ class Sweep:
     def look(self, form: str, known: dict[str, Any] | None = None) -> None:
         for screen in SCREENS:
             self.open(form.format(**known) if known else form, screen)
-            self._measure(form, screen)
+            self._measure(form, screen, known or {})
             self.look_as_it_is(form, screen)
 
     def open(self, address: str, screen: str) -> None:
@@ -287,11 +287,11 @@ class Sweep:
             self.said.clear()
             self.trouble += [f"{name} {screen} {theme}: {each}" for each in found]
 
-    def _measure(self, form: str, screen: str) -> None:
+    def _measure(self, form: str, screen: str, known: Mapping[str, Any]) -> None:
         if form not in TOPS:
             return
         selector, *most = TOPS[form]
-        box = self.page.locator(selector).first.bounding_box()
+        box = self.page.locator(selector.format(**known)).first.bounding_box()
         top = dict(zip(SCREENS, most, strict=True))[screen]
         if box is None or not 0 < box["y"] <= top:
             at = box and round(box["y"])
