@@ -18,7 +18,9 @@ from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
     flatten_tree,
+    name_phases,
     reported_settings,
+    write_named,
     write_setting,
 )
 from dashboard.runs.models import Run
@@ -121,7 +123,7 @@ def _join(values: Sequence[str | None]) -> str | None:
 def compare_settings(runs: Sequence[Run]) -> list[Setting]:
     flat = [dict(_settings(run)) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
-    phases = [{one["name"] for one in run.config.get("phases") or ()} for run in runs]
+    phases = [set(name_phases(run.config.get("phases") or ())) for run in runs]
     return [
         Setting(
             key=key,
@@ -182,7 +184,7 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "recipe", str(run.recipe_version)
     for key, value in flatten_config(whole_config(run.config)):
         if key not in frozen:
-            yield key, write_setting(value)
+            yield key, write_named(key, value)
 
 
 def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:

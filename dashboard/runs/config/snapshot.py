@@ -6,7 +6,8 @@ Comparisons and the run table use keys such as optim.optimizer or rules.<name>.w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,8 +140,6 @@ def write_setting(value: object) -> str:
             return json.dumps(tree, indent=2, ensure_ascii=False)
         case list() | tuple() | dict() if not value:
             return "none"
-        case [{"name": _, "num_steps": _}, *_]:
-            return _write_phases(value)
         case tuple() if isinstance(value[0], Phase):
             return _write_phases(phase.model_dump() for phase in value)
         case tuple() if isinstance(value[0], BaseModel):
@@ -149,6 +148,13 @@ def write_setting(value: object) -> str:
         case list() | tuple() | dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def write_named(key: str, value: object) -> str:
+    """Of a setting of Cohort's own, by its key."""
+    if key == "phases" and isinstance(value, list) and value:
+        return _write_phases(value)
+    return write_setting(value)
 
 
 def _write_phases(phases: Iterable[Any]) -> str:
@@ -188,9 +194,25 @@ def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for rule in recipe.get("rules", []):
         yield from flatten_rule(rule)
     yield from flatten_tree({**config, "reward": reward})
-    for phase in config.get("phases", ()):
+    phases = config.get("phases") or ()
+    for name, phase in zip(name_phases(phases), phases, strict=True):
         for key, value in flatten_config(phase.get("changes") or {}):
-            yield f"phases.{phase['name']}.{key}", value
+            yield f"phases.{name}.{key}", value
+
+
+def name_phases(phases: Sequence[dict[str, Any]]) -> list[str]:
+    """Their names; one that comes again has a number, which no name can have.
+
+    >>> name_phases([{"name": "sft"}, {"name": "rl"}, {"name": "sft"}])
+    ['sft', 'rl', 'sft#2']
+    """
+    times: Counter[str] = Counter()
+    names = []
+    for phase in phases:
+        times[phase["name"]] += 1
+        number = times[phase["name"]]
+        names.append(phase["name"] if number == 1 else f"{phase['name']}#{number}")
+    return names
 
 
 def flatten_rule(

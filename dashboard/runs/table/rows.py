@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from dashboard.accounts.templatetags.numbers import NOTHING, duration, sig4
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.charts.series import Curve
-from dashboard.runs.config.snapshot import write_setting
+from dashboard.runs.config.snapshot import write_named
 from dashboard.runs.headline import draw_spark
 from dashboard.runs.models import ENDED, REWARD, MetricSummary, Run, RunState
 from dashboard.runs.progress import RESTING
@@ -205,7 +205,8 @@ def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:
         return _metric_cell(column, summaries.get((run.pk, column.metric)))
     if column.kind == "setting":
         value = getattr(run, _alias(place))
-        return Cell(column=column, text=write_value(value), title=write_value(value))
+        text = NOTHING if value is None else write_named(column.setting, value)
+        return Cell(column=column, text=text, title=text)
     if column.kind == "moment":
         return Cell(column=column, moment=getattr(run, MOMENTS[column.key]))
     return Cell(column=column, text=column.write(run))
@@ -228,7 +229,3 @@ def value_of(column: Column, summary: MetricSummary) -> tuple[float, str]:
     if stat == "max":
         return summary.high, f"step {summary.high_step:,}"
     return summary.low, f"step {summary.low_step:,}"
-
-
-def write_value(value: Any) -> str:
-    return NOTHING if value is None else write_setting(value)

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
 from dashboard.training.external_runs import open_run
 from tests.dashboard.training.logs import LogBuilder
@@ -61,6 +62,33 @@ def test_each_page_exists_and_names_the_trainer(
     assert not any("was imported" in text for text in (ended, *shown.values()))
     counted = page(alice_client, "run_prompts", external.pk)
     assert "2 of 2 prompts" in counted
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"name": "warm", "num_steps": None}],
+        [{"name": "warm", "num_steps": "10"}],
+        [{"name": "warm", "num_steps": 10}, "rest"],
+    ],
+)
+def test_settings_that_look_like_phases_are_values(
+    value: list[object], team: Team, alice: User, alice_client: Client
+) -> None:
+    given = {"curriculum": value, "phases": value}
+    run = open_run(replace(OPENING, settings=given), team=team, user=alice)[0]
+    other = [{**value[0], "lr": 1}, *value[1:]]  # type: ignore[dict-item]  # a dict
+    changed = replace(OPENING, key=uuid4(), settings={**given, "curriculum": other})
+    another = open_run(changed, team=team, user=alice)[0]
+
+    page(alice_client, "run_config", run.pk)
+    listed = alice_client.get(
+        reverse("runs", args=["alpha"]),
+        {"cols": "config.settings.curriculum,config.settings.phases"},
+    )
+    assert listed.status_code == 200
+    differing = [one.key for one in compare_settings([run, another]) if one.differs]
+    assert "settings.curriculum" in differing
 
 
 def test_its_settings_are_compared(

@@ -82,6 +82,22 @@ def test_phases_differ_by_their_steps_and_by_setting(base: Run) -> None:
     assert [*differing(runs[0], like(base))] == ["phases"]
 
 
+def test_phases_of_one_name_are_compared_one_by_one(base: Run) -> None:
+    def phased(name: str, *weights: float) -> Run:
+        phases = [
+            {"name": "a", "num_steps": 50, "changes": {"loss": {"kl_coef": weight}}}
+            for weight in weights
+        ]
+        return like(base, name, config=make_config(phases=phases))
+
+    assert differing(phased("one", 0.1, 0.3), phased("two", 0.2, 0.3)) == {
+        "phases.a.loss.kl_coef": ["0.1", "0.2"]
+    }
+    assert differing(phased("one", 0.1, 0.3), phased("two", 0.1, 0.4)) == {
+        "phases.a#2.loss.kl_coef": ["0.3", "0.4"]
+    }
+
+
 def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
     config = make_config()
     del config["optim"]
