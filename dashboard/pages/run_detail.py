@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET
+from pydantic import ValidationError
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
@@ -190,9 +191,13 @@ def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpRe
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
         raise Http404("Config files have the suffix toml or json.")
-    config = settings_of(run_)
-    if config is None:
+    if run_.is_imported:
         raise Http404("An imported run has no settings.")
+    try:
+        config = RunConfig.model_validate(run_.config)
+    except ValidationError:
+        sentence = f"This release of Cohort does not know all settings of {run_.name}."
+        return HttpResponse(sentence, status=409, content_type="text/plain")
     text = WRITERS[suffix](run_, config)
     name = f"{run_.name}-{run_.id}.{suffix}"
     return HttpResponse(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.db.models import BooleanField, Q, QuerySet
@@ -17,6 +17,7 @@ from dashboard.accounts.models import Team
 from dashboard.project.database import FixedQuery
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
 from trainer.config import RunConfig
+from trainer.config.run import CHANGEABLE
 from trainer.rewards.sandbox.levels import NAMES
 
 ROWS = "rows.jsonl"  # the dataset version as it was at launch
@@ -251,7 +252,32 @@ def settings_of(run: Run) -> RunConfig | None:
     """
     if run.is_imported:
         return None
-    return RunConfig.model_validate(run.config, extra="ignore")
+    return read_settings(run.config)
+
+
+def read_settings(config: Mapping[str, Any]) -> RunConfig:
+    """Without settings that this release does not know."""
+    return RunConfig.model_validate(_known_changes(config), extra="ignore")
+
+
+def _known_changes(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without what phases change of settings that this release does not have."""
+    phases = [
+        {
+            **phase,
+            "changes": {
+                part: {
+                    name: value
+                    for name, value in values.items()
+                    if name in CHANGEABLE[part].model_fields
+                }
+                for part, values in (phase.get("changes") or {}).items()
+                if part in CHANGEABLE
+            },
+        }
+        for phase in config.get("phases") or ()
+    ]
+    return {**config, "phases": phases} if phases else config
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:

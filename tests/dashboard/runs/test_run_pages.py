@@ -200,7 +200,8 @@ def test_settings_of_the_next_release_do_not_keep_a_run_from_being_read(
     run.config["quantum"] = {"qubits": 7}
     run.config["optim"]["spin"] = "up"
     run.config["logging"]["spin"] = "up"
-    run.config["phases"][0]["spin"] = "up"
+    run.config["phases"][0] |= {"spin": "up"}
+    run.config["phases"][0]["changes"] |= {"quantum": {}, "loss": {"spin": "up"}}
     run.save(update_fields=["config"])
 
     found = {
@@ -213,6 +214,8 @@ def test_settings_of_the_next_release_do_not_keep_a_run_from_being_read(
     ).status_code
 
     assert found == dict.fromkeys(found, 200)
+    file = alice_client.get(f"/{team.slug}/runs/{run.pk}/config.toml")
+    assert file.status_code == 409
 
 
 def test_phases_are_a_table_of_their_steps_and_settings(
