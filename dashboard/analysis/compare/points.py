@@ -193,13 +193,15 @@ def read_means(
         if end > at and points[run.pk].is_whole:
             means[run.pk] = float(points[run.pk].values[at:end].mean())
     # What ended runs measured does not change until one is extended.
+    if not long:
+        return means
     read = read_means_once if all(run.has_ended for run in long) else _read_means
     moments = tuple((run.pk, run.attempt, run.seq) for run in long)
-    return means | read(Keyed(moments, long), metric, first, last)
+    return means | read(Keyed((metric, *moments), _alike(long, [metric])), first, last)
 
 
 def _read_means(
-    runs: Keyed[list[Run]], metric: str, first: int, last: int
+    runs: Keyed[dict[tuple[int | None, ...], list[int]]], first: int, last: int
 ) -> dict[int, float]:
     """All rows of the window, as the rollups hold no sums."""
     parts = [
@@ -211,7 +213,7 @@ def _read_means(
             last=sql.Literal(last),
             is_number=IS_NUMBER.format(_value(index)),
         )
-        for (index,), pks in _alike(runs.value, [metric]).items()
+        for (index,), pks in runs.value.items()
         if index is not None
     ]
     return dict(_fetch(parts))
