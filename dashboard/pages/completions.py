@@ -41,7 +41,7 @@ from dashboard.samples.forms import CompletionFilterForm, MentionForm
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Completion, Mention
 from dashboard.samples.prompts import read_snippets_of
-from dashboard.samples.rewards import outcomes_of, why_nothing_is_right
+from dashboard.samples.rewards import outcomes_of, why_never_right
 from dashboard.samples.search.annotated import Label, read_labels
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.columns import compares_answers
@@ -166,7 +166,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "presets": _presets(facets),
         "text_seconds": TEXT_SECONDS,
         "has_answer_rules": compares_answers(run),
-        "why_unknown": why_nothing_is_right(run, run.last_step),
+        "why_unknown": why_never_right(run),
         "team_tags": suggest_tags(membership.team),
         "has_marks": bool(all_marks) or is_mine,
     }

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from dashboard.accounts.templatetags.numbers import sig4
@@ -283,9 +284,17 @@ def why_nothing_is_right(run: Run, step: int) -> str:
     return ""
 
 
+def why_never_right(run: Run) -> str:
+    """Why no step has a known highest reward; "" where one has."""
+    lengths = (phase["num_steps"] for phase in run.config.get("phases") or ())
+    ends = [end for end in accumulate(lengths) if end < run.last_step]
+    reasons = [why_nothing_is_right(run, step) for step in (*ends, run.last_step)]
+    return reasons[-1] if all(reasons) else ""
+
+
 def outcomes_of(run: Run) -> dict[str, FlagFilter]:
     """Those that the run's completions can have, in the words of its threshold."""
-    if why_nothing_is_right(run, run.last_step):
+    if why_never_right(run):
         return {"unscored": OUTCOMES["unscored"]}
     if not run.is_imported:
         return OUTCOMES

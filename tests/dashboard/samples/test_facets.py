@@ -101,6 +101,27 @@ def test_without_a_highest_reward_there_are_no_outcomes(
     assert "data-unknown-outcome" in get(alice_client, run, "?outcome=right")
 
 
+def test_outcomes_known_in_one_phase_are_offered(
+    alice_client: Client, team: Team
+) -> None:
+    other = {"rules": [{"name": "gone", "kind": "no_such_rule", "weight": 1.0}]}
+    phases = [
+        {"name": "first", "num_steps": 10},
+        {
+            "name": "rest",
+            "num_steps": 90,
+            "changes": {"reward": {"recipe": other}},
+        },
+    ]
+    run = make_run(team, last_step=20)
+    run.config["phases"] = phases
+    run.save(update_fields=["config"])
+    make_group(run, step=1, rewards=(1.2, None))
+
+    assert set(OUTCOMES) <= facets(alice_client, run).keys()
+    assert "data-unknown-outcome" not in get(alice_client, run, "?outcome=right")
+
+
 QUERIES = [
     "?outcome=right",
     "?first_step=3&last_step=9&end=stop",
