@@ -387,6 +387,18 @@ def install_front_end(*, with_tools: bool) -> None:
     stamp.write_text(f"{content} tools" if with_tools else content)
 
 
+def pack_own() -> None:
+    """Cohort's own scripts and styles, for servers that may not write here."""
+    folder = ROOT / "static"
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".css", ".js"))
+    stamp = NODE_MODULES / ".cohort-packed"
+    content = digest(*files)
+    if not is_stamped(stamp, content):
+        options = ["--no-brotli", "--quiet"]
+        run("Packing static", [PYTHON, "-m", "whitenoise.compress", *options, folder])
+        stamp.write_text(content)
+
+
 def select_styles() -> None:
     """The rules of Tabler that pages use: 100 of 620 kB, which each visitor loads."""
     pages = (path for pattern in STYLED for path in sorted(ROOT.glob(pattern)))
@@ -477,6 +489,7 @@ def main() -> int:
         compile_sources()
         install_front_end(with_tools=chosen.tests)
         select_styles()
+        pack_own()
         install_sandbox()
         if chosen.language_model:
             install_language_model()

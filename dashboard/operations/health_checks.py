@@ -42,7 +42,7 @@ LOADED = (
     "css/app.css",
     "js/shell.js",
     "ninja/swagger-ui-bundle.js",
-    "vendor/tabler/css/tabler.min.css",
+    "vendor/tabler/css/tabler.used.css",
     "vendor/plotly/plotly-cartesian.min.js",
     "vendor/htmx/htmx.min.js",
     "vendor/diff/diff.min.js",

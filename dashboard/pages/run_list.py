@@ -207,7 +207,7 @@ class _AllRuns:
         return _query_of(self._query, part.start, part.stop)(*self._of)
 
 
-@lru_cache(maxsize=100)
+@lru_cache(maxsize=32)  # each of 100 kB, with many columns 250
 def _query_of(query: ListQuery, start: int, stop: int) -> FixedQuery[Run]:
     return FixedQuery(
         lambda team, user: _drawn(query.find(team, user), user, query)[start:stop]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,32 @@ from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
+logger = logging.getLogger(__name__)
 PACKED_KINDS = {".css", ".js", ".svg"}
 
 
 def pack_assets(folder: Path) -> None:
     """Write each script and style compressed beside it, as WhiteNoise sends it.
 
-    What is there with the file's own time is kept. A folder that cannot be written is
-    sent as it is.
+    What is there with the file's own time is kept. Of a folder that cannot be written,
+    files are sent as they are: `make setup` packs them there.
     """
     for path in folder.rglob("*"):
         if path.suffix not in PACKED_KINDS:
             continue
         packed = path.with_name(f"{path.name}.gz")
         time = path.stat().st_mtime_ns
-        if packed.exists() and packed.stat().st_mtime_ns == time:
+        is_there = packed.exists()
+        # WhiteNoise's own command sets the time with a float's precision.
+        if is_there and abs(packed.stat().st_mtime_ns - time) < 1_000_000:
             continue
         # Several processes may start at once.
         unfinished = folder.with_name(f".{packed.name}-{os.getpid()}")
-        with suppress(OSError):
+        try:
             _write_packed(path, unfinished, packed, time)
+        except OSError as error:
+            if is_there:
+                logger.warning("old %s is sent; run make setup. %s", packed, error)
 
 
 def _write_packed(path: Path, unfinished: Path, packed: Path, time: int) -> None:

@@ -33,10 +33,12 @@ def _escaped(name: str, *values: int | str) -> SafeString:
 
 class AddressNode(URLNode):
     def render(self, context: Context) -> str:
+        if self.asvar or self.kwargs:
+            return super().render(context)
         values = [each.resolve(context) for each in self.args]
         name = self.view_name.resolve(context)
-        is_plain = all(type(each) in (int, str, SafeString) for each in values)
-        if self.asvar or self.kwargs or ":" in name or not is_plain:
+        is_plain = all(type(each) in (int, str, SafeString) for each in (name, *values))
+        if not is_plain or ":" in name:  # a namespace depends on the page
             return super().render(context)
         return (_escaped if context.autoescape else address)(name, *values)
 
