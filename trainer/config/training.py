@@ -269,7 +269,7 @@ class DistributedConfig(Part):
         json_schema_extra=about(unit="processes"),
     )
     timeout_seconds: int = Field(
-        1_800,
+        3_600,  # later than COHORT_HANG_SECONDS, after which the run resumes
         ge=10,
         le=86_400,
         title="Timeout",

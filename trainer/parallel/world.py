@@ -5,7 +5,8 @@ nothing is sent and nothing waits.
 
 A failing process writes its reason to the rendezvous store, which each process reads
 once a second in a thread: with gloo a broken connection shows that a process ended, but
-an NCCL kernel blocks, and the main thread with it.
+an NCCL kernel blocks, and the main thread with it. The thread also passes on to the
+first process that the others move.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -30,12 +31,12 @@ from torch.distributed.rendezvous import rendezvous
 from trainer.config import RunConfig
 from trainer.disk import DiskFull
 from trainer.errors import Failure
-from trainer.host import ticking
+from trainer.host import num_ticks, tick
 
 _LOOK_SECONDS = 1.0
 # For a process to end by itself once it could know, and for others to have looked.
 _PATIENCE_SECONDS = 5.0
-_CAUSE, _RECEIVED = "cause", "heard"
+_CAUSE, _RECEIVED, _TICKS = "cause", "heard", "ticks"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Watchdog:
         self._size = len(members)
         here = socket.gethostname()  # process ids of other machines say nothing
         self._pids = {n: m.pid for n, m in enumerate(members) if m.host == here}
+        self._ticks = 0
         self._found: Failure | None = None
         self._is_found = threading.Event()
         self._is_awake = threading.Event()  # the main thread knows that the run fails
@@ -108,12 +110,27 @@ class Watchdog:
         # a connection for each thread
         store: Store = self._store.clone()  # type: ignore[attr-defined]  # no stub
         while not self._is_over.wait(_LOOK_SECONDS):
+            self._pass_on_ticks(store)
             self._found = self._left_in(store) or self._gone()
             if self._found is not None:
                 self._is_found.set()
                 if not self._is_awake.wait(_PATIENCE_SECONDS):
                     end(self._found)
                 return
+
+    def _pass_on_ticks(self, store: Store) -> None:
+        """What moves in any process is a sign of life of the run, which the first one
+        gives. Who only waits for another gives none: then the one that hangs is missed.
+        """
+        with suppress(dist.DistError):  # the store went with the first process
+            before = self._ticks
+            self._ticks = num_ticks() if self._rank else store.add(_TICKS, 0)
+            if self._ticks == before:
+                return
+            if self._rank:
+                store.add(_TICKS, 1)
+            else:
+                tick()
 
     def _left_in(self, store: Store) -> Failure | None:
         try:
@@ -213,7 +230,7 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        with ticking(), waiting():
+        with waiting():
             dist.all_gather_object(values, value, group=self._group)
         return values  # type: ignore[return-value]  # each has been filled
 
