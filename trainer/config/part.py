@@ -69,6 +69,7 @@ class About(TypedDict, total=False):
 
     unit: str
     section: str  # of the form, which this field begins
+    cluster_title: str  # where the run is on a cluster
     main: int  # place among the settings that people change from run to run
     is_long: bool  # a text of several lines
     choices: dict[str, str]  # what each means; "": left empty

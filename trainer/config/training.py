@@ -266,7 +266,7 @@ class DistributedConfig(Part):
         title="Processes",
         description="Number of processes per machine that train the model together, "
         "each on its own GPU. torchrun's number overrides it.",
-        json_schema_extra=about(unit="processes"),
+        json_schema_extra=about(unit="processes", cluster_title="Processes per node"),
     )
     timeout_seconds: int = Field(
         3_600,  # later than COHORT_HANG_SECONDS, after which the run resumes
