@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from dashboard.training.supervisor import UPLOAD_GRACE_SECONDS
 from tests.contracts.production import (
     DOCKER,
     ROOT,
@@ -236,6 +237,14 @@ def test_the_ray_overlay_keeps_the_workers_command_and_publishes_nothing() -> No
     for service in (each for name, each in services.items() if name != "web"):
         assert service["environment"]["RAY_AUTH_MODE"] == "token"
         assert "ray-token" in service["secrets"]
+
+
+def test_a_node_of_the_ray_overlay_outlasts_the_ranks_that_save_there() -> None:
+    worker = compose("compose.ray.yaml")["training-worker"]
+
+    assert "ray-node" in worker["depends_on"]  # so it is stopped first
+    period = worker["stop_grace_period"]
+    assert int(period.removesuffix("s")) > UPLOAD_GRACE_SECONDS
 
 
 def test_the_cluster_for_kubernetes_is_valid_and_has_the_token() -> None:
