@@ -193,6 +193,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def ray_storage(self) -> Path:
+        """Has the name of its folder in COHORT_RAY_STORAGE: parallel/ray_driver.py."""
+        return self.path / "ray-storage"
+
+    @property
     def attempts(self) -> Path:
         """One directory for each attempt, by number."""
         return self.path / "epochs"  # as such folders have always been named

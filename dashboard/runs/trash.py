@@ -7,15 +7,18 @@ the background; the run is hidden from then on.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from celery import shared_task
+from django.conf import settings
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -26,7 +29,7 @@ from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
-from dashboard.runs.queries import run_directory
+from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.runs.state import notify_deletion
 
 logger = logging.getLogger(__name__)
@@ -162,10 +165,35 @@ def _delete_by_sql(model: type[models.Model], column: str, values: list[Any]) ->
 
 
 def _remove_files(run_id: int) -> None:
-    path = run_directory(run_id).path
+    directory = run_directory(run_id)
+    path = directory.path
+    try:
+        _note_stored_folder(run_id, directory)
+    except (OSError, ValueError) as error:
+        logger.warning("run %s: its folder stays in the storage: %s", run_id, error)
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         logger.warning("run %s: files could not be deleted: %s", run_id, path)
+
+
+def stored_folders_to_delete() -> Path:
+    """A file for each folder of a deleted run in COHORT_RAY_STORAGE, named like it.
+
+    This process has neither the storage's address nor its credentials: a training
+    worker deletes the folder, then the file (training/clusters.py).
+    """
+    return Path(settings.COHORT_DATA) / "ray-storage-to-delete"
+
+
+def _note_stored_folder(run_id: int, directory: RunDirectory) -> None:
+    with suppress(FileNotFoundError):  # it never ran on a cluster with a storage
+        name = directory.ray_storage.read_text("utf-8")
+        # Reward code of the run could write there: no other run's folder is deleted.
+        if not re.fullmatch(rf"run-{run_id}-[0-9a-f]{{8}}", name):
+            raise ValueError(f"{name[:80]!r} is not the name of a folder of this run")
+        folder = stored_folders_to_delete()
+        folder.mkdir(exist_ok=True)
+        directory.ray_storage.replace(folder / name)
 
 
 def purge_trash() -> None:

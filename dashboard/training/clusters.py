@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -33,6 +33,7 @@ from dashboard.project.edits import Edit
 from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from dashboard.runs.queue import hosts
+from dashboard.runs.trash import stored_folders_to_delete
 from dashboard.training.models import Cluster, TeamCluster
 from dashboard.training.process import RAY_TOKENS, withhold
 
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 READ_EVERY = timedelta(seconds=30)
 # The command gives up after 20 s by itself.
 READ_SECONDS = 30.0
+DELETE_SECONDS = 600.0
+DELETE_AGAIN_SECONDS = 600.0  # after a failure
 # Two readings and the longest one may be missed.
 CURRENT_FOR = timedelta(minutes=2)
 MAX_NODES = 1_024
@@ -155,70 +158,136 @@ class ClusterReader:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._address = ""
-        self._child: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
-        self._began = 0.0
+        self._command: _Command | None = None
 
     def tick(self) -> None:
         """DatabaseError: the next call goes on."""
-        if self._child is None:
+        if self._command is None:
             if address := _claim_due():
                 self._start(address)
-        elif self._child.poll() is not None:
-            self._store(self._read_output())
-        elif time.monotonic() - self._began > READ_SECONDS:
-            self._kill()
+        elif self._command.has_ended():
+            self._store(self._read(self._command))
+        elif self._command.seconds > READ_SECONDS:
             self._store(_failed(f"It did not respond within {READ_SECONDS:.0f} s."))
 
     def stop(self) -> None:
-        self._kill()
-        self._forget()
+        if self._command is not None:
+            self._command.end()
+            self._command = None
 
     def _start(self, address: str) -> None:
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _forget
-        self._address, self._began = address, time.monotonic()
+        self._address = address
         try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "trainer", "cluster", "--address", address],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.DEVNULL,
-                cwd=ROOT,
-                env=withhold(os.environ),
-                start_new_session=True,
-            )
+            self._command = _Command("--address", address)
         except OSError as error:
             self._store(_failed(f"The worker cannot read it: {error}."))
 
-    def _read_output(self) -> dict[str, Any]:
-        assert self._child is not None
-        assert self._output is not None
-        self._output.seek(0)
-        text = self._output.read()
+    def _read(self, command: _Command) -> dict[str, Any]:
         try:
-            return check_facts(json.loads(text))
+            return check_facts(json.loads(command.output))
         except ValueError:
-            code = self._child.returncode
+            code = command.child.returncode
             return _failed(f"The worker cannot read it: its reader exited with {code}.")
 
     def _store(self, facts: dict[str, Any]) -> None:
+        self.stop()
+        Cluster.objects.filter(address=self._address).update(
+            facts=facts, read_at=Now(), worker=self._worker
+        )
+
+
+class StorageCleaner:
+    """Deletes the folders of deleted runs in COHORT_RAY_STORAGE, in a subprocess beside
+    a worker's heartbeat: here are its credentials and the package of its file system.
+
+    `tick` never waits. Several workers may delete a folder at once.
+    """
+
+    def __init__(self) -> None:
+        self._command: _Command | None = None
+        self._due = 0.0
+
+    def tick(self) -> None:
+        if self._command is None:
+            if time.monotonic() >= self._due and _has_folders_to_delete():
+                self._start()
+        elif self._command.has_ended():
+            output = self._command.output.decode(errors="replace").strip()
+            self._finish(self._command.child.returncode, output)
+        elif self._command.seconds > DELETE_SECONDS:
+            self._finish(1, f"it took more than {DELETE_SECONDS:.0f} s")
+
+    def stop(self) -> None:
+        if self._command is not None:
+            self._command.end()
+            self._command = None
+
+    def _start(self) -> None:
         try:
-            Cluster.objects.filter(address=self._address).update(
-                facts=facts, read_at=Now(), worker=self._worker
+            self._command = _Command("--delete-stored", str(stored_folders_to_delete()))
+        except OSError as error:
+            self._finish(1, str(error))
+
+    def _finish(self, code: int, output: str) -> None:
+        self.stop()
+        if code:
+            self._due = time.monotonic() + DELETE_AGAIN_SECONDS
+            logger.warning(
+                "Folders of deleted runs stay in COHORT_RAY_STORAGE: %s. The worker "
+                "tries again in %.0f min.",
+                output.rpartition("\n")[2] or f"exit status {code}",
+                DELETE_AGAIN_SECONDS / 60,
             )
-        finally:
-            self._forget()
 
-    def _kill(self) -> None:
-        if self._child is not None and self._child.returncode is None:
+
+def _has_folders_to_delete() -> bool:
+    if not settings.COHORT_RAY_STORAGE:
+        return False
+    with suppress(OSError):
+        return any(stored_folders_to_delete().glob("run-*"))
+    return False
+
+
+class _Command:
+    """`python -m trainer cluster` in a subprocess, with what it prints."""
+
+    def __init__(self, *arguments: str) -> None:
+        """OSError: it cannot be started."""
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._began = time.monotonic()
+        storage = {"COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE}
+        try:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "trainer", "cluster", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=self._file,
+                stderr=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={**withhold(os.environ), **storage},
+                start_new_session=True,
+            )
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def output(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
+    def has_ended(self) -> bool:
+        return self.child.poll() is not None
+
+    def end(self) -> None:
+        if self.child.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
-
-    def _forget(self) -> None:
-        if self._output is not None:
-            self._output.close()
-        self._child = self._output = None
+                os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
+        self._file.close()
 
 
 def _failed(problem: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Needs, known_cluster
 from dashboard.runs.state import notify_workers, transition
-from dashboard.training.clusters import ClusterReader
+from dashboard.training.clusters import ClusterReader, StorageCleaner
 from dashboard.training.ending import DISK_REMEDY
 from dashboard.training.lease import claim_next, startable
 from dashboard.training.lease import reap as reap_expired_leases
@@ -166,7 +166,7 @@ def start_heartbeat(sender: Any, **_: Any) -> None:
             name,
             num_slots=sender.controller.concurrency,
             on_drain=lambda is_drained: _apply_drain(sender.app, name, is_drained),
-            beside=ClusterReader(name),
+            beside=(ClusterReader(name), StorageCleaner()),
         )
         _heartbeats.append(heartbeat)
         heartbeat.start()

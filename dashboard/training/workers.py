@@ -167,7 +167,7 @@ def _devices_of(worker: Worker) -> list[Device]:
 
 
 class BesideHeartbeat(Protocol):
-    """A side job of the heartbeat, such as clusters.ClusterReader."""
+    """A side job of the heartbeat: ClusterReader and StorageCleaner of clusters.py."""
 
     def tick(self) -> None:
         """Called every 5 s; must not wait."""
@@ -188,7 +188,7 @@ class WorkerHeartbeat:
         *,
         num_slots: int,
         on_drain: Callable[[bool], None] = lambda _is_drained: None,
-        beside: BesideHeartbeat | None = None,
+        beside: Sequence[BesideHeartbeat] = (),
     ) -> None:
         self.name = name
         self.num_slots = num_slots
@@ -222,8 +222,8 @@ class WorkerHeartbeat:
                     break
             self._report_stop()
         finally:
-            if self._beside is not None:
-                self._beside.stop()
+            for job in self._beside:
+                job.stop()
             connection.close()
 
     def _send(self, reader: Reader) -> None:
@@ -270,13 +270,12 @@ class WorkerHeartbeat:
             self._sandbox = found
 
     def _tick_beside(self) -> None:
-        if self._beside is None:
-            return
-        try:
-            self._beside.tick()
-        except DatabaseError as error:
-            logger.warning("The worker failed to report its Ray cluster: %s", error)
-            connection.close()
+        for job in self._beside:
+            try:
+                job.tick()
+            except DatabaseError as error:
+                logger.warning("The worker failed to report its Ray cluster: %s", error)
+                connection.close()
 
     def _store_facts(self, **facts: Any) -> bool:
         try:

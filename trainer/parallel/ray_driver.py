@@ -73,6 +73,7 @@ _RAY_TRAIN = {
 
 
 _CUT = re.compile(rb"\[(\d+) bytes left out\]\n")  # as `cap_log` notes it
+_RUN_FOLDER = re.compile(r"run-.+-[0-9a-f]{8}")
 
 
 class CannotRun(Exception):
@@ -207,27 +208,63 @@ def unreachable(address: str) -> str:
 
 
 def _complain(text: str) -> None:
-    """Members of the team read it, and the storage's URL may hold a password."""
+    """Members of the team read it."""
+    print_error(hide_password(text))
+
+
+def hide_password(text: str) -> str:
+    """That of the storage's URL."""
     password = urlsplit(os.environ.get(STORAGE, "")).password
     for form in {password, unquote(password)} if password else ():
         text = text.replace(form, "…")
-    print_error(text)
+    return text
 
 
 def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-# What a cluster has: `python -m trainer cluster`.
+# What a cluster has, and what deleted runs left: `python -m trainer cluster`.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--address", required=True, help="of the cluster's head: HOST:PORT"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--address", help="show what the cluster with this head has: HOST:PORT"
+    )
+    what.add_argument(
+        "--delete-stored",
+        type=Path,
+        metavar="FOLDER",
+        help=f"delete folders in {STORAGE}: those named like the files in FOLDER, "
+        "which are deleted as well",
     )
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.delete_stored is not None:
+        return delete_stored(args.delete_stored)
+    return show(args)
+
+
+def delete_stored(notes: Path) -> int:
+    """Each file of the folder is deleted once the storage has nothing of that name."""
+    code = 0
+    for note in sorted(notes.iterdir()):
+        if not _RUN_FOLDER.fullmatch(note.name):
+            continue
+        try:
+            load_ray()
+            worker = import_module("trainer.parallel.ray_worker")
+            worker.Storage(os.environ[STORAGE]).remove(note.name)
+            note.unlink(missing_ok=True)
+        except Exception as error:  # noqa: BLE001 - each file system has its own
+            sys.stdout.write(hide_password(f"{note.name}: {first_line(error)}") + "\n")
+            code = EXIT_FAILED
+    return code
+
+
+def show(args: argparse.Namespace) -> int:
     """Print one JSON object; where the cluster does not answer, its `error` says so."""
     found: list[dict[str, Any]] = []
     look = threading.Thread(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,24 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.project.environment import read_environment
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import known_cluster
+from dashboard.runs.trash import delete_run, stored_folders_to_delete
 from dashboard.training import clusters, tasks
-from dashboard.training.clusters import ClusterReader, cluster_variables
+from dashboard.training.clusters import (
+    ClusterReader,
+    StorageCleaner,
+    cluster_variables,
+)
 from dashboard.training.models import Cluster, TeamCluster
 from dashboard.training.process import TrainerProcess
+from tests.dashboard.training.factories import Launcher
 
 pytestmark = pytest.mark.django_db
 A, B = "ray-a:6379", "ray-b:6379"
@@ -78,10 +87,10 @@ def read_with(monkeypatch: pytest.MonkeyPatch, code: str) -> ClusterReader:
     return ClusterReader("training@gpu-1")
 
 
-def finish(reader: ClusterReader) -> None:
+def finish(reader: ClusterReader | StorageCleaner) -> None:
     reader.tick()  # starts
     deadline = time.monotonic() + 30
-    while reader._child is not None:
+    while reader._command is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
         reader.tick()
@@ -101,7 +110,7 @@ def test_a_worker_stores_what_its_subprocess_reads(
     assert cluster is not None
     assert (cluster.problem, cluster.num_gpus, cluster.gpus_free) == ("", 8, 6)
     reader.tick()
-    assert reader._child is None  # it was read less than 30 s ago
+    assert reader._command is None  # it was read less than 30 s ago
 
 
 @pytest.mark.parametrize(
@@ -128,8 +137,8 @@ def test_a_reading_that_hangs_is_killed_and_never_waited_for(
 ) -> None:
     reader = read_with(monkeypatch, "import time; time.sleep(600)")
     reader.tick()
-    child = reader._child
-    assert child is not None
+    assert reader._command is not None
+    child = reader._command.child
     begin = time.monotonic()
     reader.tick()
     assert time.monotonic() - begin < 1
@@ -139,6 +148,83 @@ def test_a_reading_that_hangs_is_killed_and_never_waited_for(
 
     assert child.returncode == -9
     assert Cluster.objects.get().facts["error"]
+
+
+@pytest.fixture
+def stored(settings: Settings, tmp_path: Path) -> Callable[[Run, str], Path]:
+    """The folder in the storage that a run on a cluster has written to."""
+    settings.COHORT_RAY_STORAGE = f"file://{tmp_path}/storage"
+
+    def store(run: Run, name: str) -> Path:
+        folder = tmp_path / "storage" / name
+        (folder / "checkpoints").mkdir(parents=True)
+        named = run_directory(run.pk).ray_storage
+        named.parent.mkdir(parents=True, exist_ok=True)
+        named.write_text(name)
+        return folder
+
+    return store
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_deletes_what_a_deleted_run_has_in_the_storage(
+    run: Run, launch: Launcher, stored: Callable[[Run, str], Path], alice: User
+) -> None:
+    folder = stored(run, f"run-{run.pk}-0123abcd")
+    kept = stored(other := launch(name="other"), f"run-{other.pk}-0123abcd")
+    now = timezone.now()
+    Run.objects.update(state="stopped", finished_at=now, trashed_at=now)
+
+    delete_run(run, alice)
+
+    assert folder.exists()
+    cleaner = StorageCleaner()
+    finish(cleaner)
+    assert not folder.exists()
+    assert kept.exists()
+    assert not [*stored_folders_to_delete().iterdir()]
+    cleaner.tick()
+    assert cleaner._command is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["run-{}-0123abcd", "../elsewhere", ""])
+def test_a_deleted_run_takes_no_other_folder_with_it(
+    name: str, run: Run, stored: Callable[[Run, str], Path], alice: User
+) -> None:
+    stored(run, name.format(run.pk + 1))
+    now = timezone.now()
+    Run.objects.update(state="stopped", finished_at=now, trashed_at=now)
+
+    delete_run(run, alice)
+
+    assert not stored_folders_to_delete().exists()
+    assert not run_directory(run.pk).path.exists()
+
+
+def test_a_folder_that_cannot_be_deleted_is_tried_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.COHORT_RAY_STORAGE = "nosuch://user:p%40ss@host/cohort"
+    folder = stored_folders_to_delete()
+    folder.mkdir(parents=True)
+    (folder / "run-1-0123abcd").touch()
+    warning = Mock()
+    monkeypatch.setattr(clusters.logger, "warning", warning)
+    cleaner = StorageCleaner()
+
+    finish(cleaner)
+
+    [said] = [call.args[1] for call in warning.call_args_list]
+    assert "nosuch" in said
+    assert "ss@" not in said
+    assert (folder / "run-1-0123abcd").exists()
+    cleaner.tick()
+    assert cleaner._command is None  # not at once
+    monkeypatch.setattr(cleaner, "_due", 0.0)
+    cleaner.tick()
+    assert cleaner._command is not None
+    cleaner.stop()
 
 
 def test_two_workers_read_a_cluster_once() -> None:
