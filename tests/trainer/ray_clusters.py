@@ -8,7 +8,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,17 @@ from trainer.stopping import die_with_parent
 # A node with another address than 127.0.0.1 listens on all of the machine's, so who has
 # no token is refused. Ray Train tells nodes apart by their addresses.
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"
+# Of a node, or one for the cluster.
+OF_NODES = [
+    *("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent"),
+    "ray::_AutoscalingCoordinatorActor",
+]
 
 
 class TwoNodes:
     """A driver of this machine is on the first one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self.variables = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -36,7 +41,7 @@ class TwoNodes:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.trainer.ray_clusters"],
             cwd=ROOT,
-            env=child_environment() | self.variables,
+            env=child_environment() | self.variables | variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -62,12 +67,21 @@ class TwoNodes:
 
     def ranks(self) -> list[psutil.Process]:
         """The trainers on all nodes."""
-        cluster = psutil.Process(self._process.pid)
         return [
             process
-            for process in cluster.children(recursive=True)
-            if process.cmdline()[1:4] == ["-m", "trainer", "run"]
+            for process, command in self._processes()
+            if command[1:4] == ["-m", "trainer", "run"]
         ]
+
+    def workers(self) -> list[str]:
+        """Processes on all nodes that Ray has started for a driver."""
+        names = [command[0].strip() for _, command in self._processes() if command]
+        return [n for n in names if n.startswith("ray::") and n not in OF_NODES]
+
+    def _processes(self) -> Iterator[tuple[psutil.Process, list[str]]]:
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                yield process, process.cmdline()
 
     def close(self) -> None:
         processes = psutil.Process(self._process.pid).children(recursive=True)
@@ -92,8 +106,9 @@ class TwoNodes:
 
 
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[TwoNodes]:
-    nodes = TwoNodes(folder)
+def two_nodes(folder: Path, **variables: str) -> Iterator[TwoNodes]:
+    """`variables` are of the nodes alone."""
+    nodes = TwoNodes(folder, **variables)
     try:
         yield nodes
     finally:

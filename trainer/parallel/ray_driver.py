@@ -427,10 +427,23 @@ class Driver:
             DataParallelTrainer,
         )
 
+        class Trainer(DataParallelTrainer):  # type: ignore[misc]  # untyped
+            """TorchTrainer has a backend that loads torch in driver and workers, and
+            there meets; here the trainer's own processes meet.
+            """
+
+            def _create_default_callbacks(self) -> list[Any]:
+                """Without the actor that cleans up behind a killed driver: it stays
+                for ever where the head has no dashboard, and Ray cleans up anyway.
+                """
+                return [
+                    each
+                    for each in super()._create_default_callbacks()
+                    if type(each).__name__ != "PlacementGroupCleanerCallback"
+                ]
+
         try:
-            # TorchTrainer is this with a backend that loads torch in driver and
-            # workers, and there meets; here the trainer's own processes meet.
-            DataParallelTrainer(
+            Trainer(
                 self._worker.work,
                 train_loop_config=self._plan(),
                 backend_config=self._worker.Processes(),

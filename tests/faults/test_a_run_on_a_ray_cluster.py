@@ -1,0 +1,193 @@
+"""A run of two nodes of a Ray cluster: paused, hung, and one of its nodes killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import User
+from dashboard.runs.control import request_pause, resume_run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.progress import describe_progress
+from dashboard.runs.queries import run_directory
+from dashboard.training.supervisor import Timing
+from tests.dashboard.training.factories import ROWS
+from tests.environment import ROOT, child_environment, python_path
+from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
+from tests.faults.histories import assert_whole
+from tests.faults.tiny import History, config_tree, groups, read_log, series
+from tests.trainer.ray_clusters import TwoNodes, two_nodes
+from tests.trainer.tiny import write_config
+from tests.trainer.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 16
+SAVES = {"every_steps": 5}
+RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
+# Python loads it in each process of the cluster. In rank 1 a thread takes the GIL for
+# good when it finds a file, as native code that never returns.
+HANGING = """
+import ctypes, os, sys, threading, time
+
+def hang_when_asked():
+    while not os.path.exists(os.environ["TEST_HANGS"]):
+        time.sleep(0.02)
+    ctypes.PyDLL(None).sleep(100_000)
+
+if sys.orig_argv[1:4] == ["-m", "trainer", "run"] and os.environ.get("RANK") == "1":
+    threading.Thread(target=hang_when_asked, daemon=True).start()
+"""
+
+
+@pytest.fixture(scope="module")
+def hangs() -> Iterator[Path]:
+    """While this file exists, rank 1 of a run hangs."""
+    folder = Path(tempfile.mkdtemp(prefix="cohort-ray-", dir="/tmp"))
+    (folder / "sitecustomize.py").write_text(HANGING)
+    yield folder / "hangs"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(hangs: Path) -> Iterator[TwoNodes]:
+    variables = {
+        "PYTHONPATH": os.pathsep.join([str(hangs.parent), python_path()]),
+        "TEST_HANGS": str(hangs),
+    }
+    with two_nodes(hangs.parent, **variables) as found:
+        yield found
+
+
+@pytest.fixture
+def nodes(
+    cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> TwoNodes:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    settings.COHORT_RAY_ADDRESS = cluster.address
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Of two processes of this machine."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tree = config_tree(tiny_model, num_steps=NUM_STEPS)
+    tree["checkpoint"] = SAVES
+    tree["distributed"] = {"num_processes": 2, "num_threads": 1}
+    config = write_config(folder, tree)
+    (folder / "rows.jsonl").write_text("".join(f"{r.canonical()}\n" for r in ROWS))
+    command = [sys.executable, "-m", "trainer", "run", str(config)]
+    subprocess.run(
+        [*command, "--out", str(folder / "out")],
+        cwd=ROOT,
+        env=child_environment(),
+        check=True,
+        capture_output=True,
+    )
+    events = read_log(folder / "out" / "events.jsonl")
+    return History(series=series(events), groups=groups(events))
+
+
+@pytest.fixture
+def run(launch_tiny: Callable[..., Run]) -> Run:
+    return launch_tiny(num_steps=NUM_STEPS, checkpoint=SAVES, distributed=RAY)
+
+
+@pytest.fixture
+def storage(settings: Settings, tmp_path: Path) -> Path:
+    """Nodes do not share the run's folder: all passes through relay and storage."""
+    settings.COHORT_RAY_STORAGE = f"file://{tmp_path}/storage"
+    return tmp_path / "storage"
+
+
+def test_a_paused_run_resumes_with_all_its_ranks(
+    run: Run,
+    nodes: TwoNodes,
+    storage: Path,
+    data_folder: Path,
+    undisturbed: History,
+    alice: User,
+) -> None:
+    def pause(_pid: int) -> None:
+        assert request_pause(run=Run.objects.get(pk=run.pk), user=alice)
+
+    paused = run_attempt(
+        run,
+        act=Once(run, data_folder, step=7, act=pause),
+        timing=Timing(check_seconds=0.1),
+    )
+
+    assert (paused.state, paused.num_losses) == (RunState.PAUSED, 0)
+    assert 7 <= paused.last_step < NUM_STEPS
+    newest = run.checkpoints.latest("step")
+    assert newest.step == paused.last_step
+    assert (run_directory(run.pk).checkpoints / newest.name).is_dir()
+    assert not nodes.ranks()
+
+    assert resume_run(run=paused, user=alice)
+    ended = run_attempt(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.attempts.get(number=2).from_step == paused.last_step
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
+    assert [*storage.glob("run-*/checkpoints/*")]
+
+
+def test_a_rank_that_hangs_ends_the_attempt_with_the_stacks_of_all(
+    run: Run,
+    nodes: TwoNodes,
+    storage: Path,
+    hangs: Path,
+    data_folder: Path,
+    undisturbed: History,
+) -> None:
+    lost = run_attempt(
+        run,
+        act=Once(run, data_folder, step=8, act=lambda _pid: hangs.touch()),
+        timing=Timing(hang_seconds=4, hang_patience_seconds=2),
+    )
+    hangs.unlink()
+
+    assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
+    assert "hung" in describe_progress(lost).notice
+    assert "was killed" in supervisor_log(data_folder, run, attempt=1)
+    logs = run_directory(run.pk).attempt(1).rank_logs
+    stacks = {rank: path.read_text() for rank, path in logs.items()}
+    assert [rank for rank, text in stacks.items() if "(most recent call" in text] == [
+        *(0, 1)
+    ]
+    assert "hang_when_asked" in stacks[1]
+    assert "hang_when_asked" not in stacks[0]
+    assert "(most recent call" in trainer_log(data_folder, run, attempt=1)
+    wait_until(lambda: not nodes.workers())
+    assert not nodes.ranks()
+
+    ended = run_attempt(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.attempts.get(number=2).from_step == 5
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
+
+
+def test_a_run_resumes_after_one_of_its_nodes_has_died(
+    run: Run, nodes: TwoNodes, data_folder: Path, undisturbed: History
+) -> None:
+    strike = Once(run, data_folder, step=8, act=lambda _pid: nodes.kill_second())
+    lost = run_attempt(run, act=strike)
+    assert lost.state == RunState.QUEUED
+    assert not nodes.ranks()
+    nodes.add_second()
+    ended = run_attempt(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.attempts.get(number=2).from_step >= 5
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
