@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from safetensors.torch import load_file
 
 from tests.environment import ROOT
@@ -332,6 +333,48 @@ def test_a_rank_gives_signs_of_life_while_it_uploads(
         counts.append(relay.send.remote.call_count)
 
     assert counts == [1, 1, 2]
+
+
+def test_an_upload_without_progress_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.parallel import ray_worker
+
+    plan = ray_worker.Plan(
+        relay=Mock(),
+        root="",
+        arguments=[],
+        out=str(tmp_path),
+        token="own",
+        storage=f"file://{tmp_path}/storage",
+        hang_seconds=100.0,
+    )
+    now = 0.0
+
+    def put_file(_: object, file: str, target: str, *, callback: Any) -> None:
+        nonlocal now
+        now += 90
+        callback.relative_update(1)  # a piece of the file
+        now += 90
+        mirror.check()
+        now += 20
+        with pytest.raises(TimeoutError, match=SECOND_SAVE):
+            mirror.check()
+
+    monkeypatch.setattr(ray_worker, "_TMP", tmp_path)
+    monkeypatch.setattr(ray_worker, "ray", Mock())
+    monkeypatch.setattr(ray_worker, "time", Mock(monotonic=lambda: now))
+    monkeypatch.setattr(ray_worker._Mirror, "_run", lambda _: None)
+    monkeypatch.setattr(LocalFileSystem, "put_file", put_file)
+    (plan.scratch / "checkpoints" / SECOND_SAVE).mkdir(parents=True)
+    (plan.scratch / "checkpoints" / SECOND_SAVE / "manifest.json").touch()
+    mirror = ray_worker._Mirror(plan, 0)
+
+    mirror._save(SECOND_SAVE)
+
+    assert now == 200
+    now += 1_000
+    mirror.check()  # nothing is being uploaded
 
 
 @pytest.mark.parametrize(("newest", "left"), [(2, set()), (3, {"inputs-a"})])

@@ -52,6 +52,7 @@ from trainer.parallel.launch import (
 )
 
 ADDRESS, STORAGE = "COHORT_RAY_ADDRESS", "COHORT_RAY_STORAGE"
+HANG_SECONDS = "COHORT_HANG_SECONDS"
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = "Install it with: pip install 'ray[train]>=2.50'"
 JOIN = "ray start --address {} --num-cpus 0 --num-gpus 0"
@@ -472,7 +473,6 @@ class Driver:
         return device == "cuda" or (device == "auto" and has_gpus)
 
     def _plan(self) -> Any:
-        names = (*FACTS.values(), "COHORT_HANG_SECONDS")
         config = self._config
         paths = [*named_models(config.model_dump()), *self._inputs()]
         files = self._files
@@ -483,9 +483,10 @@ class Driver:
             out=str(files.out(self._token) if files else self._out),
             token=self._token,
             paths=[path for path in paths if os.path.isabs(path)],
-            environment={n: os.environ[n] for n in names if n in os.environ},
+            environment={n: os.environ[n] for n in FACTS.values() if n in os.environ},
             storage=files.url if files else "",
             resume=files.resume if files else "",
+            hang_seconds=float(os.environ.get(HANG_SECONDS) or 1_800),
         )
 
     def _inputs(self) -> list[str]:
@@ -814,14 +815,11 @@ class _Files:
         """Into the run's folder, as if it had been saved there."""
         unfinished = self._mirror / f".{name}.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
-        pulse = self._out / self._worker.PULSE_FILE
-
-        def go_on() -> None:
-            pulse.touch()
-            on_file()
-
         self._storage.get_folder(
-            f"{self._worker.CHECKPOINTS}/{name}", unfinished, on_file=go_on
+            f"{self._worker.CHECKPOINTS}/{name}",
+            unfinished,
+            on_progress=(self._out / self._worker.PULSE_FILE).touch,
+            on_file=on_file,
         )
         shutil.rmtree(self._mirror / name, ignore_errors=True)
         unfinished.rename(self._mirror / name)

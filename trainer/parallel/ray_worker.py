@@ -177,6 +177,7 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""  # of the run, where nodes do not share its folder
     resume: str = ""  # the checkpoint there to resume from
+    hang_seconds: float = 1_800.0  # that an upload may go without progress
 
     @property
     def scratch(self) -> Path:
@@ -232,8 +233,8 @@ def _follow(child: _Child, relay: Any, rank: int, mirror: _Mirror | None) -> int
     asked = relay.orders.remote(rank, num_obeyed)
     while True:
         code = child.poll()
-        if mirror is not None and mirror.fault is not None:
-            raise mirror.fault
+        if mirror is not None:
+            mirror.check()
         if code is not None and (mirror is None or mirror.is_done()):
             return code
         if mirror is not None:
@@ -258,19 +259,29 @@ class Storage:
         self._files, path = url_to_fs(url)
         self._path = path.rstrip("/")
 
-    def put(self, file: Path, name: str) -> None:
+    def put(
+        self, file: Path, name: str, on_progress: Callable[[], None] = lambda: None
+    ) -> None:
         target = f"{self._path}/{name}"
         self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(file), target)
+        self._files.put_file(str(file), target, callback=_callback(on_progress))
+        on_progress()
 
-    def put_folder(self, folder: Path, name: str) -> None:
+    def put_folder(
+        self, folder: Path, name: str, on_progress: Callable[[], None] = lambda: None
+    ) -> None:
         """The manifest last: with it a checkpoint is complete."""
         files = [path for path in folder.rglob("*") if path.is_file()]
         for file in sorted(files, key=lambda path: path.name == _MANIFEST):
-            self.put(file, f"{name}/{file.relative_to(folder)}")
+            self.put(file, f"{name}/{file.relative_to(folder)}", on_progress)
 
     def get_folder(
-        self, name: str, folder: Path, on_file: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        folder: Path,
+        *,
+        on_progress: Callable[[], None] = lambda: None,
+        on_file: Callable[[], None] = lambda: None,
     ) -> None:
         source = f"{self._path}/{name}"
         self._files.invalidate_cache()
@@ -280,7 +291,8 @@ class Storage:
         for path in found:
             file = folder / path.removeprefix(source).lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._files.get_file(path, str(file))
+            self._files.get_file(path, str(file), callback=_callback(on_progress))
+            on_progress()
             on_file()
 
     def has_checkpoint(self, name: str) -> bool:
@@ -301,6 +313,13 @@ class Storage:
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._files.rm(f"{self._path}/{name}", recursive=True)
+
+
+def _callback(on_progress: Callable[[], None]) -> Any:
+    """For file systems that report the pieces of a file, in a thread of theirs."""
+    from fsspec.callbacks import Callback  # noqa: PLC0415 - comes with Ray
+
+    return Callback(hooks={"progress": lambda *_, **__: on_progress()})
 
 
 class _Scratch:
@@ -364,9 +383,11 @@ class _Mirror:
     """
 
     def __init__(self, plan: Plan, rank: int) -> None:
-        self.fault: Exception | None = None
+        self._fault: Exception | None = None
         self._plan = plan
         self._rank = rank
+        self._uploading = ""  # the checkpoint
+        self._uploaded_at = 0.0  # the last piece of it
         self._out = Path(plan.out)
         self._log = self._out / f"rank-{rank}.log"
         self._read: dict[Path, int] = {}
@@ -376,6 +397,17 @@ class _Mirror:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="mirror")
         self._thread.start()
+
+    def check(self) -> None:
+        """Raises what its thread met. TimeoutError: an upload is stuck."""
+        if self._fault is not None:
+            raise self._fault
+        idle = time.monotonic() - self._uploaded_at
+        if self._uploading and idle > self._plan.hang_seconds:
+            raise TimeoutError(
+                f"The upload of {self._uploading} to COHORT_RAY_STORAGE made no "
+                f"progress for {self._plan.hang_seconds:g} s."
+            )
 
     def is_done(self) -> bool:
         """Once the trainer has ended: whether all of it has been sent."""
@@ -398,7 +430,7 @@ class _Mirror:
                 self._send_rest()
             self._settle()
         except Exception as error:  # noqa: BLE001 - raised where the child is followed
-            self.fault = error
+            self._fault = error
 
     def _send(self, kind: str, name: str, data: bytes = b"") -> None:
         self._last = ray.get(self._plan.relay.send.remote(kind, name, data))
@@ -450,20 +482,28 @@ class _Mirror:
 
     def _save(self, name: str) -> None:
         self._settle()
+        self._note_upload()
+        self._uploading = name
         storage, path = Storage(self._plan.storage), f"{CHECKPOINTS}/{name}"
         try:
-            storage.put_folder(self._plan.scratch / path, path)
+            storage.put_folder(self._plan.scratch / path, path, self._note_upload)
         except FileNotFoundError:  # it has been replaced by a later one already
             if (self._plan.scratch / path).exists():
                 raise
             storage.remove(path)
             return
+        finally:
+            self._uploading = ""
         self._send(SAVED, name)
+
+    def _note_upload(self) -> None:
+        self._uploaded_at = time.monotonic()
 
     def send_pulse(self, *, has_ended: bool) -> None:
         """From the thread that follows the child: an upload may take hours.
 
-        While one outlasts the child, it is the sign of life. Nothing is waited for.
+        While one outlasts the child, it is the sign of life, which `check` ends where
+        the upload is stuck. Nothing is waited for.
         """
         is_on_its_way = (
             self._sent_pulse and not ray.wait([self._sent_pulse], timeout=0)[0]
