@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, call
 
+import fsspec.core
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from safetensors.torch import load_file
@@ -206,6 +207,7 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     tree["checkpoint"]["keep_last"] = 1
     config = write_config(tmp_path, tree)
 
+    before = {*Path("/tmp").glob("cohort-node-*")}
     out = tmp_path / "ray"
     more = ("--checkpoints", saved, "--attempt", 2, "--resume-from", forked)
     run = nodes.start(config, out, *more)
@@ -224,7 +226,7 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     [folder] = storage.iterdir()
     kept = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
     assert kept == {"checkpoints/step-000006-attempt-2"}
-    assert not list(Path("/tmp").glob("cohort-node-*"))
+    assert {*Path("/tmp").glob("cohort-node-*")} <= before
 
 
 @pytest.mark.parametrize(
@@ -333,6 +335,20 @@ def test_a_rank_gives_signs_of_life_while_it_uploads(
         counts.append(relay.send.remote.call_count)
 
     assert counts == [1, 1, 2]
+
+
+def test_a_bucket_that_is_not_there_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.parallel import ray_worker
+
+    files = Mock(protocol=("s3", "s3a"))
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: (files, "bucket/cohort/"))
+
+    ray_worker.Storage("s3://bucket/cohort/").put(tmp_path / "rows.jsonl", "in/rows")
+
+    assert files.put_file.call_args.args[1] == "bucket/cohort/in/rows"
+    files.makedirs.assert_not_called()
 
 
 def test_an_upload_without_progress_ends_the_attempt(

@@ -39,6 +39,8 @@ CHECKPOINTS = "checkpoints"
 _MANIFEST = "manifest.json"
 # Of what a worker sends: appended to a file, written as one, or said of checkpoints.
 APPEND, WRITE, SAVED, PULSE = "append", "write", "saved", "pulse"
+# There `makedirs` would make the bucket of an address with a mistake.
+_OBJECT_STORES = {"s3", "gs", "abfs", "oss", "oci"}
 _SIGNALS = {STOP: signal.SIGTERM, STACKS: signal.SIGUSR1}
 _POLL_SECONDS = 0.1
 _ORDER_SECONDS = 1.0  # that a question for orders may take; the sign of life of a rank
@@ -258,12 +260,16 @@ class Storage:
 
         self._files, path = url_to_fs(url)
         self._path = path.rstrip("/")
+        named = self._files.protocol
+        protocols = {named} if isinstance(named, str) else {*named}
+        self._has_folders = not protocols & _OBJECT_STORES
 
     def put(
         self, file: Path, name: str, on_progress: Callable[[], None] = lambda: None
     ) -> None:
         target = f"{self._path}/{name}"
-        self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        if self._has_folders:
+            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
         self._files.put_file(str(file), target, callback=_callback(on_progress))
         on_progress()
 
