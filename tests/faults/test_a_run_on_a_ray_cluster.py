@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +18,17 @@ from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import run_directory
 from dashboard.training.supervisor import Timing
 from tests.dashboard.training.factories import ROWS
-from tests.environment import ROOT, child_environment, python_path
+from tests.environment import python_path
 from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole
-from tests.faults.tiny import History, config_tree, groups, read_log, series
+from tests.faults.tiny import (
+    History,
+    config_tree,
+    groups,
+    series,
+    undisturbed_log,
+)
 from tests.trainer.ray_clusters import TwoNodes, two_nodes
-from tests.trainer.tiny import write_config
 from tests.trainer.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -77,23 +80,12 @@ def nodes(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+def undisturbed(tiny_model: Path) -> History:
     """Of two processes of this machine."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    tree = config_tree(tiny_model, num_steps=NUM_STEPS)
-    tree["checkpoint"] = SAVES
+    tree = config_tree(tiny_model, num_steps=NUM_STEPS) | {"checkpoint": SAVES}
     tree["distributed"] = {"num_processes": 2, "num_threads": 1}
-    config = write_config(folder, tree)
-    (folder / "rows.jsonl").write_text("".join(f"{r.canonical()}\n" for r in ROWS))
-    command = [sys.executable, "-m", "trainer", "run", str(config)]
-    subprocess.run(
-        [*command, "--out", str(folder / "out")],
-        cwd=ROOT,
-        env=child_environment(),
-        check=True,
-        capture_output=True,
-    )
-    events = read_log(folder / "out" / "events.jsonl")
+    rows = "".join(f"{row.canonical()}\n" for row in ROWS)
+    events = undisturbed_log(tree, rows, name="undisturbed-pair")
     return History(series=series(events), groups=groups(events))
 
 
@@ -153,7 +145,7 @@ def test_a_rank_that_hangs_ends_the_attempt_with_the_stacks_of_all(
     lost = run_attempt(
         run,
         act=Once(run, data_folder, step=8, act=lambda _pid: hangs.touch()),
-        timing=Timing(hang_seconds=4, hang_patience_seconds=2),
+        timing=Timing(hang_seconds=4, hang_patience_seconds=1),
     )
     hangs.unlink()
 

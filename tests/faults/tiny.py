@@ -90,8 +90,13 @@ def save_model(folder: Path) -> None:
     shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
-def undisturbed_log(tree: dict[str, Any], rows: str) -> list[dict[str, Any]]:
-    """The events of a run without faults, from the trainer alone."""
+def undisturbed_log(
+    tree: dict[str, Any], rows: str, *, name: str = "undisturbed-run"
+) -> list[dict[str, Any]]:
+    """The events of a run without faults, from the trainer alone.
+
+    `name` is that of its folder, which is kept until trainer, settings or rows change.
+    """
 
     def make(draft: Path) -> None:
         draft.mkdir()
@@ -108,7 +113,7 @@ def undisturbed_log(tree: dict[str, Any], rows: str) -> list[dict[str, Any]]:
 
     settings = {name: part for name, part in tree.items() if name != "model"}
     depends_on = trainer_code() + json.dumps([settings, rows]).encode()
-    folder = kept("undisturbed-run", make, depends_on=depends_on)
+    folder = kept(name, make, depends_on=depends_on)
     return read_log(folder / "out" / "events.jsonl")
 
 

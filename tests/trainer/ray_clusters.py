@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -53,17 +52,20 @@ class TwoNodes:
     def environment(self) -> dict[str, str]:
         return {**self.variables, "COHORT_RAY_ADDRESS": self.address}
 
-    def start(self, config: Path, out: Path, *more: object) -> subprocess.Popen[str]:
+    def start(
+        self, config: Path, out: Path, *more: object, **options: Any
+    ) -> subprocess.Popen[str]:
         from tests.trainer.tiny import start_trainer
 
-        return start_trainer("run", config, "--out", out, *more, env=self.environment)
+        arguments = ("run", config, "--out", out, *more)
+        return start_trainer(*arguments, env=self.environment, **options)
 
     def kill_second(self) -> None:
         """As kill -9 of its raylet and of all that this started."""
         self._ask("kill")
 
-    def add_second(self, **variables: str) -> None:
-        self._ask("add", variables)
+    def add_second(self) -> None:
+        self._ask("add")
 
     def ranks(self) -> list[psutil.Process]:
         """The trainers on all nodes."""
@@ -135,8 +137,7 @@ def main() -> None:
                 answer = cluster.address
             case ["kill"]:
                 cluster.remove_node(second, allow_graceful=False)
-            case ["add", variables]:
-                os.environ |= variables
+            case ["add"]:
                 second = cluster.add_node(num_cpus=1, node_ip_address=SECOND)
         sys.stdout.write(f"answer {json.dumps(answer)}\n")
         sys.stdout.flush()

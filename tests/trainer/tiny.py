@@ -121,7 +121,7 @@ def start_trainer(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     environment = options.pop("env", {})
     return subprocess.Popen(
         [sys.executable, "-m", "trainer", *(str(each) for each in arguments)],
-        cwd=ROOT,
+        cwd=options.pop("cwd", ROOT),
         env=child_environment() | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
