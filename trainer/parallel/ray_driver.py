@@ -73,6 +73,10 @@ _RAY_TRAIN = {
 }
 
 
+# What else Ray Train starts. A process for its datasets, of which there are none; and
+# one that cleans up behind a killed driver, as Ray does anyway: without a dashboard on
+# the head it stays for ever.
+_NEEDLESS = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
 _CUT = re.compile(rb"\[(\d+) bytes left out\]\n")  # as `cap_log` notes it
 _RUN_FOLDER = re.compile(r"run-.+-[0-9a-f]{8}")
 
@@ -434,14 +438,8 @@ class Driver:
             """
 
             def _create_default_callbacks(self) -> list[Any]:
-                """Without the actor that cleans up behind a killed driver: it stays
-                for ever where the head has no dashboard, and Ray cleans up anyway.
-                """
-                return [
-                    each
-                    for each in super()._create_default_callbacks()
-                    if type(each).__name__ != "PlacementGroupCleanerCallback"
-                ]
+                found = super()._create_default_callbacks()
+                return [each for each in found if type(each).__name__ not in _NEEDLESS]
 
         try:
             Trainer(
