@@ -31,14 +31,14 @@ ROOM = 60  # tokens that a pass of the fake GPU holds
 def _replace(
     around: Callable[[Any, torch.Tensor], None], *, rank: int, befalls: int = 1
 ) -> None:
-    through = flat._mlp
+    through = flat._flat_mlp
 
     def replaced(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         around(layer, hidden)
         return through(layer, hidden)
 
     if rank == befalls:
-        flat._mlp = replaced
+        flat._flat_mlp = replaced
 
 
 def _refuse(*_: object, **__: object) -> None:

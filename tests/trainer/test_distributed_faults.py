@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "mishap",
+    "fault",
     [faults.memory_runs_out_going_forward, faults.memory_runs_out_going_backward],
 )
 def test_all_do_the_step_again_with_less_at_once(
