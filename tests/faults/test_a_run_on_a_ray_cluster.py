@@ -19,7 +19,7 @@ from dashboard.runs.queries import run_directory
 from dashboard.training.supervisor import Timing
 from tests.dashboard.training.factories import ROWS
 from tests.environment import python_path
-from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
+from tests.faults.attempts import Once, run_attempt, trainer_log
 from tests.faults.histories import assert_whole
 from tests.faults.tiny import (
     History,
@@ -101,10 +101,11 @@ def storage(settings: Settings, tmp_path: Path) -> Path:
     return tmp_path / "storage"
 
 
-def test_a_paused_run_resumes_with_all_its_ranks(
+def test_a_pause_and_a_hang_reach_all_ranks_and_the_run_stays_whole(
     run: Run,
     nodes: TwoNodes,
     storage: Path,
+    hangs: Path,
     data_folder: Path,
     undisturbed: History,
     alice: User,
@@ -114,59 +115,42 @@ def test_a_paused_run_resumes_with_all_its_ranks(
 
     paused = run_attempt(
         run,
-        act=Once(run, data_folder, step=7, act=pause),
+        act=Once(run, data_folder, step=3, act=pause),
         timing=Timing(check_seconds=0.1),
     )
 
     assert (paused.state, paused.num_losses) == (RunState.PAUSED, 0)
-    assert 7 <= paused.last_step < NUM_STEPS
     newest = run.checkpoints.latest("step")
-    assert newest.step == paused.last_step
+    assert 3 <= newest.step == paused.last_step < NUM_STEPS
+    assert [*storage.glob(f"run-*/checkpoints/{newest.name}")]
     assert (run_directory(run.pk).checkpoints / newest.name).is_dir()
     assert not nodes.ranks()
 
     assert resume_run(run=paused, user=alice)
-    ended = run_attempt(run)
-
-    assert ended.state == RunState.FINISHED
-    assert ended.attempts.get(number=2).from_step == paused.last_step
-    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
-    assert [*storage.glob("run-*/checkpoints/*")]
-
-
-def test_a_rank_that_hangs_ends_the_attempt_with_the_stacks_of_all(
-    run: Run,
-    nodes: TwoNodes,
-    storage: Path,
-    hangs: Path,
-    data_folder: Path,
-    undisturbed: History,
-) -> None:
+    at = paused.last_step + 3
     lost = run_attempt(
         run,
-        act=Once(run, data_folder, step=8, act=lambda _pid: hangs.touch()),
+        act=Once(run, data_folder, step=at, act=lambda _pid: hangs.touch()),
         timing=Timing(hang_seconds=4, hang_patience_seconds=1),
     )
     hangs.unlink()
 
     assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
     assert "hung" in describe_progress(lost).notice
-    assert "was killed" in supervisor_log(data_folder, run, attempt=1)
-    logs = run_directory(run.pk).attempt(1).rank_logs
+    assert lost.attempts.get(number=2).from_step == paused.last_step
+    logs = run_directory(run.pk).attempt(2).rank_logs
     stacks = {rank: path.read_text() for rank, path in logs.items()}
-    assert [rank for rank, text in stacks.items() if "(most recent call" in text] == [
-        *(0, 1)
-    ]
-    assert "hang_when_asked" in stacks[1]
-    assert "hang_when_asked" not in stacks[0]
-    assert "(most recent call" in trainer_log(data_folder, run, attempt=1)
+    assert ["(most recent call" in stacks[rank] for rank in (0, 1)] == [True, True]
+    assert ["hang_when_asked" in stacks[rank] for rank in (0, 1)] == [False, True]
+    assert "(most recent call" in trainer_log(data_folder, run, attempt=2)
     wait_until(lambda: not nodes.workers())
     assert not nodes.ranks()
 
+    newest = run.checkpoints.latest("step")
     ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
-    assert ended.attempts.get(number=2).from_step == 5
+    assert ended.attempts.get(number=3).from_step == newest.step
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
