@@ -55,6 +55,7 @@ def two(
     return together(write_config(tmp_path_factory.mktemp("two"), tree), "out")
 
 
+@pytest.mark.slow
 def test_two_nodes_train_as_two_processes_of_one_machine_do(
     nodes: TwoNodes, two: Path, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
