@@ -16,8 +16,7 @@ from django.http import Http404
 from dashboard.accounts.models import Team
 from dashboard.project.database import FixedQuery
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
-from trainer.config import RunConfig
-from trainer.config.run import CHANGEABLE
+from trainer.config import CHANGEABLE, RunConfig
 from trainer.rewards.sandbox.levels import NAMES
 
 ROWS = "rows.jsonl"  # the dataset version as it was at launch

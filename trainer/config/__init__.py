@@ -24,7 +24,7 @@ from trainer.config.reading import (
     require_packages,
     without_model_paths,
 )
-from trainer.config.run import Phase, PhaseConfig, RunConfig
+from trainer.config.run import CHANGEABLE, Phase, PhaseConfig, RunConfig
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.config.training import (
     CheckpointConfig,
@@ -36,6 +36,7 @@ from trainer.config.training import (
 )
 
 __all__ = [
+    "CHANGEABLE",
     "HUB_ID",
     "MAY_CHANGE",
     "About",
