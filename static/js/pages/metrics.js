@@ -183,8 +183,9 @@ function find() {
   const alone = [...combined.keys()].filter(({ dataset }) => dataset.only);
   const all = (cardOf.size + alone.length).toLocaleString("en-US");
   const chosen = `${list.chosen.size} chart${list.chosen.size === 1 ? "" : "s"} shown`;
-  const text = list.isNarrowed ? chosen : `${all} metrics`;
-  const found = isSearched ? `${count} of ${all} metrics` : text;
+  const metrics = all === "1" ? "metric" : "metrics";
+  const text = list.isNarrowed ? chosen : `${all} ${metrics}`;
+  const found = isSearched ? `${count} of ${all} ${metrics}` : text;
   if (status.textContent !== (error || found)) status.textContent = error || found;
 }
 
