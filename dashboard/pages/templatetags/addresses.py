@@ -13,7 +13,7 @@ from django.template.context import Context
 from django.template.defaulttags import URLNode
 from django.template.defaulttags import url as parse_url
 from django.templatetags.static import StaticNode
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 
@@ -33,14 +33,20 @@ def _escaped(name: str, *values: int | str) -> SafeString:
 
 class AddressNode(URLNode):
     def render(self, context: Context) -> str:
-        if self.asvar or self.kwargs:
+        if self.kwargs:
             return super().render(context)
         values = [each.resolve(context) for each in self.args]
         name = self.view_name.resolve(context)
         is_plain = all(type(each) in (int, str, SafeString) for each in (name, *values))
         if not is_plain or ":" in name:  # a namespace depends on the page
             return super().render(context)
-        return (_escaped if context.autoescape else address)(name, *values)
+        if not self.asvar:
+            return (_escaped if context.autoescape else address)(name, *values)
+        try:
+            context[self.asvar] = address(name, *values)
+        except NoReverseMatch:
+            context[self.asvar] = ""
+        return ""
 
 
 class AssetNode(StaticNode):
