@@ -22,8 +22,8 @@ PACKED_KINDS = {".css", ".js", ".svg"}
 def pack_assets(folder: Path) -> None:
     """Write each script and style compressed beside it, as WhiteNoise sends it.
 
-    What is there with the file's own time is kept. Of a folder that cannot be written,
-    files are sent as they are: `make setup` packs them there.
+    A compressed file with its source's time is kept. In a read-only folder only
+    `make setup` can compress; files without a compressed one are sent as they are.
     """
     for path in folder.rglob("*"):
         if path.suffix not in PACKED_KINDS:
