@@ -192,9 +192,9 @@ def read_means(
         at, end = np.searchsorted(points[run.pk].steps, [first, last + 1])
         if end > at and points[run.pk].is_whole:
             means[run.pk] = float(points[run.pk].values[at:end].mean())
-    # What ended runs measured does not change until one is extended.
     if not long:
         return means
+    # What ended runs measured does not change until one is extended.
     read = read_means_once if all(run.has_ended for run in long) else _read_means
     moments = tuple((run.pk, run.attempt, run.seq) for run in long)
     return means | read(Keyed((metric, *moments), _alike(long, [metric])), first, last)

@@ -119,8 +119,10 @@ class Next:
 
 def next_checkpoint(run: Run, listing: Listing) -> Next | None:
     """None if the run has ended or its trainer is not Cohort's."""
+    if run.has_ended or run.last_step >= run.num_steps:
+        return None
     settings = settings_of(run)
-    if run.has_ended or settings is None or run.last_step >= run.num_steps:
+    if settings is None:
         return None
     config = settings.config_at(run.last_step + 1)
     every = config.checkpoint.every_steps or run.num_steps

@@ -112,13 +112,12 @@ def _settings(prefix: str, part: BaseModel, names: list[str]) -> list[Setting]:
 def _setting(path: str, field: FieldInfo, value: object) -> Setting:
     must_be_given = field.default is PydanticUndefined
     name = path.rpartition(".")[2]
+    text = write_setting(value)
     return Setting(
         path=path,
         title=field.title or name.replace("_", " ").capitalize(),
-        value=write_setting(value),
-        short=write_formula(value)
-        if isinstance(value, Recipe)
-        else write_setting(value),
+        value=text,
+        short=write_formula(value) if isinstance(value, Recipe) else text,
         default=None if must_be_given else write_setting(field.default),
         differs=must_be_given or value != field.default,
         unit=read_about(field).get("unit", ""),
