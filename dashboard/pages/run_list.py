@@ -95,7 +95,7 @@ def runs(request: Request, team: str) -> HttpResponse:
     query = ListQuery.read(request.GET)
     context = _frame(request, membership, query)
     try:
-        context |= _listed(request, membership.team, query, context["hidden"])
+        context |= _listed(request, membership.team, query, context["numbers"])
     except QueryError as error:
         context |= {"error": error, "at": _place_of(query.text, error)}
     return render(request, "runs/list.html", context)
@@ -137,7 +137,7 @@ def _frame(
         "is_view_changed": chosen is not None and chosen.query != here,
         "address": here,
         "shows_curves": _has_panel(request),
-        "hidden": numbers,
+        "numbers": numbers,
         "first_steps": {} if numbers["total"] else _first_steps(team),
         "kept_days": KEPT.days,
     }

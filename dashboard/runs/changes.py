@@ -20,7 +20,7 @@ from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields
 from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.models import Run, RunState, SettingChange
-from dashboard.runs.queries import read_settings
+from dashboard.runs.queries import settings_in
 from dashboard.runs.state import EXTENDED, notify_workers, transition
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
@@ -39,7 +39,7 @@ MAX_STEPS = 10_000_000
 
 
 def setting_of(config: Mapping[str, object], path: str) -> int:
-    value = read_settings(config)
+    value = settings_in(config)
     part, name = path.split(".")
     found: int = getattr(getattr(value, part), name)
     return found

@@ -256,10 +256,10 @@ def settings_of(run: Run) -> RunConfig | None:
     """
     if run.is_imported:
         return None
-    return read_settings(run.config)
+    return settings_in(run.config)
 
 
-def read_settings(config: Mapping[str, Any]) -> RunConfig:
+def settings_in(config: Mapping[str, Any]) -> RunConfig:
     """Without settings that this release does not know."""
     return RunConfig.model_validate(_known_changes(config), extra="ignore")
 
