@@ -249,8 +249,8 @@ def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
         raise error
 
     args, config = attempt_of(tmp_path)
-    requests = Namespace(stop=False)
-    driver = ray_driver.Driver(Mock(), args, config, requests)  # type: ignore[arg-type]
+    requests = Mock(stop=False)
+    driver = ray_driver.Driver(Mock(), args, config, requests)
     driver._files = files_of(tmp_path)
     monkeypatch.setattr(driver._files._storage, "get_folder", fail)
 
@@ -261,8 +261,8 @@ def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
 
 def test_a_stop_is_passed_on_while_a_checkpoint_is_copied(tmp_path: Path) -> None:
     args, config = attempt_of(tmp_path)
-    requests = Namespace(stop=True)
-    driver = ray_driver.Driver(Mock(), args, config, requests)  # type: ignore[arg-type]
+    requests = Mock(stop=True)
+    driver = ray_driver.Driver(Mock(), args, config, requests)
     driver._relay = Mock()
     driver._files = files_of(tmp_path)
     saved = Path(driver._files.url.removeprefix("file://")) / "checkpoints"

@@ -72,16 +72,13 @@ def test_values_in_any_order_and_more_than_once(people: list[User]) -> None:
 def test_rows_of_columns(people: list[User]) -> None:
     numbers = User.objects.values("username").annotate(num=Count("memberships"))
     counted = FixedQuery(lambda user: numbers.filter(pk=user))
-    pairs = FixedQuery(lambda user: counted_pairs().filter(pk=user))
+    listed = User.objects.annotate(num=Count("memberships"))
+    pairs = FixedQuery(
+        lambda user: listed.filter(pk=user).values_list("username", "num")
+    )
 
     assert counted(people[0].pk) == [{"username": "ann", "num": 2}]
     assert pairs.first(people[1].pk) == ("bob", 1)
-
-
-def counted_pairs():  # type: ignore[no-untyped-def]  # the stubs' type is longer
-    return User.objects.annotate(num=Count("memberships")).values_list(
-        "username", "num"
-    )
 
 
 @pytest.mark.django_db(transaction=True)

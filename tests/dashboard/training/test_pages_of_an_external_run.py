@@ -65,19 +65,20 @@ def test_each_page_exists_and_names_the_trainer(
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        [{"name": "warm", "num_steps": None}],
-        [{"name": "warm", "num_steps": "10"}],
-        [{"name": "warm", "num_steps": 10}, "rest"],
-    ],
+    ("num_steps", "more"), [(None, ()), ("10", ()), (10, ("rest",))]
 )
 def test_settings_that_look_like_phases_are_values(
-    value: list[object], team: Team, alice: User, alice_client: Client
+    num_steps: object,
+    more: tuple[str, ...],
+    team: Team,
+    alice: User,
+    alice_client: Client,
 ) -> None:
+    first = {"name": "warm", "num_steps": num_steps}
+    value = [first, *more]
     given = {"curriculum": value, "phases": value}
     run = open_run(replace(OPENING, settings=given), team=team, user=alice)[0]
-    other = [{**value[0], "lr": 1}, *value[1:]]  # type: ignore[dict-item]  # a dict
+    other = [{**first, "lr": 1}, *more]
     changed = replace(OPENING, key=uuid4(), settings={**given, "curriculum": other})
     another = open_run(changed, team=team, user=alice)[0]
 
