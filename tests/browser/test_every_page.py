@@ -125,6 +125,7 @@ ACCOUNT_PAGES = (
 )
 BEFORE_SIGN_IN = (
     *("/sign-in/", "/help/", "/help/?q=reward", "/help/settings/", "/help/glossary/"),
+    *("/help/ray-clusters/", "/help/api-and-client/"),
     *("/help/about/clip/frac_…/", "/account/password/reset/"),
     *("/account/password/reset/done/", "/account/password/reset/key/done/"),
     *("/account/password/reset/key/1-gone/", "/account/inactive/"),
