@@ -170,7 +170,7 @@ def _remove_files(run_id: int) -> None:
     try:
         _note_stored_folder(run_id, directory)
     except (OSError, ValueError) as error:
-        logger.warning("run %s: its folder stays in the storage: %s", run_id, error)
+        logger.warning("run-%s-* stays in COHORT_RAY_STORAGE: %s", run_id, error)
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         logger.warning("run %s: files could not be deleted: %s", run_id, path)

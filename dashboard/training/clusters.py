@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
@@ -43,6 +44,7 @@ READ_EVERY = timedelta(seconds=30)
 READ_SECONDS = 30.0
 DELETE_SECONDS = 600.0
 DELETE_AGAIN_SECONDS = 600.0  # after a failure
+DELETE_REST_SECONDS = 60.0
 # Two readings and the longest one may be missed.
 CURRENT_FOR = timedelta(minutes=2)
 MAX_NODES = 1_024
@@ -198,9 +200,9 @@ class ClusterReader:
 
 class StorageCleaner:
     """Deletes the folders of deleted runs in COHORT_RAY_STORAGE, in a subprocess beside
-    a worker's heartbeat: here are its credentials and the package of its file system.
+    a worker's heartbeat: only workers have its credentials and file system package.
 
-    `tick` never waits. Several workers may delete a folder at once.
+    `tick` never waits.
     """
 
     def __init__(self) -> None:
@@ -224,14 +226,18 @@ class StorageCleaner:
 
     def _start(self) -> None:
         try:
-            self._command = _Command("--delete-stored", str(stored_folders_to_delete()))
+            folder = str(stored_folders_to_delete())
+            storage = {"COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE}
+            self._command = _Command("--delete-stored", folder, variables=storage)
         except OSError as error:
             self._finish(1, str(error))
 
     def _finish(self, code: int, output: str) -> None:
         self.stop()
+        # Without a fault another worker may be at it.
+        rest = DELETE_AGAIN_SECONDS if code else DELETE_REST_SECONDS
+        self._due = time.monotonic() + rest
         if code:
-            self._due = time.monotonic() + DELETE_AGAIN_SECONDS
             logger.warning(
                 "Folders of deleted runs stay in COHORT_RAY_STORAGE: %s. The worker "
                 "tries again in %.0f min.",
@@ -251,11 +257,12 @@ def _has_folders_to_delete() -> bool:
 class _Command:
     """`python -m trainer cluster` in a subprocess, with what it prints."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(
+        self, *arguments: str, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """OSError: it cannot be started."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         self._began = time.monotonic()
-        storage = {"COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE}
         try:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "trainer", "cluster", *arguments],
@@ -263,7 +270,7 @@ class _Command:
                 stdout=self._file,
                 stderr=subprocess.DEVNULL,
                 cwd=ROOT,
-                env={**withhold(os.environ), **storage},
+                env={**withhold(os.environ), **variables},
                 start_new_session=True,
             )
         except OSError:

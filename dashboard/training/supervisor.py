@@ -161,6 +161,8 @@ class Attempt:
 
     def run(self, argv: list[str], variables: Mapping[str, str]) -> None:
         log, times = self._files.trainer_log, self._files.trainer_times
+        hang = {"COHORT_HANG_SECONDS": f"{self._timing.hang_seconds:g}"}
+        variables = {**variables, **hang}
         with TrainerProcess(argv, log=log, variables=variables) as trainer:
             self._trainer = trainer
             self._clock = LogClock(log, times=times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -12,14 +13,13 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, call
 
 import fsspec.core
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from safetensors.torch import load_file
 
 from tests.environment import ROOT
@@ -27,11 +27,12 @@ from tests.trainer.ray_clusters import HEAD, SECOND, TwoNodes, two_nodes
 from tests.trainer.test_distributed import assert_same_story, together, tree_of
 from tests.trainer.tiny import read_events, run_trainer, start_trainer, write_config
 from tests.trainer.waiting import wait_until
-from trainer.config import RunConfig, read_config
+from trainer.config import DistributedConfig, RunConfig, read_config
 from trainer.output.checkpoint import verify_checkpoint
 from trainer.parallel import ray_driver
-from trainer.parallel.launch import EXIT_PAUSED, EXIT_STOPPED
+from trainer.parallel.launch import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
 from trainer.parallel.ray_driver import STORAGE, complaint_of
+from trainer.parallel.world import _patience
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
@@ -309,6 +310,66 @@ def test_a_rank_gives_signs_of_life_while_it_uploads(
     assert counts == [1, 1, 2]
 
 
+def test_each_piece_of_a_file_is_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.parallel import ray_worker
+
+    monkeypatch.setattr(ray_worker, "_PIECE_BYTES", 1_000)
+    storage = ray_worker.Storage(f"file://{tmp_path}/storage")
+    source = tmp_path / "optimizer.safetensors"
+    source.write_bytes(os.urandom(4_500))
+    put, got = Mock(), Mock()
+
+    storage.put(source, "in/optimizer.safetensors", put)
+    storage.get_folder("in", tmp_path / "back", on_progress=got)
+
+    assert put.call_count > 5
+    assert got.call_count > 5
+    assert (tmp_path / "back" / source.name).read_bytes() == source.read_bytes()
+
+
+def test_a_note_stays_while_its_folder_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage, note = tmp_path / "storage", tmp_path / "notes" / "run-1-0123abcd"
+    note.parent.mkdir()
+    note.touch()
+    monkeypatch.setenv("COHORT_RAY_STORAGE", f"file://{storage}")
+
+    assert ray_driver.delete_stored(note.parent) == EXIT_FAILED  # it is not mounted
+    assert note.exists()
+    assert note.name in capsys.readouterr().out
+
+    (storage / note.name / "checkpoints").mkdir(parents=True)
+    with (note.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert ray_driver.delete_stored(note.parent) == 0  # another worker does it
+    assert note.exists()
+
+    assert ray_driver.delete_stored(note.parent) == 0
+    assert not note.exists()
+    assert not (storage / note.name).exists()
+    assert storage.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({}, 1_800),
+        ({"COHORT_HANG_SECONDS": "600"}, 1_800),
+        ({"COHORT_HANG_SECONDS": "1800"}, 3_600),
+    ],
+)
+def test_processes_wait_longer_than_the_watchdog(
+    variables: dict[str, str], seconds: int
+) -> None:
+    """Also those of a run that has the former default."""
+    config = DistributedConfig(timeout_seconds=1_800)
+
+    assert _patience(config, variables).total_seconds() == seconds
+
+
 def test_a_bucket_that_is_not_there_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,10 +400,10 @@ def test_an_upload_without_progress_ends_the_attempt(
     )
     now = 0.0
 
-    def put_file(_: object, file: str, target: str, *, callback: Any) -> None:
+    def copy(_: Path, __: Path, on_progress: Callable[[], None]) -> None:
         nonlocal now
         now += 90
-        callback.relative_update(1)  # a piece of the file
+        on_progress()  # a piece of the file
         now += 90
         mirror.check()
         now += 20
@@ -353,7 +414,7 @@ def test_an_upload_without_progress_ends_the_attempt(
     monkeypatch.setattr(ray_worker, "ray", Mock())
     monkeypatch.setattr(ray_worker, "time", Mock(monotonic=lambda: now))
     monkeypatch.setattr(ray_worker._Mirror, "_run", lambda _: None)
-    monkeypatch.setattr(LocalFileSystem, "put_file", put_file)
+    monkeypatch.setattr(ray_worker, "_copy", copy)
     (plan.scratch / "checkpoints" / SECOND_SAVE).mkdir(parents=True)
     (plan.scratch / "checkpoints" / SECOND_SAVE / "manifest.json").touch()
     mirror = ray_worker._Mirror(plan, 0)

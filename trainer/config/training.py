@@ -269,7 +269,7 @@ class DistributedConfig(Part):
         json_schema_extra=about(unit="processes", cluster_title="Processes per node"),
     )
     timeout_seconds: int = Field(
-        3_600,  # later than COHORT_HANG_SECONDS, after which the run resumes
+        3_600,
         ge=10,
         le=86_400,
         title="Timeout",

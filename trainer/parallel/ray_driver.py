@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import fcntl
 import json
 import logging
 import os
@@ -73,9 +74,9 @@ _RAY_TRAIN = {
 }
 
 
-# What else Ray Train starts. A process for its datasets, of which there are none; and
-# one that cleans up behind a killed driver, as Ray does anyway: without a dashboard on
-# the head it stays for ever.
+# Callbacks of Ray Train that are left out: a process for datasets, which are not used,
+# and one that cleans up behind a killed driver, as Ray does anyway, and never exits
+# where the head has no dashboard.
 _NEEDLESS = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
 _CUT = re.compile(rb"\[(\d+) bytes left out\]\n")  # as `cap_log` notes it
 _RUN_FOLDER = re.compile(r"run-.+-[0-9a-f]{8}")
@@ -162,19 +163,13 @@ def connect(address: str, requests: Requests) -> Any:
         )
     ray = load_ray()
     deadline = time.monotonic() + CONNECT_SECONDS
-    while not is_listening(address):  # its head may be starting again
+    # The head, or this machine's Ray, may be starting.
+    while lack := _connection_lack(address):
         if requests.stop or time.monotonic() > deadline:
-            raise ClusterAway(unreachable(address))
+            raise ClusterAway(lack)
         time.sleep(1)  # between two tries, of CONNECT_SECONDS in all
     if requests.stop:
         return ray
-    from ray._private import services  # noqa: PLC0415 - Ray itself asks there
-
-    if not services.find_node_ids():
-        raise ClusterAway(
-            f"This machine is no node of the Ray cluster at {address}. Join it without "
-            f"CPUs and GPUs: {JOIN.format(address)}"
-        )
     try:
         ray.init(
             address,
@@ -189,6 +184,19 @@ def connect(address: str, requests: Requests) -> Any:
             f"Cannot connect to the Ray cluster at {address}: {first_line(error)}"
         ) from error
     return ray
+
+
+def _connection_lack(address: str) -> str:
+    from ray._private import services  # noqa: PLC0415 - Ray itself asks there
+
+    if not is_listening(address):
+        return unreachable(address)
+    if not services.find_node_ids():
+        return (
+            f"This machine is no node of the Ray cluster at {address}. Join it without "
+            f"CPUs and GPUs: {JOIN.format(address)}"
+        )
+    return ""
 
 
 def is_listening(address: str) -> bool:
@@ -254,6 +262,15 @@ def main(args: argparse.Namespace) -> int:
 
 def delete_stored(notes: Path) -> int:
     """Each file of the folder is deleted once the storage has nothing of that name."""
+    with (notes / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0  # another worker of this machine does it
+        return _delete_noted(notes)
+
+
+def _delete_noted(notes: Path) -> int:
     code = 0
     for note in sorted(notes.iterdir()):
         if not _RUN_FOLDER.fullmatch(note.name):
@@ -261,7 +278,7 @@ def delete_stored(notes: Path) -> int:
         try:
             load_ray()
             worker = import_module("trainer.parallel.ray_worker")
-            worker.Storage(os.environ[STORAGE]).remove(note.name)
+            worker.Storage(os.environ[STORAGE]).remove_whole(note.name)
             note.unlink(missing_ok=True)
         except Exception as error:  # noqa: BLE001 - each file system has its own
             sys.stdout.write(hide_password(f"{note.name}: {first_line(error)}") + "\n")
@@ -481,7 +498,11 @@ class Driver:
             out=str(files.out(self._token) if files else self._out),
             token=self._token,
             paths=[path for path in paths if os.path.isabs(path)],
-            environment={n: os.environ[n] for n in FACTS.values() if n in os.environ},
+            environment={
+                name: os.environ[name]
+                for name in (*FACTS.values(), HANG_SECONDS)
+                if name in os.environ
+            },
             storage=files.url if files else "",
             resume=files.resume if files else "",
             hang_seconds=float(os.environ.get(HANG_SECONDS) or 1_800),

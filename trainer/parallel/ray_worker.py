@@ -39,7 +39,7 @@ CHECKPOINTS = "checkpoints"
 _MANIFEST = "manifest.json"
 # Of what a worker sends: appended to a file, written as one, or said of checkpoints.
 APPEND, WRITE, SAVED, PULSE = "append", "write", "saved", "pulse"
-# There `makedirs` would make the bucket of an address with a mistake.
+# On these, `makedirs` would create a mistyped bucket.
 _OBJECT_STORES = {"s3", "gs", "abfs", "oss", "oci"}
 _SIGNALS = {STOP: signal.SIGTERM, STACKS: signal.SIGUSR1}
 _POLL_SECONDS = 0.1
@@ -263,6 +263,7 @@ class Storage:
         named = self._files.protocol
         protocols = {named} if isinstance(named, str) else {*named}
         self._has_folders = not protocols & _OBJECT_STORES
+        self._is_mounted = "file" in protocols
 
     def put(
         self, file: Path, name: str, on_progress: Callable[[], None] = lambda: None
@@ -270,7 +271,10 @@ class Storage:
         target = f"{self._path}/{name}"
         if self._has_folders:
             self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(file), target, callback=_callback(on_progress))
+        if self._is_mounted:
+            _copy(file, Path(target), on_progress)
+        else:
+            self._files.put_file(str(file), target, callback=_callback(on_progress))
         on_progress()
 
     def put_folder(
@@ -297,7 +301,10 @@ class Storage:
         for path in found:
             file = folder / path.removeprefix(source).lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._files.get_file(path, str(file), callback=_callback(on_progress))
+            if self._is_mounted:
+                _copy(Path(path), file, on_progress)
+            else:
+                self._files.get_file(path, str(file), callback=_callback(on_progress))
             on_progress()
             on_file()
 
@@ -319,6 +326,24 @@ class Storage:
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._files.rm(f"{self._path}/{name}", recursive=True)
+
+    def remove_whole(self, name: str) -> None:
+        """OSError: the storage is not there, or something of that name is still."""
+        root = self._path if self._has_folders else self._path.partition("/")[0]
+        self._files.invalidate_cache()
+        if not self._files.exists(root):
+            raise FileNotFoundError(f"{root} is not there")
+        self.remove(name)
+        if name in self.names_in():
+            raise OSError(f"{name} is not yet empty")
+
+
+def _copy(source: Path, target: Path, on_progress: Callable[[], None]) -> None:
+    """fsspec copies such a file at once, without a word on its progress."""
+    with source.open("rb") as read, target.open("wb") as written:
+        while piece := read.read(_PIECE_BYTES):
+            written.write(piece)
+            on_progress()
 
 
 def _callback(on_progress: Callable[[], None]) -> Any:
@@ -508,17 +533,18 @@ class _Mirror:
     def send_pulse(self, *, has_ended: bool) -> None:
         """From the thread that follows the child: an upload may take hours.
 
-        While one outlasts the child, it is the sign of life, which `check` ends where
-        the upload is stuck. Nothing is waited for.
+        One that outlasts the child is a sign of life itself; `check` ends a stuck one.
+        Never blocks.
         """
-        is_on_its_way = (
-            self._sent_pulse and not ray.wait([self._sent_pulse], timeout=0)[0]
-        )
-        if self._rank or is_on_its_way:
+        if self._rank:
+            return
+        if self._sent_pulse and not ray.wait([self._sent_pulse], timeout=0)[0]:
             return
         with suppress(OSError):
-            pulse = (self._out / PULSE_FILE).stat().st_mtime_ns
-            pulse = int(time.monotonic()) if has_ended else pulse
+            if has_ended:
+                pulse = int(time.monotonic())
+            else:
+                pulse = (self._out / PULSE_FILE).stat().st_mtime_ns
             if pulse != self._pulse:
                 self._pulse = pulse
                 send = self._plan.relay.send

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.config import RunConfig
+from trainer.config import DistributedConfig, RunConfig
 from trainer.disk import DiskFull
 from trainer.errors import Failure
 from trainer.host import num_ticks, tick
@@ -119,8 +119,8 @@ class Watchdog:
                 return
 
     def _pass_on_ticks(self, store: Store) -> None:
-        """What moves in any process is a sign of life of the run, which the first one
-        gives. Who only waits for another gives none: then the one that hangs is missed.
+        """Progress in any process counts as a sign of life of the run. A process that
+        only waits gives none, so a process that hangs is noticed.
         """
         with suppress(dist.DistError):  # the store went with the first process
             before = self._ticks
@@ -311,6 +311,12 @@ class World:
 ALONE = World()
 
 
+def _patience(config: DistributedConfig, environment: Mapping[str, str]) -> timedelta:
+    """Of a supervised run it outlasts the watchdog, after which the run resumes."""
+    hang_seconds = float(environment.get("COHORT_HANG_SECONDS") or 0)
+    return timedelta(seconds=max(config.timeout_seconds, 2 * hang_seconds))
+
+
 def join_world(config: RunConfig) -> World:
     """Initialise torch.distributed if torchrun or `parallel.launch` started several.
 
@@ -329,7 +335,7 @@ def join_world(config: RunConfig) -> World:
     on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
     if on_gpus:
         _take_gpu(environment)
-    patience = timedelta(seconds=config.distributed.timeout_seconds)
+    patience = _patience(config.distributed, environment)
     is_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
     if sys.platform == "linux" and is_one_machine:
         # a machine's name need not lead to an address that it listens on
