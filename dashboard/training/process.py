@@ -33,7 +33,11 @@ WITHHELD = frozenset(
 )
 # Only the trainer of a run on a cluster has these. A storage's URL can hold a password.
 RAY_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-CLUSTER_VARIABLES = frozenset({"COHORT_RAY_ADDRESS", "COHORT_RAY_STORAGE", *RAY_TOKENS})
+CLUSTER_VARIABLES = frozenset(
+    f"{name}{end}"
+    for name in ("COHORT_RAY_ADDRESS", "COHORT_RAY_STORAGE", *RAY_TOKENS)
+    for end in ("", "_FILE")
+)
 LOG_CAP_BYTES = 32 * 1024 * 1024
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 # When memory runs out the kernel must kill the trainer, not its supervisor.
