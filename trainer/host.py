@@ -120,7 +120,7 @@ def tick() -> None:
 
 
 def num_ticks() -> int:
-    """That were a second apart."""
+    """Number of ticks, at most one a second."""
     return _pulse.count
 
 

@@ -148,7 +148,7 @@ def _pause(run: Run, *, reason: str) -> None:
 def _pause_reason(run: Run, paused: RunPaused) -> str:
     """Who requested it, what failed, and what to do, line by line."""
     if paused.share is None:
-        # With a storage it is the disk of a node, which no worker looks at.
+        # With a storage the full disk is a node's, which no worker can check.
         is_here = not (settings.COHORT_RAY_STORAGE and Needs.of(run.config).ranks)
         is_of_disk = paused.needs_bytes is not None and is_here
         waits_for_room = is_of_disk and not _pause_request(run)

@@ -118,7 +118,7 @@ def work(self: Task[..., None]) -> None:
 
 
 def _fits_cluster(run: Run) -> bool:
-    """Whether it would ever get its ranks: waiting in Ray, it holds this worker."""
+    """Whether the cluster is large enough; waiting in Ray, a run holds this worker."""
     ranks = Needs.of(run.config).ranks
     cluster = known_cluster(run.team) if ranks else None
     room = cluster.room(ranks) if cluster and ranks else None
