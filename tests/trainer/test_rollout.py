@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from tests.trainer.tiny import write_model
 from trainer.config import DataConfig, ModelConfig
@@ -18,7 +19,7 @@ from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin as transformers_engine
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import draw_tokens
-from trainer.rollout.engine import Request, SamplingParams, Slowed
+from trainer.rollout.engine import Request, SamplingParams, Slowed, logprob_gap
 from trainer.seeding import derive, uniforms
 from trainer.types import Rollout
 
@@ -93,6 +94,38 @@ def test_logprobs_equal_the_trainers(policy: Policy) -> None:
         with torch.no_grad():
             logprobs, _ = policy.logprobs(micro, temperature=0.7)
         assert torch.allclose(logprobs, micro.sampling_logprobs, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt_neo", "eager"])
+def test_attention_that_adds_its_mask_gives_the_trainers_logprobs(
+    kind: str, policy: Policy, model_folder: Path, tmp_path: Path
+) -> None:
+    if kind == "gpt_neo":
+        config = GPTNeoConfig(
+            vocab_size=len(policy.tokenizer),
+            hidden_size=32,
+            num_layers=2,
+            attention_types=[[["global", "local"], 1]],
+            num_heads=4,
+            max_position_embeddings=64,
+            eos_token_id=1,
+            initializer_range=0.3,
+        )
+        torch.manual_seed(0)
+        GPTNeoForCausalLM(config).save_pretrained(tmp_path)
+        policy = load_policy(
+            ModelConfig(path=str(tmp_path), device="cpu"),
+            tokenizer_path=str(model_folder),
+        )
+    else:
+        policy.model.set_attn_implementation("eager")
+    requests = requests_of(policy, 2)[:2]  # of prompts of 4 tokens and of 1
+
+    found = TransformersEngine(policy, max_batch_rows=64, decoding="plain").sample(
+        requests, SamplingParams(max_new_tokens=20, temperature=1.0)
+    )
+
+    assert logprob_gap(policy, requests, found, temperature=1.0) < 1e-5
 
 
 def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 import torch
 from torch.nn import functional
+from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from trainer.model.loading import has_four_bits, is_built_like_llama
@@ -252,6 +253,16 @@ def is_gpu(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def takes_boolean_mask(model: PreTrainedModel) -> bool:
+    """Return whether a model's attention reads a mask [rows, 1, 1, keys] of booleans.
+
+    transformers hands a mask of four dimensions on as it is. Eager attention, and
+    models that do not attend through transformers' interface, add it to the logits.
+    """
+    is_eager: bool = model.config._attn_implementation == "eager"
+    return model.is_backend_compatible() and not is_eager
+
+
 def make_decoder(
     policy: Policy,
     cache: DynamicCache,
@@ -298,11 +309,12 @@ class AnyDecoder:
         self._body = policy.body
         self._cache = cache
         self._padding = padding[owners]
+        self._shares_mask = is_growing(cache) and takes_boolean_mask(policy.model)
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self._padding = functional.pad(self._padding, (0, 1), value=1)
         mask = self._padding
-        if is_growing(self._cache):
+        if self._shares_mask:
             # ready-made, so that transformers need not derive it at every token
             mask = mask.bool()[:, None, None, :]
         hidden: torch.Tensor = self._body(
