@@ -5,11 +5,13 @@ FROM vllm/vllm-openai:v0.32.0
 # The base image's entrypoint serves a model; this image runs its command.
 ENTRYPOINT []
 WORKDIR /app
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md requirements.lock ./
 # Packages that were built together keep their versions. Others may be upgraded,
-# because Cohort needs newer versions of some, such as nvidia-ml-py.
+# because Cohort needs newer versions of some, such as nvidia-ml-py. vLLM asks for an
+# older transformers than it works with and Cohort needs, so that one is the lock's.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
- && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
+ && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|numpy)" /tmp/base.txt > /tmp/kept.txt \
+ && grep -E "^(transformers|tokenizers)==" requirements.lock >> /tmp/kept.txt \
  && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe,ray]"
 # Created here so that a volume mounted there gets the same owner.
 RUN useradd --system --uid 10001 --create-home cohort \
@@ -28,6 +30,11 @@ ENV COHORT_DATA=/data \
     TORCHINDUCTOR_CACHE_DIR=/home/cohort/.cache/torchinductor \
     VLLM_CACHE_ROOT=/home/cohort/.cache/vllm
 USER 10001
+# An image whose packages cannot train is not built.
+RUN python3 -m trainer warmup --steps 1 --out /tmp/starter \
+ && sed -i "s/^num_steps = .*/num_steps = 1/" /tmp/starter/run.toml \
+ && python3 -m trainer run /tmp/starter/run.toml --out /tmp/starter/run \
+ && rm -rf /tmp/starter
 VOLUME /data
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
   CMD ["sh", "-c", "celery -A dashboard.celery:app inspect ping -d training@$(hostname)"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import version
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
 
+from dashboard.local.install import TORCH
 from dashboard.training.supervisor import UPLOAD_GRACE_SECONDS
 from tests.contracts.production import (
     DOCKER,
@@ -19,6 +25,7 @@ from tests.contracts.production import (
     compose,
     dockerfile_list,
 )
+from tests.environment import child_environment
 
 IMAGES = ("web", "gpu")
 LONG_LIVED = [name for name in compose() if name != "migrate"]
@@ -60,12 +67,64 @@ def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> 
         for needed in extras[extra]
     }
     built = {"torch", "torchvision", "triton", "vllm", "flashinfer-python", "numpy"}
-    built |= {"transformers", "nvidia-nccl-cu13", "nvidia_cudnn_cu13", "cuda-bindings"}
+    built |= {"nvidia-nccl-cu13", "nvidia_cudnn_cu13", "cuda-bindings"}
 
     kept = {name for name in ours | built if re.match(pattern, f"{name}==1")}
 
     assert "--constraint /tmp/kept.txt" in text
     assert kept == built
+
+
+def test_the_training_images_versions_are_those_that_the_engine_allows() -> None:
+    """vLLM forbids the transformers that Cohort needs, so the base image's is older."""
+    text = (DOCKER / "gpu.Dockerfile").read_text()
+    [kept] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
+    [locked] = re.findall(r'grep -E "(.+?)" requirements.lock >> /tmp/kept.txt', text)
+    lock = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = dict(line.split("==") for line in lock if re.match(locked, line))
+
+    wanted = {each.name: each.specifier for each in engine_requirements()}
+
+    # of a base image without a network: vLLM pins torch, and numba bounds numpy
+    assert {name for name in wanted if re.match(kept, f"{name}==1")} == {
+        "torch",
+        "numpy",
+    }
+    assert str(wanted["torch"]) == TORCH.removeprefix("torch")
+    assert pins.keys() == {"transformers", "tokenizers"}
+    assert wanted["transformers"].contains(pins["transformers"])
+
+
+@pytest.mark.slow  # torch is loaded twice, and a wheel may be fetched
+def test_what_the_training_image_runs_succeeds_with_the_oldest_transformers(
+    tmp_path: Path,
+) -> None:
+    [commands] = re.findall(
+        r"^RUN (python3 -m trainer .+?[^\\])$",
+        (DOCKER / "gpu.Dockerfile").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    [needed] = [e for e in engine_requirements() if e.name == "transformers"]
+    [oldest] = [s.version for s in needed.specifier if s.operator == ">="]
+    commands, *_ = commands.replace("/tmp", str(tmp_path)).split("&& rm -rf")
+    environment = child_environment() | {"CUDA_VISIBLE_DEVICES": ""}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    if not version("transformers").startswith(oldest):
+        fetch = ["pip", "install", "--no-deps", "--target", str(tmp_path / "old")]
+        fetch.append(f"transformers=={oldest}")
+        subprocess.run([sys.executable, "-m", *fetch], check=True)
+        environment["PYTHONPATH"] += f":{tmp_path}/old"
+
+    subprocess.run(["/bin/sh", "-c", commands], cwd=ROOT, env=environment, check=True)
+
+    with (tmp_path / "starter/run/events.jsonl").open() as events:
+        started = json.loads(next(events))
+    assert started["versions"]["transformers"].startswith(oldest)
+
+
+def engine_requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(line) for line in project["optional-dependencies"]["engine"]]
 
 
 def test_the_web_image_has_no_torch() -> None:
