@@ -225,9 +225,13 @@ class EventWriter:
                 self.time = point.time
         self._step = step
         groups = list(self._groups([i for i in items if isinstance(i, Sample)]))
-        metrics = metrics_of([g.model_dump() for g in groups]) if groups else {}
+        logged: dict[str, float | None] = {}
         for point in points:  # if a step is logged twice, the last value counts
-            metrics |= point.values
+            logged |= point.values
+        computed = metrics_of([group.model_dump() for group in groups])
+        # A table with one completion a prompt is a sample of the step.
+        is_whole = all(len(group.completions) > 1 for group in groups)
+        metrics = logged | computed if is_whole else computed | logged
         position = self._log_position()
         self._events += groups
         self._events.append(

@@ -123,7 +123,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
         "blank": _card("…"),
-        "titles": list_titles(),
+        "titles": [(n, _title(run, n), group) for n, _, group in list_titles()],
         "values": list(items.values()),
         "signal_form": form,
         "signal_figures": {chart.id: chart.figure for chart in signal_charts()},
@@ -169,10 +169,20 @@ def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
         yield Item(
             id=chart_id(name) or name,
             name=name,
-            title=title_of(name, with_unit=True),
+            title=_title(run, name),
             last=last.get(name),
             interval=_interval(last, name),
         )
+
+
+def _title(run: Run, name: str) -> str:
+    """It says where values are means over several steps, as the loss in TRL's log."""
+    settings = run.config.get("settings", {})
+    every = settings.get("logging_steps", 1)
+    if name != "loss" or run.source.get("tools") != ["TRL"] or every == 1:
+        return title_of(name, with_unit=True)
+    is_count = settings.get("logging_strategy", "steps") == "steps"
+    return f"Loss (mean of {f'the last {every}' if is_count else 'some'} steps)"
 
 
 def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:

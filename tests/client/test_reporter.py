@@ -86,6 +86,26 @@ def test_a_prompt_repeated_within_a_step_is_one_group(
     assert kinds(fake).count("group_scored") == 1
 
 
+def test_what_groups_say_precedes_what_a_trainer_logged(
+    fake: FakeServer, server: Server, tmp_path: Path
+) -> None:
+    texts = [Completion(text=str(n), reward=n / 10, num_tokens=n) for n in range(11)]
+    logged = {"reward": 9.0, "completions/max_length": 9.0, "kl": 0.5}
+    with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
+        cohort.group(1, "one", texts)
+        cohort.step(1, logged)
+        cohort.group(2, "one", [Completion(text="unscored")])
+        cohort.step(2, logged)
+
+    first, second = (e.metrics for e in fake.events if isinstance(e, StepFinished))
+    assert first["reward/mean"] == pytest.approx(0.5)
+    assert first["reward/p10"] == pytest.approx(0.1)  # as NumPy interpolates
+    assert first["reward/p90"] == pytest.approx(0.9)
+    assert first["completion/max_length"] == 10
+    assert first["kl/mean"] == 0.5
+    assert second["reward/mean"] == 9.0  # its group has none
+
+
 def test_unsent_events_are_kept_and_sent_later(
     fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:

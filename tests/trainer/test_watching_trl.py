@@ -144,6 +144,51 @@ def test_all_of_every_step_is_reported(
     assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
 
 
+def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(
+    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
+) -> None:
+    options = {"max_steps": 4, "logging_steps": 4, "gradient_accumulation_steps": 2}
+    trainer = make(model_folder, tmp_path, beta=0.1, num_iterations=2, **options)
+    kept: dict[int, dict[str, list[float]]] = {}
+    watch(trainer, server=server)
+    trainer.add_callback(Keeping(trainer, kept))
+
+    trainer.train()
+
+    steps, (logged, *_) = steps_of(fake), trainer.state.log_history
+    before: dict[str, list[float]] = {}
+    for step, lists in kept.items():
+        for name in ("kl", "completions/min_length"):
+            own = lists.get(name, [])[len(before.get(name, [])) :]
+            metric = steps[step].get(name.replace("kl", "kl/mean"))
+            assert metric == (pytest.approx(sum(own) / len(own)) if own else None)
+        rewards = [c.reward for g in groups_of(fake, step) for c in g.completions]
+        lengths = [c.num_tokens for g in groups_of(fake, step) for c in g.completions]
+        if rewards:
+            mean = sum(r for r in rewards if r is not None) / len(rewards)
+            assert steps[step]["reward/mean"] == pytest.approx(mean)
+            assert steps[step]["completion/max_length"] == max(n or 0 for n in lengths)
+        before = lists
+    assert steps[4]["kl/mean"] != pytest.approx(logged["kl"])
+    assert steps[4]["loss"] == logged["loss"]  # only the log has it
+    assert "reward/mean" not in steps[4]  # it was not sampled in this step
+
+
+class Keeping:
+    """Copies what TRL measured by the end of each step."""
+
+    def __init__(self, trainer: Any, kept: dict[int, dict[str, list[float]]]) -> None:
+        self._trainer = trainer
+        self._kept = kept
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        lists = self._trainer._metrics["train"].items()
+        self._kept[state.global_step] = {name: list(values) for name, values in lists}
+
+
 def test_watching_changes_no_weight(
     model_folder: Path, tmp_path: Path, server: Server
 ) -> None:
@@ -158,7 +203,7 @@ def test_watching_changes_no_weight(
     assert all(torch.equal(mine, its) for mine, its in pairs)
 
 
-@pytest.mark.parametrize("lacks", ["_logs", "_calculate_rewards"])
+@pytest.mark.parametrize("lacks", ["_logs", "_calculate_rewards", "_metrics"])
 def test_a_trl_that_keeps_less_is_reported_as_far_as_it_goes(
     model_folder: Path,
     tmp_path: Path,
@@ -212,7 +257,7 @@ def test_an_error_of_the_watcher_never_reaches_the_training(
 
     assert trainer.state.global_step == 3
     assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
-    assert "stops watching" in caplog.text
+    assert [r.levelname for r in caplog.records if r.name == "cohort"][:1] == ["ERROR"]
 
 
 def test_a_resumed_training_is_the_same_run(

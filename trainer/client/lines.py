@@ -236,16 +236,26 @@ def signal_of(
     return "all_wrong" if scored[0] == lowest else "tied"
 
 
-def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """A step's metrics from its groups; lengths only if all are known."""
+def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """A step's metrics from its groups; lengths only if all are known.
+
+    They precede what a trainer logs, which may be a mean over several steps.
+    """
+    if not groups:
+        return {}
     completions = [c for group in groups for c in group["completions"]]
     rewards = [c["reward"] for c in completions if c["reward"] is not None]
     spreads = [g["reward_std"] for g in groups if g["reward_std"] is not None]
     count = Counter(group["signal"] for group in groups)
     num = len(groups)
+    deciles = rewards
+    if len(rewards) > 1:
+        deciles = statistics.quantiles(rewards, n=10, method="inclusive")
     metrics = {
         "reward/mean": mean(rewards),
         "reward/std": std(rewards),
+        "reward/p10": deciles[0] if deciles else None,
+        "reward/p90": deciles[-1] if deciles else None,
         "group/std_mean": mean(spreads),
         "group/frac_zero_std": 1 - count["mixed"] / num,
         "group/frac_all_max": count["all_right"] / num,
@@ -258,7 +268,8 @@ def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     for name in dict.fromkeys(name for c in completions for name in c["rules"]):
         scores = [s for c in completions if (s := c["rules"].get(name)) is not None]
         metrics[f"reward/{name}/mean"] = mean(scores)
-    return metrics | _completion_metrics(completions)
+    metrics |= _completion_metrics(completions)
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _completion_metrics(
@@ -271,6 +282,7 @@ def _completion_metrics(
     lengths = [n for c in completions if (n := c["num_tokens"]) is not None]
     if lengths and len(lengths) == len(completions):
         metrics["completion/mean_length"] = mean(lengths)
+        metrics["completion/max_length"] = float(max(lengths))
         metrics["sampling/num_tokens"] = float(sum(lengths))
     ends = [c["end_reason"] for c in completions]
     if ends and "unknown" not in ends:

@@ -202,9 +202,8 @@ class Writer:
     def step(self, at: float, step: int, metrics: dict[str, Any]) -> None:
         reported = {metric_name(name): number(v) for name, v in metrics.items()}
         groups = self._write_groups(at, step)
-        derived = metrics_of(groups) if groups else {}
         self._step = max(self._step, step)
-        self._add("step_finished", at, step, metrics=derived | reported)
+        self._add("step_finished", at, step, metrics=reported | metrics_of(groups))
 
     def _write_groups(self, at: float, step: int) -> list[dict[str, Any]]:
         """Also those of earlier steps that were never ended, under their own step."""

@@ -7,25 +7,28 @@
     trainer.train()
 
 Cohort gets metrics, all completions, rewards by function and advantages of every step,
-independent of logging_steps, and held-out scores as they are logged. Of several
-processes only the main one reports, because TRL gathers the completions there.
+independent of logging_steps, and held-out scores as they are logged. Only the loss is
+taken from TRL's log: the mean since the log before. Of several processes only the main
+one reports, because TRL gathers the completions there.
 
 TRL has no public interface for this. Completions are in `trainer._logs`, filled after
 each generation (0.19 and later; tested with 1.16); token ids are an argument of
-`_calculate_rewards`. Both are read after TRL's own calls. If one is missing, its part
-is not reported and the training continues.
+`_calculate_rewards`. Both are read after TRL's own calls; metrics are in
+`trainer._metrics` until TRL logs their means. If one is missing, its part is not
+reported and the training continues.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer.client.http import Server
-from trainer.client.lines import Completion, answer_of, number, text_of
+from trainer.client.lines import Completion, answer_of, mean, number, text_of
 from trainer.client.reporter import Reporter
 
 logger = logging.getLogger("cohort")
@@ -91,6 +94,8 @@ class Watcher:
         self._rows: list[Mapping[str, Any]] = []
         self._pending: dict[str, Any] | None = None  # metrics of a step that is done
         self._step = 0
+        # By metric: TRL's list, which its log replaces, and how far it was read.
+        self._read: dict[str, tuple[list[float], int]] = {}
 
     def attach(self) -> None:
         trainer = self.trainer
@@ -176,7 +181,18 @@ class Watcher:
     @_never_raising
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._report_step()
-        self._step, self._pending = int(state.global_step), {}
+        self._step, self._pending = int(state.global_step), self._measured()
+
+    def _measured(self) -> dict[str, float | None]:
+        """Means over the step's batches. TRL logs means over all steps since a log."""
+        measured = {}
+        for name, values in _metrics(self.trainer).items():
+            known, num_read = self._read.get(name, ([], 0))
+            new = values[num_read if known is values else 0 :]
+            self._read[name] = values, len(values)
+            if new:
+                measured[name] = mean([v for v in new if not math.isnan(v)])
+        return measured
 
     @_never_raising
     def on_log(
@@ -197,7 +213,9 @@ class Watcher:
         if held_out:
             self.reporter.evaluated(int(state.global_step), "held-out", held_out)
         elif self._pending is not None and int(state.global_step) == self._step:
-            self._pending = dict(logs)
+            means = _metrics(self.trainer)
+            others = {name: logs[name] for name in logs if name not in means}
+            self._pending = others | self._pending
             self._report_step()  # rather than with the next step
 
     def _report_step(self) -> None:
@@ -216,6 +234,12 @@ class Watcher:
             self.reporter.stop()
         self.reporter.close()
         self.reporter = None
+
+
+def _metrics(trainer: Any) -> dict[str, list[float]]:
+    """What TRL measured since its last log, a value for each batch."""
+    metrics: dict[str, dict[str, list[float]]] = getattr(trainer, "_metrics", {})
+    return metrics.get("train", {})
 
 
 def _unused(folder: Path) -> Path:

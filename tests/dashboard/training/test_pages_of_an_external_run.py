@@ -65,6 +65,35 @@ def test_each_page_exists_and_names_the_trainer(
 
 
 @pytest.mark.parametrize(
+    ("reported", "mark"),
+    [
+        ({"logging_steps": 5}, "last 5 steps"),
+        ({"logging_steps": 5, "logging_strategy": "epoch"}, "some steps"),
+        ({"logging_steps": "5"}, "last 5 steps"),
+        ({"logging_steps": 1}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_loss_that_trl_averages_is_marked(
+    team: Team,
+    alice: User,
+    alice_client: Client,
+    reported: dict[str, object],
+    mark: str,
+) -> None:
+    run = open_run(replace(OPENING, settings=reported), team=team, user=alice)[0]
+    send(run, LogBuilder().stepped(1))
+
+    answer = alice_client.get(reverse("run_metrics", args=["alpha", run.pk]))
+
+    item = next(v for v in answer.context["values"] if v.name == "loss")
+    title = next(t for name, t, _ in answer.context["titles"] if name == "loss")
+    assert item.title == title
+    assert mark in title
+    assert ("mean" in title) is bool(mark)
+
+
+@pytest.mark.parametrize(
     ("num_steps", "more"), [(None, ()), ("10", ()), (10, ("rest",))]
 )
 def test_settings_that_look_like_phases_are_values(
