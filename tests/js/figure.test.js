@@ -84,6 +84,19 @@ test("a smoothed line has its raw one behind it, out of legend and hover", () =>
   assert.notDeepEqual(data[1].y, [1, 2, 3]);
 });
 
+test("hovering a smoothed line shows its own value, then the smoothed one", () => {
+  const traces = [{ ...line, hovertemplate: "%{y:.4~g}" }];
+  const hover = (smoothing) => fill(traces, { smoothing, change: lengthen(50) });
+
+  const [smoothed, plain] = [hover(0.5).data.at(-1), hover(0).data.at(-1)];
+
+  const [own, drawn] = smoothed.hovertemplate.split("<br>");
+  assert.equal(own, "%{text:.4~g}");
+  assert.deepEqual(smoothed.text.slice(0, 3), [1, 2, 3]);
+  assert.match(drawn, /#123456.*%\{y:\.4~g\}/);
+  assert.equal(plain.hovertemplate, "%{y:.4~g}");
+});
+
 test("fewer than 50 points are not smoothed", () => {
   for (const [count, numLines] of [
     [49, 1],

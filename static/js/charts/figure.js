@@ -2,7 +2,7 @@
 
 import { markAlerts, groupAlerts } from "./alert_marks.js";
 import { makeAxis } from "./axis.js";
-import { asLabel } from "./labels.js";
+import { asLabel, hoverOf } from "./labels.js";
 import { drawParents, placeParents } from "./parents.js";
 import { alignSteps, clip, combine, smooth } from "./series.js";
 import { fitScale } from "./scale.js";
@@ -203,6 +203,7 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
     x,
     y: smoothed.slice(start, end),
     customdata: steps.slice(start, end),
+    ...hoverOf(trace, { raw, weight, read }),
     meta: { ...trace.meta, raw, weight },
   };
   // No raw line behind bands and stacked layers.

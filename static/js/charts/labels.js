@@ -7,3 +7,14 @@ export function asLabel(text) {
 export function textOf(label) {
   return label.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }
+
+// What a smoothed line shows on hover: the value itself, and in grey what is drawn.
+export function hoverOf({ hovertemplate: template }, { raw, weight, read }) {
+  if (!template || weight <= 0) return { hovertemplate: template };
+  const [drawn, extra] = template.split("<extra>");
+  const own = drawn.replaceAll("%{y", "%{text");
+  const color = read("--cohort-quiet");
+  const both = `${own}<br><span style="color:${color}">smoothed ${drawn}</span>`;
+  const isNamed = extra !== undefined;
+  return { text: raw, hovertemplate: isNamed ? `${both}<extra>${extra}` : both };
+}

@@ -1,7 +1,7 @@
 // A fork's charts start with its parents' curves up to the fork point, in grey.
 
 import { makeParentAxis, TOTALS } from "./axis.js";
-import { asLabel } from "./labels.js";
+import { asLabel, hoverOf } from "./labels.js";
 import { clip, smooth } from "./series.js";
 import { isPlainLine } from "./tails.js";
 
@@ -97,6 +97,7 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
   const isNear = (step) => !range || (step >= range.first && step <= range.last);
   const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
   const smoothed = smooth(clip(values), weight);
+  const raw = near.map((i) => values[i]);
   const name = asLabel(parent.name);
   return {
     type: "scatter",
@@ -109,9 +110,12 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
     marker: { color, size: 5 },
     opacity: OPACITY,
     legendgroup: `parent-${parent.step}`,
-    hovertemplate: `%{y:.4~g} (${name})<extra>${trace.name}</extra>`,
+    ...hoverOf(
+      { hovertemplate: `%{y:.4~g} (${name})<extra>${trace.name}</extra>` },
+      { raw, weight, read },
+    ),
     meta: {
-      raw: near.map((i) => values[i]),
+      raw,
       weight,
       of: trace.meta.full ?? trace.name,
       isParent: true,

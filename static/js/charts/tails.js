@@ -1,6 +1,7 @@
 // Superseded segments of a resumed run: grey and dashed.
 
 import { makeAxis } from "./axis.js";
+import { hoverOf } from "./labels.js";
 import { clip, smooth } from "./series.js";
 
 const WIDTH = 1.5;
@@ -38,6 +39,7 @@ function drawTail(trace, tail, { axis, view, read, range }) {
   const isNear = (step) => !range || (step >= range.first && step <= range.last);
   const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
   const smoothed = smooth(clip(values), weight);
+  const raw = near.map((i) => values[i]);
   const label = `superseded, before the resume at step ${tail.after.toLocaleString("en-US")}`;
   return {
     type: "scatter",
@@ -50,9 +52,12 @@ function drawTail(trace, tail, { axis, view, read, range }) {
     marker: { color: read("--cohort-quiet"), size: 5, symbol: "x" },
     opacity: OPACITY,
     legendgroup: `tail-${tail.attempt}`,
-    hovertemplate: `%{y:.4~g} (superseded)<extra>${trace.name}</extra>`,
+    ...hoverOf(
+      { hovertemplate: `%{y:.4~g} (superseded)<extra>${trace.name}</extra>` },
+      { raw, weight, read },
+    ),
     meta: {
-      raw: near.map((i) => values[i]),
+      raw,
       weight,
       of: trace.meta.full ?? trace.name,
       isTail: true,

@@ -172,6 +172,9 @@ def test_smoothing_leaves_the_measured_line_behind_the_smoothed_one(
     assert raw["y"] == [0.0, 1.0, 0.5]
     # (0.5·1) / (0.5 + 0.25), then (0.5·0.5 + 0.25·1) / (0.5 + 0.25 + 0.125)
     assert smoothed["y"] == pytest.approx([0, 0.5 / 0.75, 0.5 / 0.875], rel=1e-5)
+    assert smoothed["text"] == raw["y"]  # on hover, before the smoothed value
+    own, drawn = smoothed["hovertemplate"].split("<br>")
+    assert ("%{text" in own, "%{y" in drawn) == (True, True)
 
 
 def test_deltas_are_to_the_first_run(
