@@ -20,7 +20,8 @@ from dashboard.runs.models import REWARD, Checkpoint, Run
 from dashboard.runs.queries import Keyed, as_of
 from trainer.metric_names import MAIN_SET, better_of, title_of
 
-STALL_STEPS = 50
+STALL_STEPS = 100
+EARLY_STEPS, EARLY_SHARE = 20, 0.1  # before both, noise looks like a trend
 MAX_WHOLE = 1_000  # of steps; of a longer run some are read
 MAX_RECENT = 200
 NUM_SPARK = 60
@@ -31,6 +32,7 @@ READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
 Trend = Literal["better", "worse", ""]
 Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
 Curves = dict[str, Curve]
+Points = list[tuple[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,7 @@ class Tile:
     note: str = ""  # beside the value: "of 32"
     change: str = ""  # "+0.45 since step 1"
     trend: Trend = ""
+    hint: str = ""  # the steps of the mean, and the last value
     spark: str = ""  # points of a polyline, 100 wide and 24 high
 
     @property
@@ -87,9 +90,13 @@ def read_headline(run: Run) -> Headline:
     held_out = held_out_of(evaluations)
     return Headline(
         verdict=write_verdict(
-            curves[REWARD], held_out, last_step=run.last_step, is_live=not run.has_ended
+            curves[REWARD],
+            held_out,
+            last_step=run.last_step,
+            num_steps=run.num_steps,
+            is_live=not run.has_ended,
         ),
-        tiles=make_tiles(curves, held_out),
+        tiles=make_tiles(curves, held_out, run.last_step),
         best=_find_best(run, kept, curves[REWARD], evaluations),
         reward=curves[REWARD],
     )
@@ -156,7 +163,7 @@ def _sampled_steps(run: Run) -> set[int]:
     spread = {round(first + place * stride) for place in range(NUM_SPARK)}
     begin = last - last // 10
     recent = range(begin + 1, last + 1, max(1, (last - begin) // MAX_RECENT))
-    return spread | set(recent) | set(range(last - 2 * STALL_STEPS + 1, last + 1))
+    return spread | set(recent) | set(range(last - STALL_STEPS + 1, last + 1))
 
 
 def _read_evaluations(run: Run) -> Evaluations:
@@ -222,26 +229,31 @@ def _find_best(
 
 
 def write_verdict(
-    reward: Curve, held_out: HeldOut | None, *, last_step: int, is_live: bool
+    reward: Curve,
+    held_out: HeldOut | None,
+    *,
+    last_step: int,
+    num_steps: int,
+    is_live: bool,
 ) -> Verdict:
     """From the first step to the mean of the last tenth; from the first evaluation on.
 
-    >>> write_verdict(
-    ...     Curve(steps=[1, 2, 3], values=[0.25, 0.5, 0.75]),
-    ...     None,
-    ...     last_step=3,
-    ...     is_live=True,
-    ... ).text
-    'Reward rose from 0.25 to 0.75.'
+    >>> curve = Curve(steps=[*range(1, 41)], values=[step / 40 for step in range(40)])
+    >>> write_verdict(curve, None, last_step=40, num_steps=50, is_live=True).text
+    'Reward rose from 0 to 0.938.'
     """
     if not reward.values and held_out is None:
         text = "No reward yet." if is_live else "The run measured no reward."
         return Verdict(text=text)
+    num_before = reward.steps[0] - 1 if reward.steps else 0  # of the run it forks
+    num_done, num_own = last_step - num_before, num_steps - num_before
+    if is_live and num_done < max(EARLY_STEPS, EARLY_SHARE * num_own):
+        return Verdict(text=f"Too early to tell: step {last_step:,} of {num_steps:,}.")
     is_stalled = is_live and _is_stalled(reward)
     sentences = [
         _describe_reward(reward, last_step),
         _describe_held_out(held_out),
-        f"No improvement in the last {STALL_STEPS} steps." if is_stalled else "",
+        f"No clear improvement in the last {STALL_STEPS} steps." if is_stalled else "",
     ]
     return Verdict(text=" ".join(filter(None, sentences)), is_stalled=is_stalled)
 
@@ -253,20 +265,20 @@ def _describe_reward(reward: Curve, last_step: int) -> str:
     if len(reward.values) == 1:
         return f"Reward is {_score(first)} at step {reward.steps[0]:,}."
     # The first step is one draw, and so is, nearly, the mean of few others.
-    return _compare("Reward", first, now, noise=2 * _noise(reward.values))
+    return _compare("Reward", first, now, reward, noise=2 * _noise(reward.values))
 
 
 def _recent_mean(reward: Curve, last_step: int) -> float:
     """Over the last tenth of the steps, at least one."""
     begin = last_step - max(1, last_step // 10)
-    recent = [v for s, v in zip(reward.steps, reward.values, strict=True) if s > begin]
+    recent = [value for step, value in _points(reward) if step > begin]
     return statistics.fmean(recent or reward.values[-1:])
 
 
 def _noise(values: Sequence[float]) -> float:
     """The deviation of one value, from how neighbours differ: a trend is no noise."""
     if len(values) < 4:
-        return 0
+        return math.inf
     steps = (later - before for before, later in pairwise(values))
     return statistics.stdev(steps) / math.sqrt(2)
 
@@ -281,73 +293,100 @@ def _describe_held_out(held_out: HeldOut | None) -> str:
     if len(values) == 1:
         return f"{title} is {_score(now)}{interval} at step {steps[0]:,}."
     noise = math.hypot(margin or 0, held_out.margins[0] or 0)
-    since = _flat_since(held_out)
-    text = _compare(title, first, now, noise=noise, interval=interval)
-    return f"{text[:-1]}, flat since step {since:,}." if since else text
+    since = _unchanged_since(held_out)
+    scores = held_out.scores
+    text = _compare(title, first, now, scores, noise=noise, interval=interval)
+    return f"{text[:-1]}, no clear change since step {since:,}." if since else text
 
 
-def _flat_since(held_out: HeldOut) -> int | None:
-    """The first of at least three evaluations within the interval of the last."""
+def _unchanged_since(held_out: HeldOut) -> int | None:
+    """The first of at least three evaluations within the interval of the last.
+
+    None if a line through them rises or falls: little change is not none.
+    """
     margin = held_out.margins[-1]
     if margin is None:
         return None
-    pairs = zip(held_out.scores.steps, held_out.scores.values, strict=True)
-    near: list[int] = []
-    for step, value in reversed(list(pairs)):
-        if abs(value - held_out.scores.values[-1]) > margin:
+    points = _points(held_out.scores)
+    near: Points = []
+    for step, value in reversed(points):
+        if abs(value - points[-1][1]) > margin:
             break
-        near.append(step)
-    is_part = 3 <= len(near) < len(held_out.margins)
-    return near[-1] if is_part else None
+        near.append((step, value))
+    slope, error = _slope(near)
+    return near[-1][0] if len(near) < len(points) and abs(slope) <= error else None
+
+
+def _slope(points: Points) -> tuple[float, float]:
+    """Of a line through them, with half of its 95 % interval; NaN below 3 points.
+
+    By the normal quantile the interval of few points is short: it rather finds a trend.
+    """
+    if len(points) < 3:
+        return math.nan, math.nan
+    steps, values = zip(*points, strict=True)
+    slope, start = statistics.linear_regression(steps, values)
+    residuals = sum((value - start - slope * step) ** 2 for step, value in points)
+    freedom = (len(points) - 2) * len(points)
+    return slope, 1.96 * math.sqrt(residuals / freedom / statistics.pvariance(steps))
+
+
+def _points(curve: Curve) -> Points:
+    return list(zip(curve.steps, curve.values, strict=True))
 
 
 def _compare(
-    title: str, first: float, now: float, *, noise: float, interval: str = ""
+    title: str,
+    first: float,
+    now: float,
+    curve: Curve,
+    *,
+    noise: float,
+    interval: str = "",
 ) -> str:
-    if abs(now - first) <= noise or _score(first) == _score(now):
-        then = f"{_score(first)} at the start"
-        return f"{title} is flat: {then}, {_score(now)}{interval} now."
-    verb = "rose" if now > first else "fell"
-    return f"{title} {verb} from {_score(first)} to {_score(now)}{interval}."
+    then, current = _score(first), f"{_score(now)}{interval}"
+    if abs(now - first) > noise and then != _score(now):
+        return f"{title} {'rose' if now > first else 'fell'} from {then} to {current}."
+    slope, error = _slope(_points(curve))
+    change = " shows no clear change:" if abs(slope) <= error else ":"
+    return f"{title}{change} {then} at the start, {current} now."
 
 
 def _is_stalled(reward: Curve) -> bool:
-    """Whether the last steps' mean is within its error of that of those before."""
-    if not reward.steps or reward.steps[-1] - reward.steps[0] < 2 * STALL_STEPS - 1:
+    """Whether a line through the last steps does not clearly rise."""
+    if not reward.steps or reward.steps[-1] - reward.steps[0] < STALL_STEPS - 1:
         return False
     begin = reward.steps[-1] - STALL_STEPS
-    pairs = list(zip(reward.steps, reward.values, strict=True))
-    after = [value for step, value in pairs if step > begin]
-    before = [value for step, value in pairs if begin - STALL_STEPS < step <= begin]
-    if min(len(after), len(before)) < LEAST_POINTS:
-        return False
-    error = math.hypot(
-        *(statistics.stdev(each) / math.sqrt(len(each)) for each in (before, after))
-    )
-    return statistics.fmean(after) <= statistics.fmean(before) + error
+    slope, error = _slope(points := [p for p in _points(reward) if p[0] > begin])
+    return len(points) >= LEAST_POINTS and slope <= error
 
 
-def make_tiles(curves: Mapping[str, Curve], held_out: HeldOut | None) -> list[Tile]:
+def make_tiles(
+    curves: Mapping[str, Curve], held_out: HeldOut | None, last_step: int
+) -> list[Tile]:
+    """Means of the last tenth of the steps, as in the verdict."""
     distance = "kl/mean" if curves["kl/mean"].values else "entropy"
+    title = title_of(distance).split(" to ")[0]
     return [
-        _tile(REWARD, "Reward", curves[REWARD]),
+        _tile(REWARD, "Reward", curves[REWARD], last_step),
         _held_out_tile(held_out),
-        _groups_tile(curves),
-        _tile(distance, title_of(distance).split(" to ")[0], curves[distance]),
-        _length_tile(curves),
+        _groups_tile(curves, last_step),
+        _tile(distance, title, curves[distance], last_step),
+        _length_tile(curves, last_step),
     ]
 
 
 def _held_out_tile(held_out: HeldOut | None) -> Tile:
+    """The last evaluation alone: it has an interval of its own."""
     title = title_of(f"eval/{MAIN_SET}/mean")
     if held_out is None:
         return Tile(metric=f"eval/{MAIN_SET}/mean", title=title, value=NOTHING)
     margin = held_out.margins[-1]
     note = "" if margin is None else f"± {_score(margin)}"
-    return _tile(held_out.metric, title, held_out.scores, note=note)
+    return _tile(held_out.metric, title, held_out.scores, 0, note=note)
 
 
-def _groups_tile(curves: Mapping[str, Curve]) -> Tile:
+def _groups_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
     """As a number of groups where that is known, else as a share.
 
     Fewer are neither better nor worse: the others may all be right.
@@ -359,30 +398,37 @@ def _groups_tile(curves: Mapping[str, Curve]) -> Tile:
     shares = [1 - value for value in constant.values]
     mixed = Curve(steps=constant.steps, values=shares)
     if constant.steps[-1:] != effective.steps[-1:] or shares[-1] <= 0:
-        return _tile(CONSTANT, title, mixed, write=_share)
+        return _tile(CONSTANT, title, mixed, last_step, write=_share)
     total = round(effective.values[-1] / shares[-1])
     note = f"of {total:,}"
-    return _tile(EFFECTIVE, title, effective, note=note, write=_count)
+    return _tile(EFFECTIVE, title, effective, last_step, note=note, write=_count)
 
 
-def _length_tile(curves: Mapping[str, Curve]) -> Tile:
-    cut = curves[TRUNCATED].values[-1:]
-    note = f"{_share(cut[0])} truncated" if cut else "tokens"
-    return _tile(LENGTH, "Completion length", curves[LENGTH], note=note, write=_whole)
+def _length_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
+    cut = curves[TRUNCATED]
+    share = f"{_share(_recent_mean(cut, last_step))} truncated" if cut.values else ""
+    title, note = "Completion length", share or "tokens"
+    return _tile(LENGTH, title, curves[LENGTH], last_step, note=note, write=_whole)
 
 
 def _tile(
     metric: str,
     title: str,
     curve: Curve,
+    last_step: int,
     *,
     note: str = "",
     write: Callable[[float], str] | None = None,
 ) -> Tile:
+    """The mean of the last tenth of `last_step` steps; of 0 steps the last value."""
     write = write or _score
     if not curve.values:
         return Tile(metric=metric, title=title, value=NOTHING)
     first, now = curve.values[0], curve.values[-1]
+    if last_step:
+        now = _recent_mean(curve, last_step)
+    begin = last_step - max(1, last_step // 10) + 1
+    mean = f"Mean of steps {begin:,} to {last_step:,}. " if begin < last_step else ""
     return Tile(
         metric=metric,
         title=title,
@@ -390,6 +436,7 @@ def _tile(
         note=note,
         change=_change(now - first, write, curve.steps) if len(curve.steps) > 1 else "",
         trend=_trend(metric, now - first),
+        hint=f"{mean}Step {curve.steps[-1]:,}: {write(curve.values[-1])}",
         spark=draw_spark(curve.values),
     )
 

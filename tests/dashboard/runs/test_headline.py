@@ -47,25 +47,27 @@ FLAT = curve(*(0.5 + JITTER[i] for i in range(100)))
 LATE = curve(*(0.3 + 0.005 * min(i, 90) + JITTER[i] for i in range(200)))
 
 
+def verdict_of(reward: Curve, score: HeldOut | None = None, **given: Any) -> str:
+    last = reward.steps[-1] if reward.steps else score.scores.steps[-1] if score else 0
+    options = {"last_step": last, "num_steps": last, "is_live": True, **given}
+    return write_verdict(reward, score, **options).text
+
+
 @pytest.mark.parametrize(
     ("reward", "score", "words", "is_stalled"),
     [
         (RISING, None, ["rose from 0.32 to 0.772"], False),
-        (FALLING, None, ["fell from 0.82 to 0.328", "last 50 steps"], True),
-        (FLAT, None, ["flat: 0.52 at the start, 0.5 now", "last 50 steps"], True),
-        (LATE, None, ["rose from 0.32 to 0.75", "last 50 steps"], True),
-        (curve(0.25), None, ["is 0.25 at step 1"], False),
-        (curve(0.25, 0.25), None, ["flat: 0.25"], False),
-        (curve(0.25, 0.5), None, ["rose from 0.25 to 0.5"], False),
+        (FALLING, None, ["fell from 0.82 to 0.328"], True),
+        (FLAT, None, ["no clear change: 0.52 at the start, 0.5 now"], True),
+        (LATE, None, ["rose from 0.32 to 0.75"], True),
         (Curve(), None, ["No reward"], False),
-        (Curve(), held_out(0.3), ["is 0.3 ± 0.05 at step 0"], False),
         (RISING, held_out(0.3, 0.71), ["rose from 0.3 to 0.71 ± 0.05"], False),
-        (RISING, held_out(0.3, 0.34), ["Held-out reward is flat: 0.3"], False),
+        (RISING, held_out(0.3, 0.34), ["reward: 0.3 at", "0.34 ± 0.05 now"], False),
         (RISING, held_out(0.71, 0.3, margin=None), ["fell from 0.71 to 0.3."], False),
         (
             RISING,
             held_out(0.3, 0.5, 0.7, 0.72, 0.71),
-            ["to 0.71 ± 0.05, flat since step 40"],
+            ["to 0.71 ± 0.05, no clear change since step 40"],
             False,
         ),
     ],
@@ -75,19 +77,58 @@ def test_a_verdict_compares_the_start_with_now(
 ) -> None:
     last = reward.steps[-1] if reward.steps else 0
 
-    found = write_verdict(reward, score, last_step=last, is_live=True)
+    found = write_verdict(reward, score, last_step=last, num_steps=200, is_live=True)
 
     for part in words:
         assert part in found.text
     assert found.is_stalled is is_stalled
-    assert ("last 50 steps" in found.text) is is_stalled
+    assert ("last 100 steps" in found.text) is is_stalled
+
+
+def test_scores_that_still_rise_are_not_unchanged() -> None:
+    rising = held_out(0.2, 0.4, 0.690, 0.711, 0.743, margin=0.056)
+
+    assert "since step" not in verdict_of(RISING, rising)
+
+
+@pytest.mark.parametrize(
+    ("num", "num_steps", "first", "is_early"),
+    [
+        (6, 200, 1, True),
+        (19, 25, 1, True),
+        (20, 200, 1, False),
+        (99, 1_000, 1, True),
+        (100, 1_000, 1, False),
+        (19, 220, 117, True),  # a fork at step 116
+        (20, 220, 117, False),
+    ],
+)
+def test_a_verdict_waits_for_20_steps_and_a_tenth_of_the_run(
+    num: int, num_steps: int, first: int, is_early: bool
+) -> None:
+    reward = curve(*RISING.values[:num], *[0.8] * (num - 100), first=first)
+
+    live = verdict_of(reward, num_steps=num_steps)
+    ended = verdict_of(reward, num_steps=num_steps, is_live=False)
+
+    step = f"{first + num - 1:,} of {num_steps:,}"
+    assert (step in live) is is_early
+    assert step not in ended
+
+
+def test_a_few_values_are_stated_without_a_trend() -> None:
+    for reward in (curve(0.25), curve(0.25, 0.5), curve(0.25, 0.5, 0.75)):
+        text = verdict_of(reward, is_live=False)
+
+        assert "0.25" in text
+        assert not re.search("rose|fell|change", text)
 
 
 def test_an_ended_run_is_not_stalled() -> None:
-    found = write_verdict(FLAT, None, last_step=100, is_live=False)
+    found = write_verdict(FLAT, None, last_step=100, num_steps=100, is_live=False)
 
     assert not found.is_stalled
-    assert "last 50 steps" not in found.text
+    assert "last 100 steps" not in found.text
 
 
 def test_scores_that_are_no_numbers_are_left_out() -> None:
@@ -120,7 +161,24 @@ def tiles_of(run: Run) -> dict[str, tuple[str, str, str]]:
     return {tile.metric: (tile.value, tile.note, tile.change) for tile in tiles}
 
 
-def test_the_numbers_are_those_of_the_last_step(team: Team) -> None:
+def test_the_numbers_are_means_of_the_last_tenth(team: Team) -> None:
+    story = Story(queue_run(team, num_steps=30))
+    story.start()
+    story.take_steps(27, **{"reward/mean": 0.25, "kl/mean": 0.0})
+    story.take_steps(2, **{"reward/mean": 0.5, "kl/mean": 0.125})
+    story.take_steps(1, **{"reward/mean": 0.875, "kl/mean": 0.5})
+
+    headline = read_headline(Run.objects.get(pk=story.run.pk))
+
+    tiles = {tile.metric: tile for tile in headline.tiles}
+    assert tiles["reward/mean"].value == "0.625"
+    assert tiles["kl/mean"].value == "0.25"
+    assert "0.625" in headline.verdict.text
+    hint = tiles["reward/mean"].hint
+    assert re.findall(r"[0-9.]+[0-9]", hint) == ["28", "30", "30", "0.875"]
+
+
+def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     story.evaluate(**{"eval/heldout/mean": 0.25})
