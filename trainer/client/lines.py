@@ -236,7 +236,7 @@ def signal_of(
     return "all_wrong" if scored[0] == lowest else "tied"
 
 
-def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """A step's metrics from its groups; lengths only if all are known.
 
     They precede what a trainer logs, which may be a mean over several steps.
