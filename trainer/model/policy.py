@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -113,7 +113,21 @@ class Policy:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
         elif self.model.is_activation_checkpointing:
             self.model.activation_checkpointing_disable()
-        self.model.train(on)  # it works only in this mode; dropout is off anyway
+        # Layers recompute in training mode only. In it, modules inside of them would
+        # drop units or add noise to a router, by settings of many names.
+        for module in self.model.modules():
+            module.training = on and getattr(module, "gradient_checkpointing", False)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, no layer recomputes, which would switch its cache off."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True
 
     @property
     def num_parameters(self) -> int:
@@ -227,6 +241,30 @@ class Policy:
                 "its log-probs cannot be computed. Choose another model."
             )
 
+    def check_checkpointing(self) -> None:
+        """Refuse a model that computes something else with gradient checkpointing.
+
+        Raises:
+            ValueError: such as a model whose layers add noise in training mode.
+        """
+        if self.form == "flat" or not self.model.supports_gradient_checkpointing:
+            return
+        micro = _trial(self)
+        with torch.no_grad():
+            first, second = self.hidden(micro), self.hidden(micro)
+            self.set_checkpointing(on=True)
+            found = self.hidden(micro)
+            self.set_checkpointing(on=False)
+        # not 0 where a GPU adds up a mixture's experts in any order
+        noise = (second - first).abs().max().item()
+        gap = (found - first).abs().max().item()
+        if not gap <= 10 * noise:
+            raise ValueError(
+                f"{type(self.model).__name__} computes other hidden states with "
+                f"gradient checkpointing (they differ by {gap:.3g}). Set "
+                "model.gradient_checkpointing to false."
+            )
+
     def choose_form(self) -> str:
         """Choose the fastest form of packed rows with the results of padded rows.
 
@@ -323,10 +361,13 @@ def load_policy(
         if adapters is not None:
             found.load(adapters)
     policy = Policy(model, tokenizer, adapters=found)
-    if config.gradient_checkpointing is True:  # "auto" is decided at the first step
-        policy.set_checkpointing(on=True)
     policy.check_split()
     policy.slowed = policy.choose_form()
+    is_on = config.gradient_checkpointing is True
+    # "auto" is decided at the first step, and means off on a CPU
+    if is_on or (config.gradient_checkpointing and policy.device.type == "cuda"):
+        policy.check_checkpointing()
+        policy.set_checkpointing(on=is_on)
     return policy
 
 
@@ -381,5 +422,7 @@ def _switch_dropout_off(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            vars(module)["attention_dropout"] = 0.0
+        settings = vars(module)
+        for name in [each for each in settings if "drop" in each]:
+            if isinstance(settings[name], float):  # Bloom's is a module
+                settings[name] = 0.0

@@ -121,16 +121,12 @@ class TransformersEngine:
     ) -> None:
         """Sample what is not collected yet, each taken in as it ends."""
         self._rows_at_once = self._fitting_rows(requests, params)
-        was_training = self._policy.model.training
-        self._policy.model.eval()  # else checkpointing would switch the cache off
-        try:
+        with self._policy.evaluating():
             if self._is_check_due:
                 self._is_check_due = False
                 self._check(requests, params)
             while not collected.is_complete:
                 self._sample_missing(requests, params, collected)
-        finally:
-            self._policy.model.train(was_training)
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
         """As many completions as a GPU's free memory holds at their full length."""

@@ -276,14 +276,10 @@ class FallbackEngine:
         assert self._few is not None
         requests, params = self._few
         groups = engine.sample(requests, params)
-        was_training = self._policy.model.training
-        self._policy.model.eval()
-        try:
+        with self._policy.evaluating():
             return logprob_gap(
                 self._policy, requests, groups, temperature=params.temperature
             )
-        finally:
-            self._policy.model.train(was_training)
 
     def _take_over(self, reason: str) -> None:
         """Close vLLM and let the own decoder sample from here on."""
