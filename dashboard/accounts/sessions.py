@@ -21,6 +21,12 @@ from django.http import HttpRequest, HttpResponseBase
 from dashboard.accounts.members import end_sessions
 from dashboard.accounts.models import Membership, User
 from dashboard.live.pubsub import notify_access_on_commit
+from dashboard.project.budgets import (
+    DEVICE_COOKIE,
+    DEVICE_SALT,
+    DEVICE_SECONDS,
+    read_device,
+)
 
 # More than one of them is named in an agent's text; the first that is counts.
 BROWSERS = (
@@ -31,11 +37,6 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
-# OWASP's device cookie, of a browser that a user has signed in from: it signs no one
-# in, but wrong passwords from elsewhere do not count against it.
-COOKIE = "cohort_device"
-SALT = "accounts.known_devices"
-COOKIE_SECONDS = 180 * 24 * 3_600
 ACCESS_FIELDS = {"is_active", "password"}
 SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
@@ -116,24 +117,22 @@ def browser_of(agent: str) -> str:
 
 def find_device(request: HttpRequest, username: str) -> str:
     """The device's own name, where this very user has signed in from it; else ""."""
-    try:
-        known = signing.loads(
-            request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS
-        )
-    except signing.BadSignature:
-        return ""
+    known = read_device(request.COOKIES.get(DEVICE_COOKIE, ""))
     # As the form finds users: "Alice" may be another account.
-    is_same = known["username"] == User.normalize_username(username.strip())
-    return str(known["device"]) if is_same else ""
+    is_same = known.get("username") == User.normalize_username(username.strip())
+    return known["device"] if is_same else ""
 
 
 def remember_device(response: HttpResponseBase, user: User) -> None:
-    device = {"username": user.username, "device": secrets.token_urlsafe(16)}
+    device = {
+        "username": user.username,
+        "device": secrets.token_urlsafe(16),
+        "account": f"person:{user.pk}",
+    }
     response.set_cookie(
-        COOKIE,
-        signing.dumps(device, salt=SALT),
-        max_age=COOKIE_SECONDS,
-        path="/sign-in/",
+        DEVICE_COOKIE,
+        signing.dumps(device, salt=DEVICE_SALT),
+        max_age=DEVICE_SECONDS,
         httponly=True,
         samesite="Lax",
     )

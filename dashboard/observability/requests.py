@@ -77,11 +77,11 @@ def log_request(
     route = match.view_name if match else _unrouted(request)
     count_request(route, request.method, response.status_code, seconds)
     name_span(one, route, status=response.status_code)
-    if (scope := getattr(request, "scope", None)) is not None:
-        scope[STREAMS] = response.streaming
-        if hasattr(request, "_cached_user") or hasattr(request, "api_access"):
-            is_answered = response.status_code < 400
-            scope[SPENT_BY] = _spent_by(request, is_answered=is_answered)
+    scope = getattr(request, "scope", {})
+    scope[STREAMS] = response.streaming
+    if hasattr(request, "_cached_user") or hasattr(request, "api_access"):
+        is_answered = response.status_code < 400
+        scope[SPENT_BY] = _spent_by(request, is_answered=is_answered)
     is_slow = seconds >= SLOW_SECONDS
     if request.method in QUIET and not is_slow and response.status_code < 500:
         return

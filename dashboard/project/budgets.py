@@ -1,15 +1,17 @@
 """How much of a web process one person, and one team, may use.
 
 A few requests of a person run at a time. Others queue and use no thread and no database
-connection. The run time of requests is paid from a budget that refills over time; who
-has overdrawn it gets 429 until then, so heavy use by one person does not slow down
-others.
+connection. The processor time of requests is paid from a budget that refills over time.
+Who has overdrawn it gets 429 until then, so heavy use by one person does not slow down
+others; a form that a person sends waits instead, since a refusal would lose it.
 
 A request counts while Cohort processes it, not while its body arrives or its response
-is read. Requests that run at the same time share the process's time.
+is read.
 
 The sender is known from an earlier response to the same cookie or token, in any
-process; until then a request counts for its address and for all unknown senders.
+process, or from a signed cookie of a browser in which a person once signed in. Until
+then a request counts for its address and for all unknown senders, whose addresses take
+turns.
 """
 
 from __future__ import annotations
@@ -28,19 +30,28 @@ from time import monotonic
 from typing import Any
 
 from django.conf import settings
+from django.core import signing
 from django.http.cookie import parse_cookie
+from django.template import loader
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 logger = logging.getLogger(__name__)
 SPENT_BY = "cohort.spent_by"  # of a request's scope: its person and team
 STREAMS = "cohort.streams"  # of a request's scope: its answer is made while it is sent
+CPU_SECONDS = "cohort.cpu_seconds"  # of a request's scope: a function, of its thread
+# OWASP's device cookie, of a browser that a user has signed in from: it signs no one
+# in, but neither wrong passwords nor requests from elsewhere count against it.
+DEVICE_COOKIE = "cohort_device"
+DEVICE_SALT = "accounts.known_devices"
+DEVICE_SECONDS = 180 * 24 * 3_600
 MAX_WAITING = 64  # of an account
 WAIT_SECONDS = 15.0
+FORM_SECONDS = 45.0  # a form waits longer than a page; proxies give up after 60 s
 MAX_KNOWN = 10_000  # cookies and tokens
 KNOWN_SECONDS = 86_400
 MAX_ACCOUNTS = 10_000
-MAX_OVERDRAWN_SECONDS = 60.0
+MAX_OVERDRAWN_SECONDS = 30.0
 REFUSED_SECONDS = 1.0  # before the response, to slow down clients that retry at once
 SPEND_SECONDS = 0.2  # from what is spent until other processes know
 UNCOUNTED = ("/healthz", "/readyz", "/metrics")
@@ -83,7 +94,11 @@ BUDGETS: Mapping[str, Budget] = {
     # Not charged: no one is rejected for the use of others.
     "team": Budget(at_once=7),
     "address": Budget(at_once=4),
-    "unknown": Budget(at_once=6),
+    # Of all unknown senders: pages such as the sign-in form, which cost milliseconds;
+    # forms, whose passwords are hashed; and public reports, with all their charts.
+    "visitors": Budget(at_once=6),
+    "passwords": Budget(at_once=3),
+    "public": Budget(at_once=3),
 }
 
 
@@ -91,69 +106,102 @@ class Refused(Exception):
     """The message is for the sender."""
 
     def __init__(self, why: str, seconds: float) -> None:
+        self.why = why
         self.seconds = max(1, math.ceil(seconds))
         super().__init__(f"{why} Try again in {self.seconds} s.")
 
 
 @dataclass(slots=True)
 class Account:
-    """Of a person, a team or an address, in this process."""
+    """Of a person, a team, an address or all unknown senders, in this process."""
 
     budget: Budget
     num_running: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    waiting: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
+    served: OrderedDict[str, int] = field(default_factory=OrderedDict)  # place in order
     debt: float = 0.0  # seconds until the bucket is full, at `debt_at`
     debt_at: float = 0.0
 
     def current_debt(self) -> float:
         return max(0.0, self.debt - (monotonic() - self.debt_at))
 
+    def overdrawn_seconds(self) -> float:
+        """Seconds until the bucket has something in it again."""
+        debt = self.current_debt() - self.budget.most_debt
+        return max(0.0, debt) if self.budget.is_paid else 0.0
+
     def set_debt(self, debt: float) -> None:
         most = self.budget.most_debt + MAX_OVERDRAWN_SECONDS
         self.debt, self.debt_at = min(debt, most), monotonic()
 
-    def check(self) -> None:
-        """Raises if the budget is overdrawn or too many requests wait."""
-        if not self.budget.is_paid:
-            seconds = 0.0
-        else:
-            seconds = self.current_debt() - self.budget.most_debt
-        if seconds > 0:
-            raise Refused(
-                f"Your requests used more than {self.budget.burst:g} s of server time.",
-                seconds,
-            )
-        if len(self.waiting) >= MAX_WAITING:
-            raise Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
+    @property
+    def num_waiting(self) -> int:
+        return sum(len(turns) for turns in self.waiting.values())
 
     @property
     def is_idle(self) -> bool:
         return not self.num_running and not self.waiting and self.current_debt() <= 0
 
-    async def enter(self) -> None:
+    async def enter(self, sender: str = "") -> None:
+        """Waits for a place; raises Refused where too many wait."""
         if self.num_running < self.budget.at_once and not self.waiting:
             self.num_running += 1
+            self._note_served(sender)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(turn)
+        self.waiting.setdefault(sender, deque()).append(turn)
+        if self.num_waiting > MAX_WAITING:
+            self._refuse_one()
         try:
             await turn  # `leave` has counted it
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave()
             else:
-                with suppress(ValueError):  # `leave` has passed it over
-                    self.waiting.remove(turn)
+                self._remove(sender, turn)
             raise
 
     def leave(self) -> None:
-        """The next request in the queue runs."""
+        """Gives the place to the sender that was served longest ago, or never."""
         while self.waiting:
-            turn = self.waiting.popleft()
+            sender = min(self.waiting, key=self._served_at)
+            turn = self.waiting[sender][0]
+            self._remove(sender, turn)
             if not turn.done():
+                self._note_served(sender)
                 turn.set_result(None)
                 return
         self.num_running -= 1
+
+    def _served_at(self, sender: str) -> int:
+        return self.served.get(sender, 0)
+
+    def _note_served(self, sender: str) -> None:
+        newest = next(reversed(self.served.values()), 0)
+        self.served[sender] = newest + 1
+        self.served.move_to_end(sender)
+        if len(self.served) > MAX_ACCOUNTS:
+            self.served.popitem(last=False)
+
+    def _refuse_one(self) -> None:
+        """The longest wait of the sender with most; of several, of the last served."""
+        sender = max(
+            self.waiting,
+            key=lambda each: (len(self.waiting[each]), self._served_at(each)),
+        )
+        turn = self.waiting[sender][0]
+        self._remove(sender, turn)
+        if not turn.done():
+            turn.set_exception(
+                Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
+            )
+
+    def _remove(self, sender: str, turn: asyncio.Future[None]) -> None:
+        turns = self.waiting.get(sender, deque())
+        with suppress(ValueError):  # `leave` has passed it over
+            turns.remove(turn)
+        if not turns:
+            self.waiting.pop(sender, None)
 
 
 class Budgets:
@@ -161,7 +209,6 @@ class Budgets:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.num_running = 0
         self._accounts: dict[str, Account] = {}
         self._pruned_at = 0.0
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -176,7 +223,7 @@ class Budgets:
         credential = _credential(scope)
         place = scope["path"].strip("/").split("/")[0]
         names = await self._find_names(scope, credential, place)
-        turn = Turn(self, scope, [self._account(name) for name in names])
+        turn = Turn(scope, [self._account(name) for name in names])
         try:
             turn.check()
             await self.app(scope, turn.received(receive), turn.sent(send))
@@ -192,12 +239,11 @@ class Budgets:
 
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
         """The accounts that a request counts for, as far as known."""
-        person = self._known.get((credential, ""), "")
+        person = self._known.get((credential, ""), "") or _device_owner(scope)
         if credential and not person:
             person = await self._remember(credential)
         if not person:
-            address = network_of((scope.get("client") or ("", 0))[0])
-            return [f"address:{address}", "unknown:"]
+            return [f"address:{network_of(_client(scope))}", _pool(scope, place)]
         team = self._known.get((credential, place), "")
         return [person, team] if team else [person]
 
@@ -304,41 +350,52 @@ class Budgets:
 class Turn:
     """One request's slot in its accounts."""
 
-    def __init__(self, all_: Budgets, scope: Any, accounts: list[Account]) -> None:
-        self._all = all_
+    def __init__(self, scope: Any, accounts: list[Account]) -> None:
         self._scope = scope
         self._accounts = accounts
+        # Programs repeat a refused request; a person would lose what the form holds.
+        is_read = scope["method"] in ("GET", "HEAD", "OPTIONS")
+        self._is_form = not is_read and not scope["path"].startswith("/api/")
         self._held: list[Account] = []
+        self._is_running = False
         self._began = 0.0
-        self._others = 1
         self.entered = False
         self.status: int | None = None  # of the answer, once it has begun
         self.seconds = 0.0
 
     def check(self) -> None:
+        """Raises Refused if a budget is overdrawn, unless the request is a form."""
         for account in self._accounts:
-            account.check()
+            seconds = account.overdrawn_seconds()
+            if seconds > 0 and not self._is_form:
+                raise Refused(
+                    f"Your requests used {account.budget.burst:g} s of processor time.",
+                    seconds,
+                )
 
     async def _enter(self) -> None:
+        sender = network_of(_client(self._scope), prefix=48)
         try:
             for account in self._accounts:
-                await account.enter()
+                if seconds := account.overdrawn_seconds():  # of a form
+                    await asyncio.sleep(seconds)
+                await account.enter(sender)
                 self._held.append(account)
         except BaseException:
             self._release()
             raise
-        self.entered = True
-        self._all.num_running += 1
-        self._began, self._others = monotonic(), self._all.num_running
+        self.entered = self._is_running = True
+        self._began = self._cpu_seconds()
 
     def leave(self) -> None:
-        if self._began:
-            # Requests that run at the same time share the process.
-            others = (self._others + self._all.num_running) / 2
-            self.seconds += (monotonic() - self._began) / max(1.0, others)
-            self._all.num_running -= 1
-            self._began = 0.0
+        if self._is_running:
+            self.seconds += self._cpu_seconds() - self._began
+            self._is_running = False
         self._release()
+
+    def _cpu_seconds(self) -> float:
+        """Of the request's thread, which serves no other meanwhile."""
+        return float(self._scope[CPU_SECONDS]())
 
     def _release(self) -> None:
         while self._held:
@@ -351,11 +408,12 @@ class Turn:
             message = await receive()
             if not self.entered and not message.get("more_body", False):
                 self.check()
+                seconds = FORM_SECONDS if self._is_form else WAIT_SECONDS
                 try:
-                    async with asyncio.timeout(WAIT_SECONDS):
+                    async with asyncio.timeout(seconds):
                         await self._enter()
                 except TimeoutError:
-                    why = f"Your request timed out after waiting {WAIT_SECONDS:g} s."
+                    why = f"Your request timed out after waiting {seconds:g} s."
                     raise Refused(why, WAIT_SECONDS) from None
             return message
 
@@ -369,7 +427,7 @@ class Turn:
             is_last = message["type"] == "http.response.body" and not message.get(
                 "more_body", False
             )
-            was_running = bool(self._began)
+            was_running = self._is_running
             self.leave()
             await send(message)
             if was_running and self._scope.get(STREAMS) and not is_last:
@@ -386,9 +444,39 @@ def _credential(scope: Any) -> str:
         if kind.lower() == "bearer":
             given = text.strip()
     else:
-        cookies = parse_cookie(_header(scope, b"cookie"))
-        given = cookies.get(settings.SESSION_COOKIE_NAME, "")
+        given = _cookie(scope, settings.SESSION_COOKIE_NAME)
     return hashlib.sha256(given.encode("utf-8", "replace")).hexdigest() if given else ""
+
+
+def _device_owner(scope: Any) -> str:
+    """Who signed in with this browser last, by a cookie that only Cohort can write."""
+    if scope["path"].startswith("/api/"):
+        return ""
+    return read_device(_cookie(scope, DEVICE_COOKIE)).get("account", "")
+
+
+def read_device(cookie: str) -> dict[str, str]:
+    """What `remember_device` of accounts wrote; empty where nobody signed it."""
+    try:
+        known = signing.loads(cookie, salt=DEVICE_SALT, max_age=DEVICE_SECONDS)
+    except signing.BadSignature:
+        return {}
+    return dict(known)
+
+
+def _pool(scope: Any, place: str) -> str:
+    """The account that unknown senders share for such a request."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return "passwords:"
+    return "public:" if place == "public" else "visitors:"
+
+
+def _client(scope: Any) -> str:
+    return str((scope.get("client") or ("", 0))[0])
+
+
+def _cookie(scope: Any, name: str) -> str:
+    return parse_cookie(_header(scope, b"cookie")).get(name, "")
 
 
 def _header(scope: Any, name: bytes) -> str:
@@ -408,6 +496,11 @@ async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
             "detail": str(refused),
         }
         body = json.dumps(tree).encode()
+    elif "text/html" in _header(scope, b"accept") and not _header(scope, b"hx-request"):
+        kind = b"text/html; charset=utf-8"
+        context = {"sentence": refused.why, "seconds": refused.seconds}
+        context["is_form"] = scope["method"] not in ("GET", "HEAD")
+        body = loader.get_template("429.html").render(context).encode()
     else:
         kind = b"text/plain; charset=utf-8"
         body = f"{refused}\n".encode()
@@ -421,8 +514,9 @@ async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def network_of(address: str) -> str:
-    """What one household has: of IPv6 that is 2^64 addresses.
+def network_of(address: str, *, prefix: int = 64) -> str:
+    """What one household has: of IPv6 that is 2^64 addresses; with a prefix of 48, what
+    one customer of a provider can have.
 
     >>> network_of("2001:db8:0:7::1")
     "2001:db8:0:7::/64"
@@ -433,5 +527,5 @@ def network_of(address: str) -> str:
         return address
     if not isinstance(ip, IPv6Address):
         return str(ip)
-    network = IPv6Network((int(ip), 64), strict=False)
+    network = IPv6Network((int(ip), prefix), strict=False)
     return str(ip.ipv4_mapped or network)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import Transport
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
+from time import thread_time
 from typing import Any, NoReturn
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -18,6 +19,8 @@ from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
 )
+
+from dashboard.project.budgets import CPU_SECONDS
 
 # For a request's line and headers, and a body's trailers. nginx allows 32 KiB.
 MAX_HEAD_BYTES = 64 * 1024
@@ -163,10 +166,18 @@ class _Thread(ThreadPoolExecutor):
     def __init__(self) -> None:
         super().__init__(max_workers=1)
         self.is_started = False
+        self.cpu_seconds = 0.0  # of all that it has run
 
-    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.is_started = True
-        return super().submit(*args, **kwargs)
+        return super().submit(self._run, function, *args, **kwargs)
+
+    def _run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        began = thread_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.cpu_seconds += thread_time() - began
 
 
 class Pages(ASGIHandler):
@@ -186,6 +197,7 @@ class Pages(ASGIHandler):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         thread = self._idle.pop() if self._idle else _Thread()
+        scope[CPU_SECONDS] = lambda: thread.cpu_seconds
         try:
             async with ThreadSensitiveContext(executor=thread):
                 await super().__call__(scope, receive, send)

@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.accounts import throttling
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
-from dashboard.accounts.sessions import COOKIE
+from dashboard.project.budgets import DEVICE_COOKIE
 
 PASSWORD = "a long enough secret"
 REDIS_URL = settings.REDIS_URL
@@ -126,7 +126,7 @@ def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
 
 
 def test_an_unsigned_cookie_is_ignored(known: Client):
-    known.cookies[COOKIE] = f"{known.cookies[COOKIE].value}x"
+    known.cookies[DEVICE_COOKIE] = f"{known.cookies[DEVICE_COOKIE].value}x"
     guess_from_everywhere()
 
     assert sign_in("alice", PASSWORD, client=known) == 429
@@ -135,10 +135,10 @@ def test_an_unsigned_cookie_is_ignored(known: Client):
 def test_the_device_cookie_is_http_only(with_password: User):
     client = Client()
     sign_in("alice", PASSWORD, client=client)
-    cookie = client.cookies[COOKIE]
+    cookie = client.cookies[DEVICE_COOKIE]
 
     assert cookie["httponly"]
-    assert (cookie["path"], cookie["samesite"]) == ("/sign-in/", "Lax")
+    assert (cookie["path"], cookie["samesite"]) == ("/", "Lax")
 
 
 @pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])

@@ -10,14 +10,25 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.http import HttpResponse
 from django.test import Client
 
 from dashboard.accounts.models import User
+from dashboard.accounts.sessions import remember_device
 from dashboard.accounts.throttling import redis_client
 from dashboard.api.models import Scope
 from dashboard.observability.requests import _spent_by
 from dashboard.project import budgets
-from dashboard.project.budgets import SPENT_BY, STREAMS, Account, Budget, Budgets
+from dashboard.project.budgets import (
+    CPU_SECONDS,
+    DEVICE_COOKIE,
+    SPENT_BY,
+    STREAMS,
+    Account,
+    Budget,
+    Budgets,
+    Refused,
+)
 from tests.dashboard.api.asking import make_token
 
 SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
@@ -58,9 +69,11 @@ class App:
         self.spent_by = spent_by
         self.status = 200
         self.running = self.most = self.num_done = 0
+        self.cpu_seconds = 0.0  # of the thread that all requests have here
         self.open = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[CPU_SECONDS] = lambda: self.cpu_seconds
         while (await receive()).get("more_body"):
             pass
         self.running += 1
@@ -76,26 +89,33 @@ class App:
 
 
 async def ask(
-    app: Any, who: str = "t", *, path: str = "/a/runs/", client: str = "1.2.3.4"
+    app: Any, who: str = "t", *, path: str = "/a/runs/", **options: str
 ) -> tuple[int, bytes, dict[bytes, bytes]]:
-    sender = _sender(app, who, path, client)
+    sender = _sender(app, who, path, **options)
     await sender.send_input({"type": "http.request", "body": b""})
     return await answer_of(sender)
 
 
 def _sender(
-    app: Any, who: str, path: str, client: str = "1.2.3.4"
+    app: Any,
+    who: str,
+    path: str,
+    client: str = "1.2.3.4",
+    *,
+    method: str = "GET",
+    cookie: str = "",
 ) -> ApplicationCommunicator:
     headers = []
     if who and path.startswith("/api/"):
         headers = [(b"authorization", f"bearer {who}".encode())]
     elif who:
         headers = [
-            (b"cookie", b"a[b]=1"),
+            (b"cookie", f"a[b]=1; {cookie}".encode()),
             (b"cookie", f"cohort_session={who}".encode()),
         ]
     scope = {
         "type": "http",
+        "method": method,
         "path": path,
         "headers": headers,
         "client": (client, 1),
@@ -194,7 +214,7 @@ async def test_an_unknown_cookie_counts_for_its_address(
     for first, second in (("1.2.3.4", "1.2.3.4"), ("fe80::1", "fe80::2")):
         inner.most = 0
         inner.open.clear()
-        monkeypatch.setitem(budgets.BUDGETS, "unknown", Budget(at_once=9))  # type: ignore[arg-type]
+        monkeypatch.setitem(budgets.BUDGETS, "visitors", Budget(at_once=9))  # type: ignore[arg-type]
         async with (
             asking(app, 3, who="x", client=first),
             asking(app, 3, who="y", client=second),
@@ -263,8 +283,6 @@ async def test_a_new_process_knows_the_sender() -> None:
 async def test_unsuccessful_waiting_is_not_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = 1_000.0
-    monkeypatch.setattr(budgets, "monotonic", lambda: now)
     inner = App()
     inner.status = 503
     app = budgets_of(inner)
@@ -272,13 +290,13 @@ async def test_unsuccessful_waiting_is_not_charged(
     await ask(app)
     inner.open.clear()
     async with asking(app, 1):
-        now += 50.0
+        inner.cpu_seconds += 50.0
         inner.open.set()
 
     assert (await ask(app))[0] == 503, "not 429"
 
 
-async def test_concurrent_requests_share_the_cost(
+async def test_waiting_for_a_busy_processor_is_not_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
@@ -286,11 +304,12 @@ async def test_concurrent_requests_share_the_cost(
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
-    async with asking(app, 2):
-        now += 6.0
+    async with asking(app, 1):
+        now += 100.0
+        inner.cpu_seconds += 3.0
         inner.open.set()
 
-    assert app._accounts["person:1"].debt == pytest.approx(6.0, abs=2.1)
+    assert app._accounts["person:1"].debt == pytest.approx(3.0)
 
 
 async def test_more_than_may_wait_are_refused_at_once(
@@ -335,7 +354,7 @@ async def test_work_is_paid_for_and_the_next_process_knows(
     first = budgets_of(inner)
     await known(first, inner)
     async with asking(first, 1):
-        now += 11.5
+        inner.cpu_seconds += 11.5
         inner.open.set()
     status, _, headers = await ask(first)
 
@@ -359,7 +378,7 @@ async def test_without_redis_each_process_counts_for_itself(
     app = budgets_of(inner)
     await known(app, inner)
     async with asking(app, 1):
-        now += 11.5
+        inner.cpu_seconds += 11.5
         inner.open.set()
     await until(lambda: not (app._unsent or app._sending))
 
@@ -388,6 +407,7 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
     read = asyncio.Event()
 
     async def stream(scope: Any, receive: Any, send: Any) -> None:
+        scope[CPU_SECONDS] = lambda: 0.0
         await receive()
         scope[SPENT_BY], scope[STREAMS] = ("person:1", ""), True
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -410,6 +430,130 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
     assert (await ask(app))[0] == 200
     read.set()
     await asyncio.gather(*slow)
+
+
+async def test_a_form_waits_until_its_sender_may_spend_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page of the same person is refused meanwhile."""
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    app._account("person:1").set_debt(SMALL.most_debt + 0.3)
+    inner.open.set()
+    form = asyncio.create_task(ask(app, method="POST"))
+    await asyncio.sleep(0.01)
+
+    assert (await ask(app))[0] == 429
+    assert inner.num_done == 1, "the form waits"
+    assert (await form)[0] == 200
+
+
+async def test_a_refused_page_tries_again_by_itself() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    app._account("person:1").set_debt(SMALL.most_debt + 4.5)
+    sender = _sender(app, "t", "/a/runs/")
+    sender.scope["headers"].append((b"accept", b"text/html"))
+    await sender.send_input({"type": "http.request", "body": b""})
+    status, body, headers = await answer_of(sender)
+
+    assert (status, headers[b"retry-after"]) == (429, b"5")
+    assert b'http-equiv="refresh" content="5"' in body
+
+
+async def test_a_visitor_comes_next_however_many_others_wait() -> None:
+    """Two hundred addresses, each with two requests, asked before."""
+    inner = App(("", ""))
+    app = budgets_of(inner)
+    inner.open.set()
+    for number in range(200):
+        await ask(app, "", client=f"10.0.0.{number}")
+    inner.open.clear()
+    served: list[str] = []
+
+    async def note(client: str) -> None:
+        if (await ask(app, "", client=client))[0] == 200:
+            served.append(client)
+
+    others = [f"10.0.0.{number}" for number in range(200)] * 2
+    tasks = [asyncio.create_task(note(client)) for client in others]
+    await asyncio.sleep(0.1)
+    tasks.append(asyncio.create_task(note("1.2.3.4")))
+    await asyncio.sleep(0.1)
+    inner.open.set()
+    await asyncio.gather(*tasks)
+
+    assert served.index("1.2.3.4") <= 2, "only those that ran already came before"
+
+
+async def test_who_waits_most_is_refused_where_too_many_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "MAX_WAITING", 3)
+    account = Account(Budget(at_once=1))
+    await account.enter("a")
+    waiting = {
+        name: asyncio.create_task(account.enter(name[0]))
+        for name in ("b1", "b2", "c1", "d1")
+    }
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert [name for name, task in waiting.items() if task.done()] == ["b1"]
+    with pytest.raises(Refused):
+        await waiting["b1"]
+    order = []
+    for _ in range(3):
+        account.leave()
+        await asyncio.sleep(0)
+        order += [name for name, task in waiting.items() if task.done()]
+    assert order[-3:] == ["b2", "c1", "d1"]
+    account.leave()
+    assert (account.num_running, account.waiting) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("busy", "free"),
+    [
+        ({"method": "POST", "path": "/sign-in/"}, {"path": "/sign-in/"}),
+        ({"path": "/public/token/"}, {"path": "/sign-in/"}),
+        ({"path": "/sign-in/"}, {"method": "POST", "path": "/sign-in/"}),
+    ],
+    ids=["passwords", "reports", "pages"],
+)
+async def test_unknown_senders_wait_only_for_requests_of_the_same_kind(
+    busy: dict[str, str], free: dict[str, str]
+) -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+
+    async with (
+        asking(app, 2, **busy, client="1.1.1.1"),
+        asking(app, 1, **busy, client="2.2.2.2"),
+    ):
+        assert inner.running == 2
+        async with asking(app, 1, **free, client="3.3.3.3"):
+            assert inner.running == 3
+            inner.open.set()
+
+
+async def test_a_browser_that_signed_in_before_is_no_unknown_sender() -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+    answer = HttpResponse()
+    remember_device(answer, User(pk=7, username="zoe"))
+    cookie = f"{DEVICE_COOKIE}={answer.cookies[DEVICE_COOKIE].value}"
+
+    async with asking(app, 2, client="1.1.1.1"), asking(app, 2, client="2.2.2.2"):
+        assert inner.running == 2
+        async with asking(app, 1, cookie=cookie + "x", client="3.3.3.3"):
+            assert inner.running == 2, "forged"
+            async with asking(app, 1, cookie=cookie, client="3.3.3.3"):
+                assert inner.running == 3
+                assert "person:7" in app._accounts
+                inner.open.set()
 
 
 async def test_several_may_leave_the_queue_at_once() -> None:
