@@ -12,6 +12,7 @@ from django.core.signals import request_started
 from django.db import close_old_connections, reset_queries
 
 from dashboard.observability.tracing import begin_reporting
+from dashboard.project.connections import Pages, raise_file_limit
 from dashboard.project.database import limit_sessions
 from dashboard.project.downloads import pack_assets
 from dashboard.project.environment import ROOT
@@ -27,6 +28,7 @@ limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
 django.setup(set_prefix=False)
 begin_reporting()
 pack_assets(ROOT / "static")
+raise_file_limit()
 
 # Routes import models, so they come after Django's set-up.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
@@ -38,7 +40,6 @@ from dashboard.observability.metrics import CountedSockets  # noqa: E402
 from dashboard.observability.requests import RequestIds  # noqa: E402
 from dashboard.pages.sockets import websocket_urlpatterns  # noqa: E402
 from dashboard.project.budgets import Budgets  # noqa: E402
-from dashboard.project.connections import Pages  # noqa: E402
 
 application = RequestIds(
     ProtocolTypeRouter(

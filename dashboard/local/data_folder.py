@@ -81,6 +81,14 @@ def private_folder(path: Path, *, owner: int | None = None) -> Path:
     return path
 
 
+def close_folder(data: Path) -> None:
+    """Take from others what earlier releases, or a backup put back by hand, left them."""
+    for path in data.iterdir():
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
 def tail(path: Path, *, num_lines: int = 6) -> str:
     """The last lines of a log, for a message."""
     if not path.exists():

@@ -5,7 +5,9 @@ uvicorn waits forever for the end of a head, and buffers all of it.
 
 from __future__ import annotations
 
+import resource
 from asyncio import Transport
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from time import thread_time
@@ -20,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from dashboard.project.budgets import CPU_SECONDS
+from dashboard.project.budgets import CPU_SECONDS, network_of
 
 # For a request's line and headers, and a body's trailers. nginx allows 32 KiB.
 MAX_HEAD_BYTES = 64 * 1024
@@ -31,6 +33,8 @@ LEAST_BYTES_PER_SECOND = 500
 MAX_IDLE_SECONDS = 60.0  # without a byte, however many came before
 CHECK_SECONDS = 5.0
 MAX_IDLE_THREADS = 32  # that wait for requests
+MAX_CONNECTIONS = 512  # of an address; also of a proxy's
+MAX_FILES = 65_536
 
 TOO_LONG = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -50,16 +54,34 @@ class LimitedRequests(HttpToolsProtocol):
     check_seconds = CHECK_SECONDS
     max_wait_seconds = MAX_WAIT_SECONDS
     max_idle_seconds = MAX_IDLE_SECONDS
+    num_connections: Counter[str] = Counter()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._network = network_of(self.client[0]) if self.client else ""
+        self.num_connections[self._network] += 1
+        if self._network and self.num_connections[self._network] > MAX_CONNECTIONS:
+            transport.close()
+        self._running: RequestResponseCycle | None = None
         self._refusal: tuple[HTTPStatus, str] | None = None
         self._check = self.loop.call_later(self.check_seconds, self._check_time)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._check.cancel()
+        self._uncount()
+        if self._running is not None:
+            self._running.disconnected = True  # uvicorn tells only the newest request
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _uncount(self) -> None:
+        self.num_connections[self._network] -= 1
+        if self.num_connections[self._network] <= 0:
+            del self.num_connections[self._network]
 
     def _await_head(self) -> None:
         self._is_head = True
@@ -113,6 +135,7 @@ class LimitedRequests(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._check.cancel()
+        self._uncount()
         super().handle_websocket_upgrade()
         socket: Any = self.transport.get_protocol()
         if not socket.handshake_initiated:
@@ -158,6 +181,14 @@ class LimitedRequests(HttpToolsProtocol):
         is_answering = has_all and not self.cycle.response_complete
         is_sending = self.transport.get_write_buffer_size() > 0
         return is_answering or is_sending or self.flow.read_paused
+
+
+def raise_file_limit() -> None:
+    """Connections are files; many systems allow 1,024 unless a program asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if 0 <= soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 class _Thread(ThreadPoolExecutor):

@@ -170,7 +170,9 @@ def policy_for(host: str) -> str:
 
 
 class TrustMiddleware(Middleware):
-    """The content security policy, and cookies of TLS that travel only encrypted."""
+    """The content security policy, cookies of TLS that travel only encrypted, and no
+    cache for what a person sees who has signed in.
+    """
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         return _protect(request, self.get_response(request))
@@ -181,6 +183,10 @@ def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
     host = request.META.get("HTTP_HOST", "")
     safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
     response.headers.setdefault("Content-Security-Policy", policy_for(safe))
+    user = getattr(request, "_cached_user", None)  # loaded by nobody: of nobody
+    if user is not None and user.is_authenticated:
+        # After signing out, Back must not show it.
+        response.headers.setdefault("Cache-Control", "private, no-store")
     if request.is_secure():
         for cookie in response.cookies.values():
             cookie["secure"] = True

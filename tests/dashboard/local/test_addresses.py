@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.local.data_folder import embedded_addresses
+from dashboard.local.data_folder import close_folder, embedded_addresses
 from dashboard.project.database import parse_database_url
 
 
@@ -32,3 +32,18 @@ def test_django_reads_the_embedded_address() -> None:
 
     assert found["HOST"] == "/srv/cohort/sockets/postgres"
     assert (found["USER"], found["NAME"]) == ("cohort", "cohort")
+
+
+def test_what_others_can_read_in_the_data_folder_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "uploads").mkdir(mode=0o755)
+    (tmp_path / "secret-key").write_text("x")
+    (tmp_path / "secret-key").chmod(0o644)
+    elsewhere = tmp_path / "uploads" / "rows.jsonl"
+    elsewhere.write_text("x")
+    elsewhere.chmod(0o644)
+    (tmp_path / "link").symlink_to(elsewhere)
+
+    close_folder(tmp_path)
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"uploads": 0o700, "secret-key": 0o600, "link": 0o644}

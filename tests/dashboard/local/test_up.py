@@ -114,6 +114,19 @@ def sign_in(link: str) -> str:
     return str(answer.geturl())
 
 
+def open_to_others(data: Path) -> list[Path]:
+    """What another user of this machine can list or read, but for what PostgreSQL's own
+    user passes through.
+    """
+    own = {data / "postgres", data / "sockets"}
+    return [
+        path
+        for top in set(data.iterdir()) - own
+        for path in (top, *top.rglob("*"))
+        if not path.is_symlink() and path.stat().st_mode & 0o077
+    ]
+
+
 @pytest.mark.slow  # and in tests/smoke.txt
 def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     start: Callable[..., Terminal], data: Path, port: int
@@ -127,6 +140,7 @@ def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     assert "/sign-in/" not in landed
     assert returncode == 0, terminal.text()
     assert processes_of(data) == []
+    assert open_to_others(data) == []
 
 
 @pytest.mark.slow

@@ -29,6 +29,14 @@ def test_a_host_cannot_add_to_the_policy() -> None:
     assert "script-src" not in response.headers["Content-Security-Policy"]
 
 
+def test_no_cache_keeps_what_a_signed_in_person_saw(alice_client: Client) -> None:
+    page = alice_client.get("/alpha/runs/").headers["Cache-Control"]
+    signed_out = Client().get("/sign-in/").headers
+
+    assert set(page.split(", ")) == {"private", "no-store"}
+    assert "private, no-store" not in signed_out.get("Cache-Control", "")
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_encrypted", [True, False])
 def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted: bool) -> None:

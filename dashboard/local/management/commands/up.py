@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from argparse import ArgumentParser
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from dashboard.local.data_folder import LocalFault
+from dashboard.local.data_folder import LocalFault, close_folder
 from dashboard.local.preflight import check_folder, check_port, hold_folder
 from dashboard.local.redis_server import embedded_postgres, embedded_redis
 from dashboard.local.supervisor import (
@@ -44,6 +45,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         self.stdout.ending = ""  # progress shares a line
         stop_on_signals()
+        os.umask(0o077)  # of all that it starts: rows, weights and uploads are private
         try:
             with ExitStack() as stack:
                 try:
@@ -63,6 +65,7 @@ class Command(BaseCommand):
         address = f"http://localhost:{port}"  # where passkeys work, too
         check_folder(data)
         stack.enter_context(hold_folder(data, address=address))
+        close_folder(data)
         check_port(port)
 
         servers = self._start_servers(stack, data)
