@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from string import ascii_uppercase
 from typing import Any
 
@@ -141,10 +141,16 @@ def _size(value: Any, most: int) -> int:
 
 def _letter(index: int) -> str:
     """The letter of an option by its index from 0."""
-    try:
-        return ascii_uppercase[index]
-    except (IndexError, TypeError):
-        raise TemplateFault("The filter letter needs an index from 0 to 25.") from None
+    if not isinstance(index, int) or not 0 <= index < len(ascii_uppercase):
+        raise TemplateFault("The filter letter needs an index from 0 to 25.")
+    return ascii_uppercase[index]
+
+
+def _is_divisible(value: int, by: int = 2, *, rest: int = 0) -> bool:
+    """Jinja's own tests take a text's % for its formatting."""
+    if not isinstance(value, int) or not isinstance(by, int):
+        raise TemplateFault("The tests odd, even and divisibleby need whole numbers.")
+    return value % by == rest
 
 
 def _join(values: Iterable[Any], separator: str = "") -> str:
@@ -202,6 +208,11 @@ def _environment() -> ImmutableSandboxedEnvironment:
         "replace": _replace,
         "round": _round,
         "tojson": _as_json,
+    }
+    made.tests = made.tests | {
+        "divisibleby": _is_divisible,
+        "even": _is_divisible,
+        "odd": partial(_is_divisible, rest=1),
     }
     return made
 

@@ -82,7 +82,7 @@ def private_folder(path: Path, *, owner: int | None = None) -> Path:
 
 
 def close_folder(data: Path) -> None:
-    """Take from others what earlier releases, or a backup put back by hand, left them."""
+    """Take from others what earlier releases or a copied backup let them read."""
     for path in data.iterdir():
         mode = path.lstat().st_mode
         if not stat.S_ISLNK(mode):

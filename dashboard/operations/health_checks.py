@@ -49,6 +49,7 @@ LOADED = (
 )
 # A hanging disk blocks the one thread that checks it; later checks wait for it.
 _of_program = ThreadPoolExecutor(1, thread_name_prefix="health of the program")
+_of_database = ThreadPoolExecutor(1, thread_name_prefix="health of the database")
 _of_data = ThreadPoolExecutor(1, thread_name_prefix="health of the data")
 
 
@@ -164,7 +165,21 @@ async def check_database() -> list[Part]:
                 " FROM training_reaperwatch",
             )
     except psycopg.Error as error:
-        return database_failed(redact(str(error).strip().split("\n")[0]))
+        why = redact(str(error).strip().split("\n")[0])
+        if not await in_thread(_of_database, _is_pool_served):
+            return database_failed(why)
+        # A full server takes no new connection, but pages have theirs.
+        remedy = "Raise max_connections of PostgreSQL, or start fewer processes."
+        return [
+            Part(
+                name="database",
+                state="degraded",
+                value=why,
+                remedy=remedy,
+                is_required=True,
+                runbook="postgres-gone",
+            )
+        ]
     database = Part(
         name="database",
         state="ok",
@@ -175,6 +190,18 @@ async def check_database() -> list[Part]:
     migrations = await _check_migrations([(row[0], row[1]) for row in applied])
     tasks = judge_tasks(reaped[0][0] if reaped else None)
     return [database, migrations, tasks]
+
+
+def _is_pool_served() -> bool:
+    pool = getattr(connection, "pool", None)
+    if pool is None:
+        return False
+    try:
+        with pool.connection(timeout=1) as server:
+            server.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
 
 
 async def check_connections() -> list[Part]:

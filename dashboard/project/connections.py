@@ -11,7 +11,7 @@ from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from time import thread_time
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
@@ -54,7 +54,7 @@ class LimitedRequests(HttpToolsProtocol):
     check_seconds = CHECK_SECONDS
     max_wait_seconds = MAX_WAIT_SECONDS
     max_idle_seconds = MAX_IDLE_SECONDS
-    num_connections: Counter[str] = Counter()
+    num_connections: ClassVar[Counter[str]] = Counter()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -184,7 +184,7 @@ class LimitedRequests(HttpToolsProtocol):
 
 
 def raise_file_limit() -> None:
-    """Connections are files; many systems allow 1,024 unless a program asks for more."""
+    """Connections are files, of which many systems allow 1,024 unless asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if 0 <= soft < limit:

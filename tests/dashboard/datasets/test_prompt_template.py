@@ -104,6 +104,8 @@ FAILING = [
     "{{ choices | sort(attribute='__class__') }}",
     "{{ question.split('') }}",
     "{{ 30 | letter }}",
+    "{{ -3 | letter }}",
+    "{{ 1.5 | letter }}",
     "{{ question | letter }}",
     "{% for a in level %}{% endfor %}",
     "{{ question + level }}",
@@ -111,6 +113,24 @@ FAILING = [
     "{{ self }}",
     "{{ lipsum }}",
 ]
+
+
+@pytest.mark.parametrize("test", ["odd", "even", "divisibleby 2"])
+def test_a_text_is_no_number_of_a_test(test: str):
+    source = "{% for a in choices if a is " + test + " %}{{ a }}{% endfor %}"
+    with pytest.raises(TemplateFault, match="divisibleby"):
+        PromptTemplate(source).render(VALUES)
+
+
+def test_numbers_are_tested_by_their_remainder():
+    source = "{% for n in many if n is TEST %}{{ n }}{% endfor %}"
+    rendered = {
+        test: PromptTemplate(source.replace("TEST", test)).render(
+            {"many": [1, 2, 3, 6]}
+        )
+        for test in ("odd", "even", "divisibleby 3")
+    }
+    assert rendered == {"odd": "13", "even": "26", "divisibleby 3": "36"}
 
 
 @pytest.mark.parametrize("source", FAILING)

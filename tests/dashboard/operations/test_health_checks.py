@@ -12,10 +12,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test import Client
+from psycopg_pool import ConnectionPool
 from pytest_django.fixtures import Settings
 
 from dashboard.operations import health_checks
@@ -23,6 +25,7 @@ from dashboard.operations.health_checks import (
     Part,
     Report,
     compare,
+    connection_values,
     in_thread,
     judge_tasks,
 )
@@ -266,6 +269,28 @@ async def test_a_disk_that_hangs_takes_one_thread() -> None:
         may_end.set()
     threads.shutdown()
     assert looks == 1
+
+
+@pytest.mark.parametrize("has_pool", [True, False])
+def test_a_server_without_a_free_connection_serves_pages_that_have_theirs(
+    has_pool: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = connection_values()
+
+    async def refuse(**_: Any) -> None:
+        raise psycopg.OperationalError("FATAL: sorry, too many clients already")
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", refuse)
+    with ConnectionPool(kwargs=values, min_size=1, max_size=1) as pool:
+        shared = pool if has_pool else None
+        monkeypatch.setattr(type(connections["default"]), "pool", shared)
+        [database, *others] = asyncio.run(health_checks.check_database())
+
+    assert (database.name, database.state) == (
+        "database",
+        "degraded" if has_pool else "failed",
+    )
+    assert [part.state for part in others] == ([] if has_pool else ["failed"] * 2)
 
 
 def test_a_degraded_part_keeps_serving() -> None:

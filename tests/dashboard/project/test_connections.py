@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 from dashboard.project import connections
 from dashboard.project.connections import LimitedRequests, raise_file_limit
+from tests.dashboard.project.test_budgets import until
 
 
 class Hurried(LimitedRequests):
@@ -123,8 +124,7 @@ async def test_an_address_has_a_bounded_number_of_connections(
         opened = [await asyncio.open_connection(*address) for _ in range(3)]
         assert await asyncio.wait_for(opened[2][0].read(), 5) == b""
         opened[0][1].close()
-        while LimitedRequests.num_connections["127.0.0.1"] > 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: LimitedRequests.num_connections["127.0.0.1"] == 1)
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n0"), 5)
