@@ -456,7 +456,7 @@ def _device_owner(scope: Any) -> str:
 
 
 def read_device(cookie: str) -> dict[str, str]:
-    """What `remember_device` of accounts wrote; empty where nobody signed it."""
+    """What `remember_device` of accounts wrote; empty for any other cookie."""
     try:
         known = signing.loads(cookie, salt=DEVICE_SALT, max_age=DEVICE_SECONDS)
     except signing.BadSignature:

@@ -183,7 +183,7 @@ def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
     host = request.META.get("HTTP_HOST", "")
     safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
     response.headers.setdefault("Content-Security-Policy", policy_for(safe))
-    user = getattr(request, "_cached_user", None)  # loaded by nobody: of nobody
+    user = getattr(request, "_cached_user", None)  # only where a view loaded it
     if user is not None and user.is_authenticated:
         # After signing out, Back must not show it.
         response.headers.setdefault("Cache-Control", "private, no-store")
