@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache
 from string import ascii_uppercase
 from typing import Any
 
@@ -139,14 +139,14 @@ def _size(value: Any, most: int) -> int:
     return size
 
 
-def _letter(index: int) -> str:
+def _letter(index: object) -> str:
     """The letter of an option by its index from 0."""
     if not isinstance(index, int) or not 0 <= index < len(ascii_uppercase):
         raise TemplateFault("The filter letter needs an index from 0 to 25.")
     return ascii_uppercase[index]
 
 
-def _is_divisible(value: int, by: int = 2, *, rest: int = 0) -> bool:
+def _is_divisible(value: object, by: object = 2, *, rest: int = 0) -> bool:
     """Jinja's own tests take a text's % for its formatting."""
     if not isinstance(value, int) or not isinstance(by, int):
         raise TemplateFault("The tests odd, even and divisibleby need whole numbers.")
@@ -209,11 +209,11 @@ def _environment() -> ImmutableSandboxedEnvironment:
         "round": _round,
         "tojson": _as_json,
     }
-    made.tests = made.tests | {
-        "divisibleby": _is_divisible,
-        "even": _is_divisible,
-        "odd": partial(_is_divisible, rest=1),
-    }
+    made.tests.update(
+        divisibleby=_is_divisible,
+        even=_is_divisible,
+        odd=lambda value: _is_divisible(value, rest=1),
+    )
     return made
 
 
