@@ -190,7 +190,9 @@ def _start(
     """The weights that a later phase began with, where it samples from them."""
     if not phase.goes_on or phase.config.rollout.source != "start":
         return None
-    start = FrozenReference(load_start(phase.config, will_move=True), ReferenceConfig())
+    start = FrozenReference(
+        load_start(phase.config, policy, will_move=True), ReferenceConfig()
+    )
     if saved is None:
         start.become(policy)
     else:

@@ -158,6 +158,7 @@ def prepare(
         for recipe in phase.config.reward.recipes:
             check_rules(recipe)
     policy = restore_policy(config.model, paths.resume_from)
+    policy.fix_rotation(config.longest_sequence)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest

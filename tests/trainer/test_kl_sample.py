@@ -400,7 +400,7 @@ def test_a_parked_reference_answers_as_a_frozen_one(
     model_folder: Path, rows_path: Path, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
-    parked = ParkedReference(load_start(config), home=torch.device("cpu"))
+    parked = ParkedReference(load_start(config, policy), home=torch.device("cpu"))
     moved: list[torch.device] = []
     move = torch.Tensor.to
 
@@ -410,7 +410,7 @@ def test_a_parked_reference_answers_as_a_frozen_one(
 
     own = [p.data_ptr() for p in parked.policy.model.parameters()]
     (micro,) = make_batch(3).micro_batches(max_tokens=1_000, device=policy.device)
-    frozen = FrozenReference(load_start(config), ReferenceConfig())
+    frozen = FrozenReference(load_start(config, policy), ReferenceConfig())
     frozen.add_logprobs([micro], temperature=1.0)
     expected = micro.reference_logprobs
     disturb(policy)

@@ -23,14 +23,22 @@ ROOT = Path(__file__).parents[2]
 CHARACTERS = "abcdefgh0123456789+-*/=()<> .,:>!?\n"
 
 
-def write_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
+def write_tokenizer(folder: Path) -> int:
+    """Write the tokenizer; returns the size of its vocabulary."""
     tokens = ["<pad>", "<eos>", *dict.fromkeys(CHARACTERS)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>"
+    ).save_pretrained(folder)
+    return len(tokens)
+
+
+def write_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     settings = {
-        "vocab_size": len(tokens),
+        "vocab_size": write_tokenizer(folder),
         "hidden_size": 32,
         "intermediate_size": 64,
         "num_hidden_layers": 2,
@@ -45,9 +53,6 @@ def write_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     }
     torch.manual_seed(seed)
     Qwen2ForCausalLM(Qwen2Config(**(settings | changes))).save_pretrained(folder)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>"
-    ).save_pretrained(folder)
     return folder
 
 

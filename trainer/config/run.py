@@ -180,6 +180,13 @@ class RunConfig(Part):
         return begun[-1].config
 
     @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest prompt with its longest completion in any phase."""
+        return self.data.max_prompt_tokens + max(
+            phase.config.rollout.max_new_tokens for phase in self.phase_configs
+        )
+
+    @property
     def runs_code(self) -> bool:
         """Whether a rule of any phase runs code, which takes a sandbox."""
         return any(

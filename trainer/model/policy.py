@@ -75,6 +75,7 @@ class Policy:
             "flat" if is_built_like_llama(model) else "padded"
         )
         self.is_varlen = False  # packed rows' attention is one kernel
+        self.longest = 1  # tokens that its rotation is chosen for
         self.slowed = ""  # why a slower way was taken than the device offers
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
@@ -105,11 +106,12 @@ class Policy:
         adapters = None if self._adapters is None else self._adapters.of(model)
         found = Policy(model, self.tokenizer, adapters=adapters)
         found.form, found.is_varlen = self.form, self.is_varlen
+        found.longest = self.longest  # for which the rotation is fixed already
         return found
 
     def set_checkpointing(self, *, on: bool) -> None:
         """Choose whether the backward pass recomputes the layers' activations."""
-        if on:
+        if on and self.model.supports_gradient_checkpointing:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
         elif self.model.is_activation_checkpointing:
             self.model.activation_checkpointing_disable()
@@ -128,6 +130,28 @@ class Policy:
         finally:
             for module in training:
                 module.training = True
+
+    def fix_rotation(self, longest: int) -> bool:
+        """Rotate each text as one of `longest` tokens; returns whether that matters.
+
+        transformers chooses some rotations by the longest text of a batch, so a text's
+        log-probs would depend on the texts beside it. vLLM chooses by the run's.
+        """
+        self.longest = longest
+        last = torch.tensor([[longest - 1]], device=self.device)
+        changing: list[Any] = [
+            module
+            for module in self.model.modules()
+            for kind in ("dynamic", "longrope")
+            if kind in str(getattr(module, "rope_type", ""))
+        ]
+        for module in changing:
+            kinds = module.rope_type
+            by_layer = dict.fromkeys(kinds, "default") if type(kinds) is dict else {}
+            for layer_type in by_layer or [None]:
+                module(last.float(), last, *filter(None, [layer_type]))
+            module.rope_type = by_layer or "default"  # else the next batch chose again
+        return bool(changing)
 
     @property
     def num_parameters(self) -> int:
@@ -364,6 +388,11 @@ def load_policy(
     policy.check_split()
     policy.slowed = policy.choose_form()
     is_on = config.gradient_checkpointing is True
+    if is_on and not model.supports_gradient_checkpointing:
+        raise ValueError(
+            f"{type(model).__name__} has no gradient checkpointing. Set "
+            "model.gradient_checkpointing to false."
+        )
     # "auto" is decided at the first step, and means off on a CPU
     if is_on or (config.gradient_checkpointing and policy.device.type == "cuda"):
         policy.check_checkpointing()

@@ -76,7 +76,7 @@ def make_reference(
         case "server":
             return reference_server(config)
         case "frozen":
-            start = load_start(config, will_move=phase.reference_moves)
+            start = load_start(config, policy, will_move=phase.reference_moves)
             reference = FrozenReference(
                 start, config.reference, has_moved=phase.goes_on
             )
@@ -116,8 +116,8 @@ def reference_server(config: RunConfig) -> ServerReference:
     return reference
 
 
-def load_start(config: RunConfig, *, will_move: bool = False) -> Policy:
-    """The model that the run started from, held fixed.
+def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) -> Policy:
+    """The model that the run of a policy started from, held fixed.
 
     One whose weights `will_move` is not quantized: 4 bits cannot take them over.
     """
@@ -125,6 +125,7 @@ def load_start(config: RunConfig, *, will_move: bool = False) -> Policy:
     if will_move:
         changes["quantization"] = "none"
     start = load_policy(config.model.model_copy(update=changes))
+    start.fix_rotation(policy.whole.longest)
     start.model.eval().requires_grad_(requires_grad=False)
     return start
 
@@ -289,7 +290,7 @@ def make_kl_sample(config: RunConfig, policy: Policy) -> KLSample | None:
         return None
     if config.model.lora_rank > 0:
         return KLSample(base_of(policy, config), seed=config.seed)
-    start = load_start(config)
+    start = load_start(config, policy)
     if policy.device.type == "cpu":
         return KLSample(FrozenReference(start, ReferenceConfig()), seed=config.seed)
     parked = ParkedReference(start, home=torch.device("cpu"))

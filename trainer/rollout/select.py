@@ -400,9 +400,7 @@ def _most_rows(config: RunConfig) -> int:
 
 def _longest(config: RunConfig, policy: Policy) -> int:
     """Tokens of the longest prompt with its completion, as far as the model goes."""
-    wanted = config.data.max_prompt_tokens + max(
-        phase.config.rollout.max_new_tokens for phase in config.phase_configs
-    )
+    wanted = config.longest_sequence
     settings = policy.model.config.get_text_config()
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
 

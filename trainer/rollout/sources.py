@@ -185,6 +185,6 @@ def make_source(
         case "policy":
             return EngineSource(engine, config)
         case "start":
-            return start_source(load_start(config), config, on_slowed=on_slowed)
+            return start_source(load_start(config, policy), config, on_slowed=on_slowed)
         case "dataset":
             return DatasetSource(policy, config, prompts)
