@@ -231,7 +231,7 @@ def test_a_kernel_that_computes_something_else_is_left(
     tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = policy_of(tmp_path, OTHERS["granite"], model_folder)
-    monkeypatch.setattr("trainer.model.policy.takes_varlen", lambda _model: True)
+    monkeypatch.setattr("trainer.model.policy.takes_varlen", lambda *_: True)
 
     monkeypatch.setattr(attention, "varlen_attention", reference)
     assert policy.choose_form() == ""

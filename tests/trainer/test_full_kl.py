@@ -12,7 +12,7 @@ from tests.trainer.tiny import write_model
 from trainer.algorithm.loss import policy_loss
 from trainer.config import LossConfig, ModelConfig
 from trainer.model import logprobs as module
-from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
+from trainer.model.logprobs import LogitMap, token_logprobs, token_logprobs_and_kl
 from trainer.model.policy import Policy, load_policy
 
 TEMPERATURE = 0.7
@@ -37,15 +37,14 @@ def naive(
     reference_hidden: torch.Tensor,
     reference_head: torch.nn.Linear,
     temperature: float,
-    logit_scale: float,
-    reference_logit_scale: float,
+    logit_map: LogitMap,
+    reference_logit_map: LogitMap,
 ) -> tuple[torch.Tensor, ...]:
     policy = torch.distributions.Categorical(
-        logits=head(hidden) * logit_scale / temperature
+        logits=logit_map(head(hidden)) / temperature
     )
     reference = torch.distributions.Categorical(
-        logits=reference_head(reference_hidden).detach()
-        * reference_logit_scale
+        logits=reference_logit_map(reference_head(reference_hidden).detach())
         / temperature
     )
     return (
@@ -58,8 +57,9 @@ def naive(
 @pytest.mark.usefixtures("_in_chunks")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("uses", [(0, 0, 1), (1, 0, 1), (1, 1, 1), (1, 1, 0)])
+@pytest.mark.parametrize("cap", [None, 0.9])
 def test_values_and_gradients_equal_the_naive_ones(
-    *, bias: bool, uses: tuple[int, int, int]
+    *, bias: bool, uses: tuple[int, int, int], cap: float | None
 ) -> None:
     torch.manual_seed(3)
     targets = torch.randint(0, 11, (7,))
@@ -75,8 +75,8 @@ def test_values_and_gradients_equal_the_naive_ones(
             reference_hidden=reference_hidden,
             reference_head=linear(2),
             temperature=TEMPERATURE,
-            logit_scale=1.3,
-            reference_logit_scale=0.6,
+            logit_map=LogitMap(1.3, cap),
+            reference_logit_map=LogitMap(0.6, cap and 2 * cap),
         )
         loss = sum(
             (use * value * weight).sum()
@@ -103,10 +103,10 @@ def test_the_gradient_is_that_of_small_differences() -> None:
     ) -> tuple[torch.Tensor, ...]:
         reference_head = linear(2)
         reference = module._Reference(
-            reference_hidden, reference_head.weight, reference_head.bias, 0.9
+            reference_hidden, reference_head.weight, reference_head.bias, LogitMap(0.9)
         )
         found: tuple[torch.Tensor, ...] = module._TokenLogProbs.apply(
-            hidden, weight, bias, targets, 1 / TEMPERATURE, reference
+            hidden, weight, bias, targets, LogitMap(1.3, 0.8), reference
         )
         return found
 

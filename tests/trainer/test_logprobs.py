@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, OptimConfig, RunConfig
 from trainer.model import logprobs as module
 from trainer.model.loading import prepare_device
-from trainer.model.logprobs import token_logprobs
+from trainer.model.logprobs import LogitMap, token_logprobs
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
 
@@ -23,9 +24,12 @@ def plain(
     head: torch.nn.Linear,
     targets: torch.Tensor,
     temperature: float,
-    scale: float,
+    logit_map: LogitMap,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    every = (head(hidden) * scale / temperature).log_softmax(-1)
+    logits = head(hidden) * logit_map.scale
+    if logit_map.cap is not None:
+        logits = logit_map.cap * torch.tanh(logits / logit_map.cap)
+    every = (logits / temperature).log_softmax(-1)
     chosen = every.gather(1, targets[:, None]).squeeze(1)
     return chosen, -(every.exp() * every).sum(-1)
 
@@ -42,9 +46,11 @@ def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("_in_chunks")
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("uses_entropy", [False, True])
+@pytest.mark.parametrize("cap", [None, 0.8])
 def test_values_and_gradients_equal_the_plain_ones(
-    *, with_bias: bool, uses_entropy: bool
+    *, with_bias: bool, uses_entropy: bool, cap: float | None
 ) -> None:
+    logit_map = LogitMap(1.3, cap)
     torch.manual_seed(0)
     targets = torch.randint(0, 11, (7,))
     weights = torch.randn(7)
@@ -55,10 +61,10 @@ def test_values_and_gradients_equal_the_plain_ones(
         hidden = torch.randn(7, 5, requires_grad=True)
         if compute is None:
             logprob, entropy = token_logprobs(
-                hidden, head, targets, temperature=0.7, logit_scale=1.3
+                hidden, head, targets, temperature=0.7, logit_map=logit_map
             )
         else:
-            logprob, entropy = compute(hidden, head, targets, 0.7, 1.3)
+            logprob, entropy = compute(hidden, head, targets, 0.7, logit_map)
         loss = (logprob * weights).sum()
         if uses_entropy:
             loss = loss + (entropy * weights.flip(0)).sum()
@@ -70,6 +76,18 @@ def test_values_and_gradients_equal_the_plain_ones(
     for mine, expected in zip(found[1], found[0], strict=True):
         if expected is not None:
             assert torch.allclose(mine, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [1_024, 16_384, 16_385, 32_768, 262_144])
+def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary: int) -> None:
+    """Else the memory of two small passes says nothing of a large one."""
+    weight = torch.empty(vocabulary, 1, device="meta")
+    ways = set()
+    for tokens in (2_048, 4_096, 100_000):
+        hidden = Mock(is_cuda=True, shape=(tokens, 1))
+        ways.add(module._is_fused(hidden, weight))
+
+    assert ways == {vocabulary > 16_384}
 
 
 def test_what_cannot_be_compiled_is_computed_as_it_is(

@@ -21,7 +21,7 @@ class SlowModel:
     """A model that waits in its first pass until it is let go."""
 
     def __init__(self, policy: Policy) -> None:
-        self.head, self.logit_scale = policy.head, policy.logit_scale
+        self.head, self.logit_map = policy.head, policy.logit_map
         self.device = policy.device
         self.shapes: list[tuple[int, ...]] = []
         self.is_in, self.may_go = threading.Event(), threading.Event()

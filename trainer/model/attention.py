@@ -10,7 +10,7 @@ transformers' own forward pass takes both through the attention that is register
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _SHORTEST_SHARE, _LEAST_ROWS = 0.75, 8
 _LARGEST_HEAD = 256  # that FlashAttention takes
 _NAME = "cohort"  # of the attention, for transformers
+_NO_MASK = (1, 1, 1, 1)  # shape of the mask of a packed row
+# Options of a layer that a packed row's attention heeds or that mean nothing to it.
+_KNOWN = {"dropout", "position_ids", "sliding_window", "use_cache"}
 
 
 class Attention(Protocol):
@@ -45,12 +48,12 @@ class Attention(Protocol):
         scale: float,
         window: int | None = None,
     ) -> torch.Tensor:
-        """What each token's attention brings, [N, heads · d].
+        """What each token's attention brings, [N, heads · values' d].
 
         Args:
             queries: [N, heads, d].
             keys: [N, kv heads, d].
-            values: [N, kv heads, d].
+            values: [N, kv heads, d], or another size than that of queries and keys.
             scale: of the attention's logits.
             window: a token sees itself and `window - 1` before it; None: all.
         """
@@ -83,7 +86,10 @@ class VarlenAttention:
         scale: float,
         window: int | None = None,
     ) -> torch.Tensor:
-        return varlen_attention(
+        # the kernel takes values of the queries' size only
+        size = values.shape[-1]
+        values = functional.pad(values, (0, queries.shape[-1] - size))
+        found = varlen_attention(
             queries,
             self.keys.of(keys),
             self.keys.of(values),
@@ -93,7 +99,8 @@ class VarlenAttention:
             self.most_keys,
             scale=scale,
             window=window,
-        ).flatten(1)
+        )
+        return found[..., :size].flatten(1)
 
 
 def varlen_attention(
@@ -138,12 +145,8 @@ def _kernel() -> Callable[..., Any]:
     return partial(varlen_attn, **flags)
 
 
-def takes_varlen(model: PreTrainedModel) -> bool:
-    """Whether the kernel takes the heads of a model where it is."""
-    config: Any = model.config.get_text_config()
-    size = getattr(config, "head_dim", None) or (
-        config.hidden_size // config.num_attention_heads
-    )
+def takes_varlen(model: PreTrainedModel, head_sizes: Iterable[int]) -> bool:
+    """Whether the kernel takes heads of these sizes where a model is."""
     try:
         _kernel()
     except ImportError:
@@ -151,8 +154,7 @@ def takes_varlen(model: PreTrainedModel) -> bool:
     return (
         model.device.type == "cuda"
         and model.dtype in (torch.bfloat16, torch.float16)
-        and size <= _LARGEST_HEAD
-        and size % 8 == 0
+        and all(size <= _LARGEST_HEAD and size % 8 == 0 for size in head_sizes)
     )
 
 
@@ -499,21 +501,24 @@ def _attend(
     """transformers' SDPA, or a packed row's attention where a layout comes along.
 
     Raises:
-        ValueError: the model bounds its logits or has sinks, which a row has not.
+        ValueError: a layer has a mask of its own, or asks for what a row has not, such
+            as bounded logits or sinks.
     """
     if layout is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
-    for option in ("softcap", "s_aux", "position_bias"):
-        if options.get(option) is not None:
+    if attention_mask is None or attention_mask.shape != _NO_MASK:
+        raise ValueError("a layer has a mask of its own")
+    for option, setting in options.items():
+        if option not in _KNOWN and setting is not None and setting is not False:
             raise ValueError(f"attention with {option} does not support packed rows")
     found = layout.attention(
         *(each[0].transpose(0, 1) for each in (query, key, value)),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         window=options.get("sliding_window"),
     )
-    return found.view(1, len(found), *query.shape[1::2]), None
+    return found.view(1, len(found), query.shape[1], value.shape[-1]), None
 
 
 AttentionInterface.register(_NAME, _attend)
@@ -529,7 +534,7 @@ def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
         input_ids=layout.input_ids[None],
         position_ids=layout.positions[None],
         # a mask of four dimensions is taken as it is: none is made, and none is read
-        attention_mask=layout.positions.new_ones(1, 1, 1, 1, dtype=torch.bool),
+        attention_mask=layout.positions.new_ones(_NO_MASK, dtype=torch.bool),
         use_cache=False,
         layout=layout,
     )[0][0]

@@ -25,6 +25,48 @@ _BYTES_PER_LOGIT = 12
 _MAX_KEPT = 64 * 2**20
 # Stands in for -inf: 0 · -1e4 is 0, 0 · -inf is no number.
 _LOWEST = -1e4
+# On a GPU, logits of a larger vocabulary go through one compiled kernel, and those of a
+# smaller one are made again for the backward pass: a choice by the number of tokens
+# would make the memory of a pass no straight line.
+_FUSED_VOCABULARY = 16_384
+
+
+class LogitMap(NamedTuple):
+    """What a model does to the product z of its head: c·tanh(s·z / c), or s·z.
+
+    Cohere and Granite scale their logits; Gemma bounds them (arXiv:2408.00118).
+    """
+
+    scale: float = 1.0  # s
+    cap: float | None = None  # c
+
+    def __call__(self, product: torch.Tensor) -> torch.Tensor:
+        """Logits in float32, or what is wider."""
+        logits = product.to(_wide(product.dtype))
+        if self.scale != 1:
+            logits = logits * self.scale
+        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
+
+    def gradient_(
+        self, d_logits: torch.Tensor, logits: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Make the gradient of logits y that of the product: s·(1 - (y/c)²) times it.
+
+        `logits` are needed only where there is a bound.
+        """
+        if self.scale != 1:
+            d_logits = d_logits.mul_(self.scale)
+        if self.cap is None or logits is None:
+            return d_logits
+        return d_logits.mul_(1 - (logits / self.cap).square())
+
+    def at(self, temperature: float) -> LogitMap:
+        """The same with its logits divided by a temperature."""
+        cap = None if self.cap is None else self.cap / temperature
+        return LogitMap(self.scale / temperature, cap)
+
+
+PLAIN = LogitMap()
 
 
 class _Reference(NamedTuple):
@@ -33,16 +75,16 @@ class _Reference(NamedTuple):
     hidden: torch.Tensor  # [N, H]
     weight: torch.Tensor  # [V, H]
     bias: torch.Tensor | None
-    scale: float
+    logit_map: LogitMap
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """log softmax(h·Wᵀ·scale + b·scale)[target], entropy and KL, in chunks of tokens.
+    """log softmax(f(h·Wᵀ + b))[target], entropy and KL, in chunks of tokens.
 
-    With p the probabilities, q the reference's, H = -Σ p·log p the entropy,
-    D = Σ p·log(p/q) the divergence, and gradients g of the log-prob, e of the entropy
-    and k of the divergence, the gradient of the scaled logits is
-    g·(onehot - p) - e·p·(log p + H) + k·p·(log(p/q) - D).
+    f is the model's `LogitMap` at the temperature. With p the probabilities, q the
+    reference's, H = -Σ p·log p the entropy, D = Σ p·log(p/q) the divergence, and
+    gradients g of the log-prob, e of the entropy and k of the divergence, the gradient
+    of the logits is g·(onehot - p) - e·p·(log p + H) + k·p·(log(p/q) - D).
     """
 
     @staticmethod
@@ -52,20 +94,24 @@ class _TokenLogProbs(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         targets: torch.Tensor,
-        scale: float,
+        logit_map: LogitMap,
         reference: _Reference | None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         num_tokens, vocabulary = hidden.shape[0], weight.shape[0]
         num_values = num_tokens * vocabulary * (1 if reference is None else 2)
         keeps = num_values <= _MAX_KEPT and any(ctx.needs_input_grad[:3])
-        logprob, entropy, kl = (
-            hidden.new_zeros(num_tokens, dtype=_wide(hidden.dtype)) for _ in range(3)
+        keeps = keeps and not hidden.is_cuda
+        logprob, entropy, kl, log_sum = (
+            hidden.new_zeros(num_tokens, dtype=_wide(hidden.dtype)) for _ in range(4)
         )
         kept = []
         size = ctx.chunk_size = _chunk_size(vocabulary, hidden.device)
         for place in _chunks(num_tokens, size):
-            logprobs = _log_softmax(hidden[place], weight, bias, scale)
+            logits = _logits(hidden[place], weight, bias, logit_map)
+            logprobs = torch.log_softmax(logits, dim=-1, dtype=entropy.dtype)
             logprob[place] = logprobs.gather(1, targets[place, None]).squeeze(1)
+            if logit_map.cap is not None:  # which bounds them, so no logit is -inf
+                log_sum[place] = logits[:, 0] - logprobs[:, 0]
             probs = logprobs.exp()
             entropy[place] = _entropies(probs, logprobs)
             if keeps:
@@ -75,8 +121,10 @@ class _TokenLogProbs(torch.autograd.Function):
                 kl[place] = (probs * gaps).sum(dim=-1)
                 if keeps:
                     kept.append(gaps)
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy, kl, *kept)
-        ctx.scale, ctx.reference = scale, reference
+        ctx.save_for_backward(
+            hidden, weight, bias, targets, entropy, kl, log_sum, *kept
+        )
+        ctx.logit_map, ctx.reference = logit_map, reference
         # An unused entropy then arrives as None, and costs the backward pass nothing.
         ctx.set_materialize_grads(False)
         return logprob, entropy, None if reference is None else kl
@@ -88,15 +136,19 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_entropy: torch.Tensor | None,
         grad_kl: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, targets, entropy, kl, *kept = ctx.saved_tensors
+        hidden, weight, bias, targets, entropy, kl, log_sum, *kept = ctx.saved_tensors
+        logit_map: LogitMap = ctx.logit_map
         gradients = _HeadGradients(ctx.needs_input_grad, hidden, weight, bias)
         stored = iter(kept)
         for place in _chunks(hidden.shape[0], ctx.chunk_size):
             logprobs = (
                 next(stored)
                 if kept
-                else _log_softmax(hidden[place], weight, bias, ctx.scale)
+                else _log_softmax(hidden[place], weight, bias, logit_map)
             )
+            logits = None
+            if logit_map.cap is not None:
+                logits = logprobs + log_sum[place, None]
             slopes = torch.zeros_like(entropy[place])[:, None]
             if grad_logprob is not None:
                 slopes = slopes - grad_logprob[place, None]
@@ -113,8 +165,7 @@ class _TokenLogProbs(torch.autograd.Function):
                 d_logits.scatter_add_(
                     1, targets[place, None], grad_logprob[place, None]
                 )
-            if ctx.scale != 1:
-                d_logits = d_logits.mul_(ctx.scale)
+            d_logits = logit_map.gradient_(d_logits, logits)
             gradients.add(place, d_logits.to(weight.dtype))
         return *gradients.found(), None, None, None
 
@@ -171,18 +222,18 @@ class _FusedLogProbs(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         targets: torch.Tensor,
-        scale: float,
+        logit_map: LogitMap,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         parts = []
         ctx.chunk_size = _chunk_size(weight.shape[0], hidden.device)
         for place in _chunks(hidden.shape[0], ctx.chunk_size):
             logits = functional.linear(hidden[place], weight, bias)
-            parts.append(_compiled(_chunk_values)(logits, targets[place], scale))
+            parts.append(_compiled(_chunk_values)(logits, targets[place], logit_map))
         logprob, entropy, log_sum = (
             torch.cat(part) for part in zip(*parts, strict=True)
         )
         ctx.save_for_backward(hidden, weight, bias, targets, entropy, log_sum)
-        ctx.scale = scale
+        ctx.logit_map = logit_map
         ctx.set_materialize_grads(False)
         return logprob, entropy
 
@@ -202,17 +253,17 @@ class _FusedLogProbs(torch.autograd.Function):
                 entropy[place],
                 grad_logprob[place],
                 None if grad_entropy is None else grad_entropy[place],
-                ctx.scale,
+                ctx.logit_map,
             )
             gradients.add(place, d_logits)
         return *gradients.found(), None, None
 
 
 def _chunk_values(
-    logits: torch.Tensor, targets: torch.Tensor, scale: float
+    logits: torch.Tensor, targets: torch.Tensor, logit_map: LogitMap
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probs, entropies and log Σ exp of a chunk's logits [C, V], each [C]."""
-    logits = logits.to(_wide(logits.dtype)) * scale
+    """Log-probs, entropies and log Σ exp of a chunk's products [C, V], each [C]."""
+    logits = logit_map(logits)
     log_sum = torch.logsumexp(logits, dim=-1)
     logprobs = logits - log_sum[:, None]
     # 0 · -inf is 0 here: a token that cannot occur carries no entropy
@@ -227,19 +278,18 @@ def _chunk_gradient(
     entropy: torch.Tensor,
     grad_logprob: torch.Tensor,
     grad_entropy: torch.Tensor | None,
-    scale: float,
+    logit_map: LogitMap,
 ) -> torch.Tensor:
-    """The gradient of a chunk's logits [C, V], in their number format."""
-    wide = _wide(logits.dtype)
-    logprobs = logits.to(wide) * scale - log_sum[:, None]
+    """The gradient of a chunk's products [C, V], in their number format."""
+    dtype, logits = logits.dtype, logit_map(logits)
+    logprobs = logits - log_sum[:, None]
     slopes = -grad_logprob[:, None]
     if grad_entropy is not None:
         surprise = logprobs.clamp(min=_LOWEST) + entropy[:, None]
         slopes = slopes - surprise * grad_entropy[:, None]
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
     chosen = torch.where(is_target, grad_logprob[:, None], 0.0)
-    found: torch.Tensor = (logprobs.exp() * slopes + chosen) * scale
-    return found.to(logits.dtype)
+    return logit_map.gradient_(logprobs.exp() * slopes + chosen, logits).to(dtype)
 
 
 @cache
@@ -266,8 +316,8 @@ def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether a compiler's seconds are worth while."""
-    return hidden.is_cuda and hidden.shape[0] * weight.shape[0] > _MAX_KEPT
+    """Whether a compiler's seconds are worth while, whatever the number of tokens."""
+    return hidden.is_cuda and weight.shape[0] > _FUSED_VOCABULARY
 
 
 def _chunk_size(vocabulary: int, device: torch.device) -> int:
@@ -290,17 +340,25 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def _logits(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    logit_map: LogitMap,
+) -> torch.Tensor:
+    product = functional.linear(hidden, weight, bias)
+    # log_softmax widens them on its way
+    return product if logit_map == PLAIN else logit_map(product)
+
+
 def _log_softmax(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    scale: float,
+    logit_map: LogitMap,
 ) -> torch.Tensor:
-    logits = functional.linear(hidden, weight, bias)
-    wide = _wide(logits.dtype)
-    if scale != 1:
-        logits = logits.to(wide) * scale
-    return torch.log_softmax(logits, dim=-1, dtype=wide)
+    logits = _logits(hidden, weight, bias, logit_map)
+    return torch.log_softmax(logits, dim=-1, dtype=_wide(logits.dtype))
 
 
 def _entropies(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
@@ -311,7 +369,10 @@ def _entropies(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
 def _gaps(logprobs: torch.Tensor, reference: _Reference, place: slice) -> torch.Tensor:
     """log(p/q) of every token of the vocabulary."""
     other = _log_softmax(
-        reference.hidden[place], reference.weight, reference.bias, reference.scale
+        reference.hidden[place],
+        reference.weight,
+        reference.bias,
+        reference.logit_map,
     )
     return logprobs.clamp(min=_LOWEST) - other.clamp_(min=_LOWEST)
 
@@ -322,7 +383,7 @@ def token_logprobs(
     targets: torch.Tensor,
     *,
     temperature: float,
-    logit_scale: float = 1.0,
+    logit_map: LogitMap = PLAIN,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-prob of each target and entropy of the distribution it was drawn from.
 
@@ -331,12 +392,12 @@ def token_logprobs(
         head: the output embedding, [V, H].
         targets: [N] token ids.
         temperature: divides the logits, as it did when sampling.
-        logit_scale: the model's own factor on its logits.
+        logit_map: what the model does to its head's product.
 
     Returns:
         (log-probs [N], entropies [N]), float32, nats.
     """
-    inputs = hidden, head.weight, head.bias, targets, logit_scale / temperature
+    inputs = hidden, head.weight, head.bias, targets, logit_map.at(temperature)
     if _is_fused(hidden, head.weight):
         logprob, entropy = _FusedLogProbs.apply(*inputs)  # type: ignore[no-untyped-call]  # torch's
     else:
@@ -352,8 +413,8 @@ def token_logprobs_and_kl(
     reference_hidden: torch.Tensor,
     reference_head: torch.nn.Linear,
     temperature: float,
-    logit_scale: float = 1.0,
-    reference_logit_scale: float = 1.0,
+    logit_map: LogitMap = PLAIN,
+    reference_logit_map: LogitMap = PLAIN,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`token_logprobs` with the divergence from a reference at each token.
 
@@ -378,9 +439,9 @@ def token_logprobs_and_kl(
         hidden=reference_hidden.detach(),
         weight=reference_head.weight,
         bias=reference_head.bias,
-        scale=reference_logit_scale / temperature,
+        logit_map=reference_logit_map.at(temperature),
     )
     found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
-        hidden, head.weight, head.bias, targets, logit_scale / temperature, reference
+        hidden, head.weight, head.bias, targets, logit_map.at(temperature), reference
     )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -28,7 +29,11 @@ from trainer.model.loading import (
     load_model,
     model_fingerprint,
 )
-from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
+from trainer.model.logprobs import (
+    LogitMap,
+    token_logprobs,
+    token_logprobs_and_kl,
+)
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.tokenizers import first_line, load_tokenizer
 
@@ -46,7 +51,7 @@ class TokenPredictor(Protocol):
     def head(self) -> torch.nn.Linear: ...
 
     @property
-    def logit_scale(self) -> float: ...
+    def logit_map(self) -> LogitMap: ...
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor: ...
 
@@ -65,9 +70,9 @@ class Policy:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.body = model.base_model
+        self.body = _body_of(model)
         self.head = _head_of(model)
-        self.logit_scale = _logit_scale(model)
+        self.logit_map = _logit_map(model)
         self._adapters = adapters
         # How micro-batches go through the model: packed rows with shared prompts by our
         # own pass ("flat") or transformers', or transformers' with padded rows.
@@ -159,8 +164,7 @@ class Policy:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] of hidden states [N, H], in float32."""
-        logits: torch.Tensor = self.head(hidden).float()
-        return logits if self.logit_scale == 1 else logits * self.logit_scale
+        return self.logit_map(self.head(hidden))
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
@@ -223,7 +227,7 @@ class Policy:
             self.head,
             micro.targets,
             temperature=temperature,
-            logit_scale=self.logit_scale,
+            logit_map=self.logit_map,
         )
         return micro.spread(logprob), micro.spread(entropy)
 
@@ -240,30 +244,76 @@ class Policy:
             reference_hidden=reference_hidden,
             reference_head=reference.head,
             temperature=temperature,
-            logit_scale=self.logit_scale,
-            reference_logit_scale=reference.logit_scale,
+            logit_map=self.logit_map,
+            reference_logit_map=reference.logit_map,
         )
         logprob, entropy, kl = (micro.spread(values) for values in found)
         return logprob, entropy, kl
 
     def check_split(self) -> None:
-        """Refuse a model whose logits are more than its output embedding.
+        """Refuse a model whose logits are more than its head's product and `logit_map`.
+
+        The head must read the last hidden state as it is. What the model does to the
+        product is seen in float32, with logits of 10, where a bound of theirs shows.
 
         Raises:
-            ValueError: such as a model that squashes its logits.
+            ValueError: such as a model with a layer between the two.
         """
         ids = torch.arange(4, device=self.device)[None] % self.head.weight.shape[0]
+        seen: dict[str, torch.Tensor] = {}
+
+        def note(_body: object, _inputs: object, output: Any) -> None:
+            seen["hidden"] = output[0]
+
+        def stretch(_head: object, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            product = output.float()
+            seen["read"] = inputs[0]
+            seen["product"] = 10 * product / product.abs().max().clamp(min=1e-9)
+            return seen["product"]
+
+        hooks = (
+            self.body.register_forward_hook(note),
+            self.head.register_forward_hook(stretch),
+        )
         with torch.no_grad():
-            whole = self.model(input_ids=ids, use_cache=False).logits.float()
-            split = self.logits(self.body(input_ids=ids, use_cache=False)[0])
-        gap = (whole - split).abs().max().item()
-        allowed = 0.05 if self.model.dtype == torch.bfloat16 else 1e-3
-        if not gap <= allowed * max(1.0, whole.abs().max().item()):
+            logits = self.model(input_ids=ids, use_cache=False).logits
+            for hook in hooks:
+                hook.remove()
+            if "hidden" not in seen:  # OPT goes past its body to the layers
+                seen["hidden"] = self.body(input_ids=ids, use_cache=False)[0]
+        if not self._explains(logits, **seen):
             raise ValueError(
                 f"The logits of {type(self.model).__name__} are not the output "
-                f"embedding of its last hidden state (they differ by {gap:.3g}), so "
-                "its log-probs cannot be computed. Choose another model."
+                "embedding of its last hidden state, so its log-probs cannot be "
+                "computed. Choose another model."
             )
+
+    def _explains(
+        self,
+        logits: torch.Tensor,
+        *,
+        hidden: torch.Tensor,
+        read: torch.Tensor | None = None,
+        product: torch.Tensor | None = None,
+    ) -> bool:
+        """Whether logits are what `logits` makes of hidden states.
+
+        Args:
+            logits: of the model.
+            hidden: that its body returns.
+            read: what its head reads; None, as `product`: it has not been called.
+            product: what the head returns.
+        """
+        if read is None or product is None or logits.shape != product.shape:
+            return False
+        scale, cap = self.logit_map
+        if not torch.equal(read, hidden.to(read.dtype)):
+            # MiniCPM3 scales the hidden states in place of their product
+            if scale == 1 or not torch.allclose(read, hidden * scale, rtol=1e-2):
+                return False
+            scale = 1.0
+        gap = (logits - LogitMap(scale, cap)(product)).abs().max().item()
+        return gap <= 1e-4  # with logits of 10, equal computations differ by 1e-6
 
     def check_checkpointing(self) -> None:
         """Refuse a model that computes something else with gradient checkpointing.
@@ -306,40 +356,61 @@ class Policy:
         usual, before = self.form, use_attention(self.model)
         if is_cuda:
             use_fused_kernels(self.model)
-        reason = ""
-        for is_varlen in (True, False) if takes_varlen(self.model) else (False,):
-            self.form, self.is_varlen = "packed", is_varlen
-            failure = self._try(micro, expected)
-            if not failure:
-                return reason
-            if is_varlen:
-                reason = f"FlashAttention is not available ({failure})"
-        self.form, self.is_varlen = usual, False
-        use_attention(self.model, before)
-        use_plain_kernels(self.model)
-        return f"Packing is not available ({failure})" if usual == "flat" else ""
+        self.form, self.is_varlen = "packed", False
+        failure, head_sizes = self._try(micro, expected)
+        if failure:
+            self.form = usual
+            use_attention(self.model, before)
+            use_plain_kernels(self.model)
+            return f"Packing is not available ({failure})" if usual == "flat" else ""
+        if not takes_varlen(self.model, head_sizes):
+            return ""
+        self.is_varlen = True
+        failure, _ = self._try(micro, expected)
+        self.is_varlen = not failure
+        return f"FlashAttention is not available ({failure})" if failure else ""
 
-    def _try(self, micro: MicroBatch, expected: torch.Tensor) -> str:
-        """What is wrong with the hidden states of a micro-batch; "" if nothing is."""
+    def _try(self, micro: MicroBatch, expected: torch.Tensor) -> tuple[str, set[int]]:
+        """What is wrong with a packed pass, "" if nothing is; and sizes of its heads.
+
+        Of bfloat16, hidden states bear a difference that a wrong model would too. So a
+        layer may ask for nothing that `model.attention` does not know, and all must
+        call it, with the windows that the configuration names.
+        """
         layout = micro.layout(self.head.weight.dtype, is_varlen=self.is_varlen)
         windows: list[int | None] = []
+        head_sizes: set[int] = set()
 
-        def attend(*args: Any, window: int | None = None, **options: Any) -> Any:
+        def attend(*inputs: Any, window: int | None = None, **options: Any) -> Any:
             windows.append(window)
-            return layout.attention(*args, window=window, **options)
+            head_sizes.add(inputs[0].shape[-1])
+            with torch.enable_grad():
+                leaves = [each.detach().requires_grad_() for each in inputs]
+                found = layout.attention(*leaves, window=window, **options)
+                # a kernel may compute sizes of heads for which it has no gradient
+                torch.autograd.grad(found.sum(), leaves)
+            return found.detach()
 
         try:
             with torch.no_grad():
                 found = packed_hidden(self.model, replace(layout, attention=attend))
+            config: Any = self.model.config.get_text_config()
+            calls = len(windows) // config.num_hidden_layers  # 2 in DiffLlama's layers
+            expected_windows = num_windows(self.model)
         except Exception as error:  # noqa: BLE001 - any model may come, and do anything
-            return f"{type(error).__name__}: {first_line(error)}"
-        if len(windows) - windows.count(None) != num_windows(self.model):
-            return "a layer has its own attention"
-        gap = (found.float() - expected).norm() / expected.norm()
+            return f"{type(error).__name__}: {first_line(error)}", head_sizes
+        if not windows or len(windows) != calls * config.num_hidden_layers:
+            return "a layer has its own attention, or none", head_sizes
+        num_windowed = len(windows) - windows.count(None)
+        if expected_windows is None or num_windowed != calls * expected_windows:
+            return "a layer has its own window", head_sizes
+        gap = ((found.float() - expected).norm() / expected.norm()).item()
         allowed = 0.03 if found.dtype == torch.bfloat16 else 5e-3
-        if not gap.item() <= allowed:
-            return f"hidden states have a relative difference of {gap.item():.2g}"
-        return ""
+        if found.dtype == torch.float32 and found.device.type == "cpu":
+            allowed = 1e-4  # equal computations differ by 1e-6
+        if not gap <= allowed:
+            return f"hidden states have a relative difference of {gap:.2g}", head_sizes
+        return "", head_sizes
 
 
 def _trial(policy: Policy) -> MicroBatch:
@@ -410,9 +481,14 @@ def _make_adapters(
     return Adapters(model, base=model_fingerprint(source, revision=revision))
 
 
+def _body_of(model: PreTrainedModel) -> Any:
+    body: Any = model.base_model
+    return getattr(model, "model", body) if body is model else body  # as in Llama 4
+
+
 def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
     head = model.get_output_embeddings()
-    if not isinstance(head, torch.nn.Linear) or model.base_model is model:
+    if not isinstance(head, torch.nn.Linear):
         raise ValueError(
             f"{type(model).__name__} has no standard output embedding. Choose a "
             "causal language model."
@@ -420,12 +496,18 @@ def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
     return head
 
 
-def _logit_scale(model: PreTrainedModel) -> float:
-    # Cohere multiplies its logits, Granite divides them.
+# What different models call the factor on their logits, and the bound.
+_FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+def _logit_map(model: PreTrainedModel) -> LogitMap:
     config: Any = model.config.get_text_config()
-    if getattr(config, "logits_scaling", None):
-        return 1 / float(config.logits_scaling)
-    return float(getattr(config, "logit_scale", None) or 1.0)
+    scales = [getattr(config, name, None) or 1.0 for name in _FACTORS]
+    divisor = getattr(config, "logits_scaling", None) or 1.0
+    scales.append(divisor if config.model_type == "hyperclovax" else 1 / divisor)
+    caps = (getattr(config, name, None) for name in _CAPS)
+    return LogitMap(math.prod(scales), next(filter(None, caps), None))
 
 
 def _eos_ids(

@@ -15,6 +15,7 @@ from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import PhaseConfig
 from trainer.errors import is_out_of_memory
 from trainer.model.loading import model_fingerprint
+from trainer.model.logprobs import LogitMap
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy, load_policy
@@ -153,8 +154,8 @@ class BaseReference:
         return self.policy.head
 
     @property
-    def logit_scale(self) -> float:
-        return self.policy.logit_scale
+    def logit_map(self) -> LogitMap:
+        return self.policy.logit_map
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         with torch.no_grad(), self.policy.adapters_off():
@@ -200,8 +201,8 @@ class FrozenReference:
         return self.policy.head
 
     @property
-    def logit_scale(self) -> float:
-        return self.policy.logit_scale
+    def logit_map(self) -> LogitMap:
+        return self.policy.logit_map
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         with torch.no_grad():

@@ -138,7 +138,7 @@ class Answerer:
                 model.head,
                 question.targets[mine].to(model.device),
                 temperature=question.temperature,
-                logit_scale=model.logit_scale,
+                logit_map=model.logit_map,
             )
             found[mine] = logprobs.float().cpu()
         return found
