@@ -18,6 +18,11 @@ class AlertRule:
     unit: str = ""  # of the threshold, as a form shows it
 
 
+_MISMATCH = (
+    "The log-probs of the rollout engine and the trainer differ, so the ratios are "
+    "wrong. Run python -m trainer drift on this configuration, use float32, or set "
+    "loss.importance_correction."
+)
 RULES = (
     AlertRule(
         code="not_finite",
@@ -126,14 +131,30 @@ RULES = (
     AlertRule(
         code="mismatch",
         name="Training-inference mismatch",
-        why="The log-probs of the rollout engine and the trainer drift apart, so the "
-        "ratios are wrong. Run python -m trainer drift on this configuration, use "
-        "float32, or set loss.importance_correction.",
+        why=_MISMATCH,
         metric="mismatch/mean",
         condition=Condition(
             kind=Kind.TIMES_FIRST, threshold=3.0, also_above=0.05, for_steps=5
         ),
         unit="times its first value",
+    ),
+    AlertRule(
+        code="mismatch_high",
+        name="Training-inference mismatch is high",
+        why=_MISMATCH,
+        metric="mismatch/mean",
+        condition=Condition(kind=Kind.ABOVE, threshold=0.1),
+        unit="nats per token",
+    ),
+    AlertRule(
+        code="mismatch_float32",
+        name="Training-inference mismatch in float32",
+        why="float32 explains no such difference between the log-probs of the rollout "
+        "engine and the trainer. Run python -m trainer drift on this configuration, "
+        "or use another rollout engine.",
+        metric="mismatch/mean",
+        condition=Condition(kind=Kind.ABOVE, threshold=0.01),
+        unit="nats per token",
     ),
     AlertRule(
         code="stale",
@@ -179,6 +200,16 @@ BY_CODE = {rule.code: rule for rule in RULES}
 
 
 def meaningless_rules(config: RunConfig) -> frozenset[str]:
-    """Codes of rules that say nothing about a run that compares no completions."""
+    """Codes of rules that say nothing about a run.
+
+    Some runs compare no completions; and of the limits of the mismatch, one applies.
+    Where "auto" may be either number format, that is the limit of bfloat16.
+    """
+    model = config.model
+    is_float32 = model.dtype == "float32" or (model.dtype, model.device) == (
+        "auto",
+        "cpu",
+    )
     compares = config.advantage.credit in ("outcome", "process", "preference")
-    return frozenset() if compares else frozenset({"no_signal"})
+    idle = {"mismatch_high" if is_float32 else "mismatch_float32"}
+    return frozenset(idle if compares else idle | {"no_signal"})

@@ -217,9 +217,8 @@ def _spread(
         )
         engine.on_slowed = on_slowed
         return sharded, engine
-    return sharded, SharedEngine(
-        sharded, world.beside, connect=lambda whole: rollout_servers(config, whole)
-    )
+    connect = partial(rollout_servers, config, on_slowed=on_slowed)
+    return sharded, SharedEngine(sharded, world.beside, connect=connect)
 
 
 def _eval_files(

@@ -171,9 +171,11 @@ def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
 
 def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
     """The first steps of the run's phases, with the built-in rules that do not apply to
-    each; empty for imported runs, whose settings are unknown."""
+    each. The settings of imported runs are unknown, and so is their number format."""
     config = settings_of(run)
-    phases = config.phase_configs if config else ()
+    if config is None:
+        return [(0, frozenset({"mismatch_float32"}))]
+    phases = config.phase_configs
     return [(phase.first_step, meaningless_rules(phase.config)) for phase in phases]
 
 

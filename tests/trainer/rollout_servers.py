@@ -12,7 +12,8 @@ import torch
 from tests.trainer.vllm_models import requests_of
 from trainer.model.loading import AdapterWeights
 from trainer.model.policy import Policy
-from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.engine import Request, Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.server import RolloutServer
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import HOLD_HEADER
@@ -26,6 +27,7 @@ class Summing:
     """Its log-probs are the sum of the weights it has, so that they tell of them."""
 
     max_length, lora_rank = 64, 0
+    off = 0.0  # nats that are added to log-probs
 
     def __init__(self, *, layers: frozenset[str] | None = None) -> None:
         self.layers = layers  # that may have adapters; None: any, if there is a rank
@@ -65,6 +67,35 @@ class Summing:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class Sampling(Summing):
+    """A model of its own that samples; a run compares its log-probs with its own."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self._copy = policy.copied()
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        own = dict(self._copy.weights())
+        with torch.no_grad():
+            for name, weight in weights:
+                own[name].copy_(weight)
+
+    def sample(
+        self, prompts: list[SeededPrompt], params: SamplingParams, **_: Any
+    ) -> list[Sampled]:
+        engine = TransformersEngine(self._copy, max_batch_rows=64)
+        asked = [
+            Request(token_ids=each.token_ids, seeds=(each.seed,)) for each in prompts
+        ]
+        return [
+            Sampled(
+                token_ids=completion.token_ids,
+                logprobs=tuple(value + self.off for value in completion.logprobs),
+            )
+            for (completion,) in engine.sample(asked, params)
+        ]
 
 
 class Served:

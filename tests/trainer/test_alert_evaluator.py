@@ -124,7 +124,33 @@ def test_equal_rewards_say_nothing_where_none_are_compared(
         config_tree(Path("model"), Path("rows"), advantage={"credit": credit})
     )
 
-    assert sorted(meaningless_rules(config)) == codes
+    assert sorted(meaningless_rules(config) - MISMATCH) == codes
+
+
+MISMATCH = {"mismatch_high", "mismatch_float32"}
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ({"dtype": "float32"}, 0.01),
+        ({"dtype": "bfloat16", "device": "cpu"}, 0.1),
+        ({"device": "cpu"}, 0.01),
+        ({}, 0.1),
+    ],
+)
+def test_the_first_steps_mismatch_has_the_limit_of_its_number_format(
+    model: dict[str, str], limit: float
+) -> None:
+    config = RunConfig.model_validate(
+        config_tree(Path("model"), Path("rows"), model=model)
+    )
+    without = meaningless_rules(config)
+
+    for value, count in [(0.99 * limit, 0), (1.01 * limit, 1)]:
+        evaluator = RuleEvaluator(BY_CODE)
+        found = [*evaluator.step(1, {"mismatch/mean": value}, without=without)]
+        assert [each.step for each in found] == [1] * count
 
 
 def test_a_metric_that_a_run_never_had_is_not_missing() -> None:
@@ -190,4 +216,4 @@ def test_a_state_with_other_rules_is_read_as_far_as_it_goes() -> None:
 
 
 def test_every_rule_has_its_own_code() -> None:
-    assert len(BY_CODE) == len(RULES) == 16
+    assert len(BY_CODE) == len(RULES) == 18

@@ -328,7 +328,17 @@ def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
 
     vllm.engine.sample(requests_of(policy, 2), WARM)
 
-    assert vllm.reported == []
+    (slowed,) = vllm.reported
+    assert (slowed.failed, slowed.way) == ("vLLM's self-check", "vLLM")
+    assert not uses_own_decoder(vllm.engine)
+
+
+def test_a_requested_vllm_that_is_far_off_is_refused(policy: Policy) -> None:
+    vllm = Started(policy, is_replaced=False)
+    vllm.sampler.off = 0.5
+
+    with pytest.raises(ValueError, match=r"0\.5 nats"):
+        vllm.engine.sample(requests_of(policy, 2), WARM)
 
 
 def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:

@@ -207,7 +207,7 @@ def test_groups_are_reported_while_no_row_leaves(
     monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
     reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
-    engine._is_check_due = False  # these log-probs are made up
+    engine.check.is_due = False  # these log-probs are made up
 
     found = engine.sample(
         requests,

@@ -128,6 +128,29 @@ def test_attention_that_adds_its_mask_gives_the_trainers_logprobs(
     assert logprob_gap(policy, requests, found, temperature=1.0) < 1e-5
 
 
+@pytest.mark.parametrize(("off", "code"), [(0.01, "engine_fallback"), (0.5, "")])
+def test_log_probs_that_are_off_by_every_way_are_reported(
+    off: float, code: str, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*args: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen, logprobs = draw_tokens(*args, **options)
+        return chosen, logprobs + off
+
+    monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
+    engine = TransformersEngine(policy, max_batch_rows=64)
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
+    requests = requests_of(policy, 1)
+
+    if code:
+        engine.sample(requests, SamplingParams(max_new_tokens=5, temperature=1.0))
+    else:
+        with pytest.raises(ValueError, match=r"0\.5 nats"):
+            engine.sample(requests, SamplingParams(max_new_tokens=5, temperature=1.0))
+
+    assert [slowed.code for slowed in reported] == ([code] if code else [])
+
+
 def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:
     requests = requests_of(policy, 6)
 
@@ -154,7 +177,8 @@ def test_a_prompt_is_prefilled_once_for_its_group(
 
     sample(policy, requests_of(policy, 6))
 
-    assert sum(prefilled) == len(TEXTS)
+    checked, *sampled = prefilled
+    assert (checked, sum(sampled)) == (len(TEXTS), len(TEXTS))
 
 
 def test_a_prefill_in_parts_gives_the_same_completions(
@@ -347,6 +371,7 @@ def test_a_group_is_reported_while_longer_ones_are_sampled(
     monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
     reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
+    engine.check.is_due = False  # these log-probs are made up
 
     engine.sample(
         requests,

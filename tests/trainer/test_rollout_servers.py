@@ -11,6 +11,7 @@ import pytest
 
 from tests.trainer.rollout_servers import (
     WARM,
+    Sampling,
     Served,
     engine_of,
     sampled_total,
@@ -21,7 +22,7 @@ from tests.trainer.vllm_models import cpu_policy, ids_of, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout.engine import Sampled
+from trainer.rollout.engine import Sampled, Slowed
 from trainer.rollout.select import make_engine
 from trainer.serving.client import read_or_make_token
 
@@ -201,6 +202,38 @@ def test_a_server_that_keeps_forgetting_is_named(
         engine.sample(requests_of(policy, 1), WARM)
 
     engine.close()
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_log_probs_that_are_off_are_warned_of(is_later: bool, policy: Policy) -> None:
+    served = Served(sampler=Sampling(policy))
+    reported: list[Slowed] = []
+    engine = engine_of(policy, served.url, on_slowed=reported.append)
+    requests = requests_of(policy, 1)
+    if is_later:  # such as weights that a server loses, which new ones show
+        engine.sample(requests, WARM)
+        engine.sync_weights()
+
+    served.sampler.off = 0.01
+    engine.sample(requests, WARM)
+
+    (slowed,) = reported
+    assert slowed.code == "engine_fallback"
+    assert "0.01 nats" in slowed.reason
+    engine.close()
+    served.end()
+
+
+def test_a_server_that_is_far_off_is_refused(policy: Policy) -> None:
+    served = Served(sampler=Sampling(policy))
+    engine = engine_of(policy, served.url, on_slowed=lambda _slowed: None)
+    served.sampler.off = 0.5
+
+    with pytest.raises(ValueError, match=r"0\.5 nats"):
+        engine.sample(requests_of(policy, 1), WARM)
+
+    engine.close()
+    served.end()
 
 
 def test_a_run_asks_the_servers_that_its_configuration_names(

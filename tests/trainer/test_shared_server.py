@@ -17,8 +17,8 @@ from tests.trainer import faults
 from tests.trainer.rollout_servers import (
     TOKEN,
     WARM,
+    Sampling,
     Served,
-    Summing,
     engine_of,
     total_of,
 )
@@ -42,35 +42,27 @@ from trainer.rollout.server_engine import SharedEngine, VllmServerEngine
 from trainer.setup import _spread
 
 
-class Quiet(Summing):
-    """Its log-probs tell of the weights, but little; some completions are longer."""
+class Noting(Sampling):
+    """Notes how much it is asked for at once."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
         self.sizes: list[int] = []
         self.seconds = 0.0  # that it takes
 
     def sample(self, prompts: Any, params: Any, **options: Any) -> list[Sampled]:
         self.sizes.append(len(prompts))
         time.sleep(self.seconds)
-        found = super().sample(prompts, params, **options)
-        lengths = [1 + prompt.seed % params.max_new_tokens for prompt in prompts]
-        return [
-            Sampled(
-                token_ids=each.token_ids[-length:],
-                logprobs=tuple(-1 + x / 1e3 for x in each.logprobs[-length:]),
-            )
-            for each, length in zip(found, lengths, strict=True)
-        ]
+        return super().sample(prompts, params, **options)
 
 
 @pytest.fixture
-def sampler() -> Quiet:
-    return Quiet()
+def sampler(policy: Policy) -> Noting:
+    return Noting(policy)
 
 
 @pytest.fixture
-def served(model_folder: Path, sampler: Quiet) -> Iterator[Served]:
+def served(model_folder: Path, sampler: Noting) -> Iterator[Served]:
     served = Served(sampler=sampler, fingerprint=model_fingerprint(str(model_folder)))
     yield served
     served.end()
@@ -95,7 +87,7 @@ def tree(
 
 @pytest.mark.slow
 def test_three_processes_are_sampled_for_as_one_is(
-    tree: dict[str, Any], tmp_path: Path, sampler: Quiet
+    tree: dict[str, Any], tmp_path: Path, sampler: Noting
 ) -> None:
     tree["data"]["num_eval_rows"] = 2  # so that one of them asks for nothing
     config = write_config(tmp_path, tree)
@@ -111,7 +103,7 @@ def test_three_processes_are_sampled_for_as_one_is(
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["off", "refill"])
 def test_two_processes_are_sampled_for_ahead_as_one_is(
-    mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Quiet
+    mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Noting
 ) -> None:
     """What is asked of the server does not cross with what training asks."""
     sampler.seconds = 0.05
@@ -180,7 +172,7 @@ def first() -> Iterator[World]:
 
 
 def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
-    tree: dict[str, Any], policy: Policy, first: World
+    tree: dict[str, Any], policy: Policy, first: World, sampler: Noting
 ) -> None:
     """It stands still while the parts are trained: no other is made for that."""
     tree["rollout"] |= {"one_step_off": True}
@@ -197,6 +189,9 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
     assert isinstance(engine, SharedEngine)
     assert isinstance(engine._engine, VllmServerEngine)
     assert engine._engine._policy is sharded.whole
+    sampler.off = 0.5
+    with pytest.raises(ValueError, match=r"0\.5 nats"):
+        engine._engine.sample(requests_of(policy, 1), WARM)
     engine.close()
 
 

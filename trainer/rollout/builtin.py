@@ -32,6 +32,7 @@ from trainer.rollout.decoder import (
 )
 from trainer.rollout.engine import (
     FURTHER_OFF,
+    CheckSchedule,
     Collected,
     OnGroup,
     OnSlowed,
@@ -39,9 +40,11 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     a_few,
+    describe_gap,
     ignore,
     logprob_gap,
     max_logprob_gap,
+    refuse_gap,
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
@@ -89,9 +92,7 @@ class TransformersEngine:
         self._max_batch_rows = self._rows_at_once = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
-        # before it first samples, and again when weights have changed once
-        self._is_check_due = is_gpu(policy.device)
-        self._has_synced = False
+        self.check = CheckSchedule()
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -99,8 +100,8 @@ class TransformersEngine:
 
     def sync_weights(self) -> None:
         """Nothing to copy: the engine samples from the policy itself."""
-        if not self._has_synced:
-            self._has_synced, self._is_check_due = True, is_gpu(self._policy.device)
+        if is_gpu(self._policy.device):  # where a graph may hold older weights
+            self.check.after_sync()
 
     def rest(self) -> None:
         """Nothing to do: it holds only what a batch needs, while it samples."""
@@ -121,12 +122,9 @@ class TransformersEngine:
     ) -> None:
         """Sample what is not collected yet, each taken in as it ends."""
         self._rows_at_once = self._fitting_rows(requests, params)
-        with self._policy.evaluating():
-            if self._is_check_due:
-                self._is_check_due = False
-                self._check(requests, params)
-            while not collected.is_complete:
-                self._sample_missing(requests, params, collected)
+        if self.check.begin(requests):
+            self._check(requests, params)
+        self._sample_all(requests, params, collected)
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
         """As many completions as a GPU's free memory holds at their full length."""
@@ -144,34 +142,48 @@ class TransformersEngine:
         return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
-        """Leave ways to decode whose log-probs are not those of the policy's pass."""
+        """Leave ways to decode whose log-probs are not those of the policy's pass.
+
+        Raises:
+            ValueError: those of the last way are too far off to be trained on.
+        """
         few, short = a_few(requests, params)
-        gap, max_gap = self._gap(few, short), max_logprob_gap(self._policy)
-        if gap <= max_gap or len(self._ways) == 1:
+        gap = self.measure_gap(few, short)
+        if gap <= max_logprob_gap(self._policy):
             return
-        ways = self._ways
-        gaps = [gap]
+        ways, gaps = self._ways, [gap]
         for way in ways[1:]:
             self._ways = [way]
-            gaps.append(self._gap(few, short))
-        max_gap = max(max_gap, FURTHER_OFF * gaps[-1])
+            gaps.append(self.measure_gap(few, short))
+        max_gap = max(max_logprob_gap(self._policy), FURTHER_OFF * gaps[-1])
         kept = next((n for n, each in enumerate(gaps) if each <= max_gap), -1)
         self._ways = ways[kept:]
-        if kept != 0:
-            reason = (
-                f"log-probs differ by {gap:.2g} nats from the training forward pass"
+        taken = _WAYS[self._ways[0]]
+        refuse_gap(gaps[kept], sampler=taken, remedy="Choose another model.")
+        failed = "The faster sampling method" if kept else "The check of sampling"
+        self.on_slowed(
+            Slowed(
+                code="engine_fallback",
+                reason=describe_gap(gap),
+                failed=failed,
+                way=taken,
             )
-            taken = _WAYS[self._ways[0]]
-            self.on_slowed(Slowed(code="engine_fallback", reason=reason, way=taken))
+        )
 
-    def _gap(self, requests: Sequence[Request], params: SamplingParams) -> float:
-        """Mean |log π of an update's pass - log π of sampling|, nats a token."""
+    def measure_gap(self, requests: Sequence[Request], params: SamplingParams) -> float:
+        """Sample, and return mean |log π of an update's pass - log π of sampling|."""
         collected = Collected(requests, ignore)
-        while not collected.is_complete:
-            self._sample_missing(requests, params, collected)
+        self._sample_all(requests, params, collected)
         return logprob_gap(
             self._policy, requests, collected.groups(), temperature=params.temperature
         )
+
+    def _sample_all(
+        self, requests: Sequence[Request], params: SamplingParams, collected: Collected
+    ) -> None:
+        with self._policy.evaluating():
+            while not collected.is_complete:
+                self._sample_missing(requests, params, collected)
 
     def _sample_missing(
         self,

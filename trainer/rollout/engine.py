@@ -63,6 +63,7 @@ _CHECKED_AT_ONCE = 4_096  # tokens in a pass
 # A way is left whose log-probs are so many times further off than the slowest way's: a
 # model whose slowest way is as far off has logits that rounding moves far.
 FURTHER_OFF = 2.5
+_REFUSED_GAP = 0.3  # nats: ratios of a third and more, by no update
 
 
 def largest_gap(policy: Policy) -> float:
@@ -95,6 +96,45 @@ def a_few(
     )
 
 
+class CheckSchedule:
+    """When an engine's log-probs are compared with those of the policy's own pass.
+
+    That is before it first samples, and again once it has taken new weights.
+    """
+
+    def __init__(self) -> None:
+        self.is_due = True
+        self._has_synced = False
+
+    def after_sync(self) -> None:
+        if not self._has_synced:
+            self.is_due = self._has_synced = True
+
+    def begin(self, requests: Sequence[Request]) -> bool:
+        """Return whether to compare now, by some of these; then it is not due."""
+        if not self.is_due or not requests:
+            return False
+        self.is_due = False
+        return True
+
+
+def refuse_gap(gap: float, *, sampler: str, remedy: str) -> None:
+    """Refuse to train on log-probs that are too far from the policy's.
+
+    Raises:
+        ValueError: they differ by more than 0.3 nats a token, or are not finite.
+    """
+    if not gap <= _REFUSED_GAP:
+        raise ValueError(
+            f"Log-probs from {sampler} differ by {gap:.2g} nats a token from the "
+            f"training forward pass, and the limit is {_REFUSED_GAP}. {remedy}"
+        )
+
+
+def describe_gap(gap: float) -> str:
+    return f"log-probs differ by {gap:.2g} nats from the training forward pass"
+
+
 def logprob_gap(
     policy: Policy,
     requests: Sequence[Request],
@@ -115,7 +155,7 @@ def logprob_gap(
         )
     )
     gaps = []
-    with torch.no_grad():
+    with torch.no_grad(), policy.evaluating():
         for micro in batch.micro_batches(
             max_tokens=_CHECKED_AT_ONCE, device=policy.device
         ):

@@ -30,9 +30,11 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     a_few,
+    describe_gap,
     ignore,
     logprob_gap,
     max_logprob_gap,
+    refuse_gap,
 )
 from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.server_engine import (
@@ -49,6 +51,7 @@ OWN_DECODER = "Cohort's decoder"
 # decoder samples several steps of a smaller model meanwhile.
 _LEAST_PARAMETERS = 100_000_000
 _LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
+_REMEDY = 'Set rollout.engine to "transformers", or choose another model.'
 _CACHE_BLOCK = 16  # tokens that vLLM's cache grows by
 
 
@@ -79,7 +82,7 @@ def make_engine(
             return _own_decoder(config, policy, on_slowed)
         case "vllm_server":
             sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
-            return rollout_servers(config, policy, sent)
+            return rollout_servers(config, policy, sent, on_slowed=on_slowed)
         case "vllm":
             vllm = start_vllm(config, policy)
             return FallbackEngine(policy, vllm, at_rest=at_rest, on_slowed=on_slowed)
@@ -249,26 +252,29 @@ class FallbackEngine:
         self._take_over(reason)
 
     def _check(self) -> None:
-        """Leave vLLM if its log-probs are not those of the policy's pass."""
+        """Leave vLLM if its log-probs are not those of the policy's pass.
+
+        Raises:
+            ValueError: it cannot be left, and they are too far off to be trained on.
+        """
+        assert self._few is not None
         gaps: list[float] = []
         self._attempt(lambda vllm: gaps.append(self._gap(vllm)))
         if not gaps or gaps[0] <= max_logprob_gap(self._policy):
             return
         plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
-        if gaps[0] <= FURTHER_OFF * self._gap(plain):
-            return
-        reason = (
-            f"its log-probs differ by {gaps[0]:.2g} nats from the training forward pass"
-        )
-        if self._make_own is not None:
+        plain_gap = plain.measure_gap(*self._few)
+        reason = f"its {describe_gap(gaps[0])}"
+        if self._make_own is not None and not gaps[0] <= FURTHER_OFF * plain_gap:
             self._take_over(reason)
             return
+        refuse_gap(gaps[0], sampler="vLLM", remedy=_REMEDY)
         self._on_slowed(
             Slowed(
                 code="engine_fallback",
                 reason=reason,
                 failed="vLLM's self-check",
-                way="vLLM, as rollout.engine requires",
+                way="vLLM",
             )
         )
 
@@ -276,10 +282,9 @@ class FallbackEngine:
         assert self._few is not None
         requests, params = self._few
         groups = engine.sample(requests, params)
-        with self._policy.evaluating():
-            return logprob_gap(
-                self._policy, requests, groups, temperature=params.temperature
-            )
+        return logprob_gap(
+            self._policy, requests, groups, temperature=params.temperature
+        )
 
     def _take_over(self, reason: str) -> None:
         """Close vLLM and let the own decoder sample from here on."""

@@ -17,12 +17,20 @@ from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
 from trainer.rollout.client import Forgotten, RolloutClient
 from trainer.rollout.engine import (
+    CheckSchedule,
     OnGroup,
+    OnSlowed,
     Request,
     Sampled,
     SamplingParams,
+    Slowed,
+    a_few,
     as_groups,
+    describe_gap,
     ignore,
+    logprob_gap,
+    max_logprob_gap,
+    refuse_gap,
     seeded_prompts,
 )
 from trainer.rollout.wire import pack_weights
@@ -53,8 +61,12 @@ class VllmServerEngine:
         token: str,
         fingerprint: str,
         patience_seconds: float = PATIENCE_SECONDS,
+        on_slowed: OnSlowed | None = None,
     ) -> None:
+        """`on_slowed`: told of log-probs that are off; None: they are not compared."""
         self._policy = policy
+        self._on_slowed = on_slowed
+        self._schedule = CheckSchedule()
         self._servers = [
             RolloutClient(
                 url,
@@ -83,6 +95,8 @@ class VllmServerEngine:
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
         """A server answers once, with all completions; `on_group` isn't called."""
+        if self._on_slowed is not None and self._schedule.begin(requests):
+            self._check(*a_few(requests, params), self._on_slowed)
         eos_ids, count = self._policy.eos_ids, len(self._servers)
         shares = [requests[first::count] for first in range(count)]
         found = in_parallel(
@@ -100,6 +114,7 @@ class VllmServerEngine:
 
     def sync_weights(self) -> None:
         self._join(self._send_policy(self._servers))
+        self._schedule.after_sync()
 
     def rest(self) -> None:
         """Nothing to do: its memory is the servers'."""
@@ -108,6 +123,29 @@ class VllmServerEngine:
         """Let the servers be held by another run."""
         for server in self._servers:
             server.close()
+
+    def _check(
+        self, requests: list[Request], params: SamplingParams, on_slowed: OnSlowed
+    ) -> None:
+        """Compare log-probs with those of the policy's pass.
+
+        Raises:
+            ValueError: they are too far off to be trained on.
+        """
+        groups, warm = self.sample(requests, params), params.temperature
+        gap = logprob_gap(self._policy, requests, groups, temperature=warm)
+        remedy = "Restart the servers with the run's model and dtype."
+        refuse_gap(gap, sampler="rollout servers", remedy=remedy)
+        if gap > max_logprob_gap(self._policy):
+            way, failed = "these servers", "The check of rollout servers"
+            on_slowed(
+                Slowed(
+                    code="engine_fallback",
+                    reason=describe_gap(gap),
+                    failed=failed,
+                    way=way,
+                )
+            )
 
     def _sample_share(
         self, server: RolloutClient, share: Sequence[Request], params: SamplingParams
@@ -220,6 +258,8 @@ def rollout_servers(
     config: RunConfig,
     policy: Policy,
     engine: type[VllmServerEngine] = VllmServerEngine,
+    *,
+    on_slowed: OnSlowed,
 ) -> VllmServerEngine:
     """The servers that `config.rollout` names, with the policy's weights.
 
@@ -234,6 +274,7 @@ def rollout_servers(
         fingerprint=model_fingerprint(
             config.model.path, revision=config.model.revision
         ),
+        on_slowed=on_slowed,
     )
 
 

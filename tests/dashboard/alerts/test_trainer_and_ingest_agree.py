@@ -89,6 +89,9 @@ CASES: dict[str, tuple[list[Any], list[tuple[str, int]]]] = {
         [("clipped", 90), ("mismatch", 90), ("stale", 90), ("importance_masked", 90),
          ("truncated", 95), ("slow", 105)],
     ),
+    "log-probs differ from the first step": (
+        [*steps(2, mismatch__mean=0.12), *steps(6)], [("mismatch_high", 1)]
+    ),
     "phases have usual values of their own": (
         [*steps(12), (PHASE, "later"), *steps(12, grad_norm=90.0),
          *steps(1, grad_norm=2_000.0), *steps(3, entropy=0.1), (PHASE, "last"),
@@ -233,7 +236,20 @@ def test_both_leave_out_rules_that_do_not_apply_to_a_phase(launch: Launcher) -> 
     assert of_ingest(course, run) == found
 
 
+def test_both_hold_float32_to_its_own_limit(launch: Launcher) -> None:
+    run = launch(model={"path": "model", "dtype": "float32"})
+    course = [*steps(2, mismatch__mean=0.12), *steps(6, mismatch__mean=0.001)]
+
+    found = of_trainer(course, RunConfig.model_validate(run.config))
+
+    assert [(code, step, end) for code, step, _, end in found] == [
+        ("mismatch_float32", 1, 3)
+    ]
+    assert of_ingest(course, run) == found
+
+
 def test_every_rule_is_in_a_case() -> None:
     found = {code for _, expected in CASES.values() for code, _ in expected}
+    found.add("mismatch_float32")
 
     assert found == BY_CODE.keys()
