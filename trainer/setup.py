@@ -39,7 +39,7 @@ from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
-from trainer.rollout.select import engine_name, make_engine
+from trainer.rollout.select import check_decoder, engine_name, make_engine
 from trainer.rollout.server_engine import SharedEngine, rollout_servers
 from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
@@ -148,6 +148,7 @@ def prepare(
     require_packages(config)
     if paths.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
+        check_decoder(config, num_processes=world.size)
     set_up_torch(config)
     rows = read_rows(paths.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(

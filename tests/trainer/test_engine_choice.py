@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import FalconH1Config, Lfm2Config, PreTrainedConfig
 
 from tests.trainer.test_rollout import ids_of, requests_of
-from tests.trainer.test_rollout_engines import config_of
+from tests.trainer.test_rollout_engines import SERVER, config_of
 from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import stir
 from trainer.config import RunConfig
@@ -25,6 +26,7 @@ from trainer.rollout.engine import Request, Sampled, SamplingParams, Slowed
 from trainer.rollout.prefetch import SnapshotEngine
 from trainer.rollout.select import (
     FallbackEngine,
+    check_decoder,
     engine_name,
     make_engine,
     uses_own_decoder,
@@ -157,6 +159,34 @@ def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
     config = config_of(**{name: value for name, value in parts.items() if value})
 
     assert reason in why_not_vllm(config, large_policy(**changes))
+
+
+STATEFUL: list[PreTrainedConfig] = [
+    FalconH1Config(),  # states beside keys and values
+    Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]),
+]
+
+
+@pytest.mark.parametrize("settings", STATEFUL)
+def test_a_model_with_another_state_is_refused_before_its_weights_are_read(
+    settings: PreTrainedConfig, tmp_path: Path
+) -> None:
+    settings.save_pretrained(tmp_path)  # and no weights
+    model = {"path": str(tmp_path)}
+    trained_on_rows = {"source": "dataset", "group_size": 1}
+    ones = {"advantage": {"credit": "ones"}, "evaluation": {"every_steps": 0}}
+
+    with pytest.raises(ValueError, match="vllm_server"):
+        check_decoder(config_of(model=model), num_processes=1)
+
+    check_decoder(config_of(model=model, rollout=SERVER), num_processes=2)
+    rows_only = config_of(
+        model=model,
+        rollout=trained_on_rows,
+        loss={"surrogate": "reinforce"},
+        **ones,
+    )
+    check_decoder(rows_only, num_processes=1)
 
 
 @pytest.mark.usefixtures("installed")

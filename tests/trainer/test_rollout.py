@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import GPTNeoConfig, GPTNeoForCausalLM
+from transformers import (
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+)
 
 from tests.trainer.tiny import write_model
 from trainer.config import DataConfig, ModelConfig
@@ -212,6 +217,45 @@ def test_a_completion_ends_with_its_end_token(policy: Policy) -> None:
         assert "<eos>" not in completion.text
         written = policy.tokenizer.encode(completion.text, add_special_tokens=False)
         assert written == list(completion.token_ids[:-1])
+
+
+def test_layers_that_share_keys_give_the_trainers_logprobs(
+    policy: Policy,
+    model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = len(policy.tokenizer)
+    config = Gemma3nTextConfig(
+        vocab_size=size,
+        vocab_size_per_layer_input=size,
+        hidden_size=32,
+        hidden_size_per_layer_input=8,
+        intermediate_size=32,
+        num_hidden_layers=4,
+        num_kv_shared_layers=2,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        sliding_window=8,
+        altup_num_inputs=2,
+        laurel_rank=4,
+        activation_sparsity_pattern=[0.0] * 4,
+        final_logit_softcapping=1e4,
+        eos_token_id=1,
+        initializer_range=0.2,
+    )
+    torch.manual_seed(0)
+    Gemma3nForCausalLM(config).save_pretrained(tmp_path)
+    settings = ModelConfig(path=str(tmp_path), device="cpu")
+    policy = load_policy(settings, tokenizer_path=str(model_folder))
+    monkeypatch.setattr(transformers_engine, "_PREFILL_TOKENS", 40)  # several parts
+    requests = requests_of(policy, 2)
+
+    found = sample(policy, requests, max_new_tokens=12)
+
+    assert logprob_gap(policy, requests, found, temperature=1.0) < 1e-5
 
 
 def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from transformers import (
     BitsAndBytesConfig,
     LlamaForCausalLM,
     MistralForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
@@ -235,15 +236,26 @@ def num_parameters(source: str, *, revision: str | None = None) -> int:
     return sum(math.prod(shape) for _, shape, _ in _rows(source, revision))
 
 
-def _settings(source: str, revision: str | None) -> bytes:
+def read_settings(source: str, *, revision: str | None) -> PreTrainedConfig:
+    """Read a saved model's settings.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
     try:
-        config: Any = AutoConfig.from_pretrained(
+        config = AutoConfig.from_pretrained(
             source, revision=revision or "main", trust_remote_code=False
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"The settings of the model {source} cannot be read: {first_line(error)}"
         ) from error
+    assert isinstance(config, PreTrainedConfig)
+    return config
+
+
+def _settings(source: str, revision: str | None) -> bytes:
+    config = read_settings(source, revision=revision)
     settings = {k: v for k, v in config.to_dict().items() if k not in _IGNORED}
     return json.dumps(settings, sort_keys=True, default=str).encode()
 

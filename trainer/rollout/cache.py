@@ -6,7 +6,12 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import (
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
 
 # Room for new tokens added at a time.
 _BLOCK = 64
@@ -94,21 +99,31 @@ def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch
 def make_cache(config: PreTrainedConfig) -> DynamicCache:
     """An empty cache for a model; layers with a window keep transformers' own kind.
 
+    Layers without a state, or that attend to another layer's, are dummies.
+
     Raises:
         ValueError: the model has layers that keep another kind of state.
     """
-    cache = DynamicCache(config=config)
+    try:
+        cache = DynamicCache(config=config)
+    except KeyError as error:
+        raise _stateful(str(error.args[0])) from error
     for layer in cache.layers:
-        if not isinstance(layer, DynamicLayer):
-            raise ValueError(
-                f"This model has {type(layer).__name__} layers, whose state a group "
-                "cannot share. Choose a model with attention layers."
-            )
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer):
+            raise _stateful(type(layer).__name__)
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]  # its base is
         for layer in cache.layers
     ]
     return cache
+
+
+def _stateful(kind: str) -> ValueError:
+    return ValueError(
+        f"Cohort's decoder cannot sample from this model: its {kind} layers keep a "
+        "recurrent or convolutional state. Choose a model that has attention layers "
+        'only, or set rollout.engine to "vllm_server".'
+    )
 
 
 def is_growing(cache: DynamicCache) -> bool:
@@ -120,7 +135,8 @@ def join_caches(caches: list[DynamicCache]) -> DynamicCache:
     """The rows of several caches of equal length as one cache."""
     first, *rest = caches
     for index, layer in enumerate(first.layers) if rest else ():
-        assert isinstance(layer, DynamicLayer)
+        if not isinstance(layer, DynamicLayer):
+            continue  # a dummy
         same: list[Any] = [layer, *(cache.layers[index] for cache in rest)]
         keys = torch.cat([other.keys for other in same])
         values = torch.cat([other.values for other in same])

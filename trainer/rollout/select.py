@@ -17,9 +17,10 @@ from trainer.console import print_line, print_traceback
 from trainer.footprint import most_completions
 from trainer.memory import EngineSizes, engine_sizes
 from trainer.model.budget import memory_of
+from trainer.model.loading import pick_device, read_settings
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.cache import bytes_per_token
+from trainer.rollout.cache import bytes_per_token, make_cache
 from trainer.rollout.engine import (
     FURTHER_OFF,
     Collected,
@@ -52,6 +53,7 @@ OWN_DECODER = "Cohort's decoder"
 _LEAST_PARAMETERS = 100_000_000
 _LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
 _REMEDY = 'Set rollout.engine to "transformers", or choose another model.'
+_SFT = ("dataset", 0)  # a phase's source and evaluation, where none are sampled
 _CACHE_BLOCK = 16  # tokens that vLLM's cache grows by
 
 
@@ -103,6 +105,31 @@ def make_engine(
             free_vllm()  # now that the error holds it no more
             on_slowed(_left(reason))
             return own()
+
+
+def check_decoder(config: RunConfig, *, num_processes: int) -> None:
+    """Refuse a model that has to be sampled by the own decoder and cannot be.
+
+    The model's settings tell it, before any weight is loaded.
+
+    Raises:
+        ValueError: some of its layers keep a state that is not keys and values.
+    """
+    phases = [phase.config for phase in config.phase_configs]
+    may_be_vllm = (
+        num_processes == 1
+        and pick_device(config.model).type == "cuda"
+        and find_spec("vllm") is not None
+    )
+    is_own = config.rollout.engine == "transformers" or (
+        config.rollout.engine == "auto" and not may_be_vllm
+    )
+    if any(
+        phase.rollout.source == "start"
+        or (is_own and (phase.rollout.source, phase.evaluation.every_steps) != _SFT)
+        for phase in phases
+    ):
+        make_cache(read_settings(config.model.path, revision=config.model.revision))
 
 
 def why_not_vllm(config: RunConfig, policy: Policy) -> str:
