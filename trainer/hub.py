@@ -21,6 +21,7 @@ from transformers.utils.hub import cached_file
 from trainer.config import HUB_ID
 from trainer.console import print_error
 from trainer.internet import why_unreachable
+from trainer.model_files import resolve_inside
 
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -32,7 +33,8 @@ _SERVER_FAULTS = 500  # HTTP statuses from here on
 _READ_WHOLE = {".jinja", ".json", ".model", ".py", ".tiktoken", ".txt"}
 _LARGEST_READ_WHOLE = 256 * 2**20
 _MOST_FILES = 10_000
-_TEMPLATES = "additional_chat_templates"  # the only folder in it that is looked into
+_TEMPLATES = "additional_chat_templates"  # the only folder that is read whole
+_INDEX_SUFFIX = ".safetensors.index.json"
 _answered: set[str] = set()  # hubs that did, in this process
 
 
@@ -92,40 +94,47 @@ def _check_folder(source: str) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Refuse files that a library would read or wait for without end.
+    """Refuse files that a library would read or wait for without end, or elsewhere.
 
     Raises:
-        ValueError: one is a pipe or a device, or a text file is too large.
+        ValueError: one is a pipe or a device, a link out of the folder, or a text file
+            that is too large.
     """
-    for place in (folder, folder / _TEMPLATES):
-        try:
-            names = os.listdir(place)
-        except OSError:
-            continue
-        if len(names) > _MOST_FILES:
+    num_files = 0
+    for place, folders, names in os.walk(folder):
+        num_files += len(names)
+        if num_files > _MOST_FILES:
             raise ValueError(
-                f"{place} contains {len(names):,} files, more than a model has. Name "
-                "a folder that save_pretrained wrote."
+                f"{folder} contains over {_MOST_FILES:,} files, more than a model has. "
+                "Name a folder that save_pretrained wrote."
             )
-        for name in names:
-            _check_file(place / name)
+        for name in (*folders, *names):
+            _check_file(folder, os.path.relpath(os.path.join(place, name), folder))
 
 
-def _check_file(file: Path) -> None:
+def _check_file(folder: Path, name: str) -> None:
+    file = resolve_inside(folder, name)
     try:
         found = file.stat()
     except OSError:  # a link to nowhere: as if it were not there
         return
     if stat.S_ISREG(found.st_mode):
-        is_too_large = found.st_size > _LARGEST_READ_WHOLE
-        if is_too_large and file.suffix in _READ_WHOLE:
+        is_read_whole = Path(name).suffix in _READ_WHOLE and (
+            os.path.dirname(name) in ("", _TEMPLATES)
+        )
+        if is_read_whole and found.st_size > _LARGEST_READ_WHOLE:
             raise ValueError(
-                f"{file} has {found.st_size:,} bytes; a model's file has at most "
-                f"{_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained wrote."
+                f"{folder / name} has {found.st_size:,} bytes; a model's file has at "
+                f"most {_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained "
+                "wrote."
             )
+        if name.endswith(_INDEX_SUFFIX):
+            for part in _names_in(file):
+                resolve_inside(folder / Path(name).parent, str(part))
     elif not stat.S_ISDIR(found.st_mode):
         raise ValueError(
-            f"{file} is not a regular file. Name a folder that save_pretrained wrote."
+            f"{folder / name} is not a regular file. Name a folder that "
+            "save_pretrained wrote."
         )
 
 

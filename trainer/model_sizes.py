@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.config.reading import why_unreadable
+from trainer.model_files import open_inside
 from trainer.rewards.rules.reward_model import RewardModelParams
 
 _TOO_LARGE = 10**10  # for a size of any model
@@ -115,7 +115,8 @@ def read_dimensions(path: str) -> Dimensions:
     """
     file = Path(path) / "config.json"
     try:
-        config = json.loads(file.read_bytes())
+        with open_inside(Path(path), file.name) as opened:
+            config = json.load(opened)
     except OSError:
         raise ValueError(
             f"{file} not found. Memory can be estimated only for a model folder on "
@@ -287,12 +288,15 @@ def _bytes_of(tensor: Any, bytes_each: int) -> int:
 
 def _files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
-    if not os.path.isfile(index):
+    try:
+        with open_inside(folder, index.name) as file:
+            data = file.read(_LARGEST_INDEX + 1)
+    except OSError:
         return [folder / "model.safetensors"]
-    if index.stat().st_size > _LARGEST_INDEX:
+    if len(data) > _LARGEST_INDEX:
         raise ValueError(f"{index} is too large.")
     try:
-        places = json.loads(index.read_bytes())["weight_map"].values()
+        places = json.loads(data)["weight_map"].values()
         names = {Path(str(name)).name for name in places}
     except (
         OSError,
@@ -311,9 +315,7 @@ def _files(folder: Path) -> list[Path]:
 def _read_header(path: Path, *, room: int) -> tuple[dict[str, Any], int]:
     """And its length, which `room` bounds too."""
     try:
-        if not path.is_file():  # a pipe would be waited for
-            raise ValueError(f"{path} not found.")
-        with path.open("rb") as file:
+        with open_inside(path.parent, path.name) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(_LARGEST_HEADER, room):
                 raise ValueError(f"The header of {path} is too large.")

@@ -27,7 +27,11 @@ from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
 from trainer.config import HUB_ID, DataConfig
 
-TEAM_FOLDER = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
+# Models in COHORT_DATA.
+DATA_FOLDER = re.compile(
+    r"starter/[^/]+/model|models/(?P<team>\d{1,18})/(?P<model>\d{1,18})/model"
+    r"|runs/(?P<run>\d{1,18})/(checkpoints|kept)/[^/]+/model"
+)
 # Of DataConfig: what a prompt is made of besides its row.
 SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
 NUM_ROWS = 5
@@ -57,13 +61,13 @@ def refuse_model(team: Team, model: str) -> str:
     if not model.startswith("/"):
         # A relative path would depend on the working directory of the engine.
         return "" if HUB_ID.fullmatch(model) else _no_model(model)
-    found = TEAM_FOLDER.fullmatch(within_data(model))
-    if found is None:
-        return refuse_folder(model)
-    kind, number = found[1], int(found[2])
-    is_own = (
-        number == team.pk if kind == "models" else team.runs.filter(pk=number).exists()
-    )
+    if (why := refuse_folder(model)) or not within_data(model):
+        return why
+    found = DATA_FOLDER.fullmatch(within_data(model))
+    assert found
+    is_own = found["team"] in (None, str(team.pk))
+    if found["run"]:
+        is_own = team.runs.filter(pk=found["run"]).kept().exists()
     return "" if is_own else _no_model(model)
 
 
@@ -75,14 +79,20 @@ def _no_model(model: str) -> str:
 
 
 def refuse_folder(path: str) -> str:
-    """Why a model in this folder may not be read; "" if it may."""
-    allowed = [*settings.MODEL_FOLDERS, Path(settings.COHORT_DATA).resolve()]
-    if not settings.MODEL_FOLDERS or any(map(_resolved(path).is_relative_to, allowed)):
+    """Why a model in this folder may not be read; "" if it may.
+
+    Callers check that a run or model of the data folder belongs to the team.
+    """
+    place, data = _resolved(path), Path(settings.COHORT_DATA).resolve()
+    is_elsewhere = not (place.is_relative_to(data) or data.is_relative_to(place))
+    is_in_folder = any(map(place.is_relative_to, settings.MODEL_FOLDERS))
+    if (is_elsewhere and is_in_folder) or DATA_FOLDER.fullmatch(within_data(path)):
         return ""
+    folders = ", ".join(map(str, settings.MODEL_FOLDERS))
     return (
-        f"The model folder {path[:200]!r} is not allowed. Choose a folder in "
-        f"{', '.join(map(str, settings.MODEL_FOLDERS))}, or have an operator add yours "
-        "to COHORT_MODEL_FOLDERS."
+        f"The model folder {path[:200]!r} is not allowed. Choose a model from the list"
+        f"{f' or a folder in {folders}' if folders else ''}, or have an operator add "
+        "yours to COHORT_MODEL_FOLDERS."
     )
 
 

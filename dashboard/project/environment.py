@@ -171,9 +171,9 @@ SETTINGS = (
     Setting(
         name="COHORT_MODEL_FOLDERS",
         group="Datasets and models",
-        about="Folders with models that runs may start from, separated by colons. "
-        "`COHORT_DATA` is always allowed.",
-        default="any folder",
+        about="Folders with models that runs may start from, separated by colons; `/` "
+        "allows any. Starter models and the team's own are always allowed.",
+        default="any folder; none if `COHORT_ALLOWED_HOSTS` names another host",
     ),
     Setting(
         name="HF_ENDPOINT",
@@ -361,7 +361,7 @@ class Environment:
     added_hosts: tuple[str, ...]  # of these, what they do not use
     port: int
     dataset_hosts: str
-    model_folders: tuple[Path, ...]  # none: every folder
+    model_folders: tuple[Path, ...]
     hub_endpoint: str
     hub_token: str = field(repr=False)
     worker_class: str
@@ -418,7 +418,8 @@ def read_environment() -> Environment:
         added_hosts=added,
         port=int(port),
         dataset_hosts=_read("COHORT_DATASET_HOSTS"),
-        model_folders=_read_folders("COHORT_MODEL_FOLDERS"),
+        # Others than this machine's people may sign in to a server.
+        model_folders=_read_folders("COHORT_MODEL_FOLDERS", "" if others else "/"),
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,

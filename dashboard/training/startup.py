@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
+from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
@@ -122,7 +123,7 @@ def _start_of(
 ) -> Start:
     damaged: list[str] = []
     keep_alive = Periodic(lambda: renew(claim), RENEW_SECONDS)
-    runs = Run.objects.select_related("dataset_version__dataset")
+    runs = Run.objects.select_related("team", "dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
     if run is None:  # what is done with it below goes by its attempt
         raise LeaseLost(claim)
@@ -130,6 +131,8 @@ def _start_of(
     checkpoint: SavedCheckpoint | None = None
     try:
         _create_logs(directory, claim.attempt)
+        with transaction.atomic():  # a folder may lead elsewhere since the launch
+            lock_published(run.team, run.config)
         write_snapshot(run, on_progress=keep_alive)
         if run.fork_step is not None:
             take_fork_checkpoint(run, directory, on_progress=keep_alive)

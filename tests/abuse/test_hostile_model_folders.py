@@ -1,4 +1,4 @@
-"""Model folders with pipes, devices and endless templates."""
+"""Model folders with pipes, devices, links and endless templates."""
 
 from __future__ import annotations
 
@@ -63,6 +63,10 @@ KINDS = (_make_pipe, _link_to_zeros, _make_large)
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "model"
     save_chat_model(folder)
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    header = b'{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    weights = len(header).to_bytes(8, "little") + header + bytes(8)
+    (folder / "model.safetensors").write_bytes(weights)
     return folder
 
 
@@ -105,6 +109,75 @@ def test_pages_read_a_bounded_part_of_model_files(model: Path, tmp_path: Path) -
         if (folder / "model.safetensors").stat().st_size != 2**30:
             with pytest.raises(ValueError, match=r"model\.safetensors"):
                 weights_in(folder, bytes_each=4)
+
+
+def _leading_out(model: Path, into: Path) -> Iterator[tuple[Path, str]]:
+    """A copy for each file that is a link to the same file elsewhere, and its name."""
+    outside = into / "outside"
+    copytree(model, outside)
+    (outside / "sub").mkdir()
+    for name in (*READ_BY_THE_ENGINE, "sub/x.safetensors"):
+        (outside / name).parent.mkdir(exist_ok=True)
+        (outside / name).touch()
+        folder = into / str(name).replace("/", "-")
+        copytree(model, folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(outside / name)
+        yield folder, name
+    for name in ("additional_chat_templates", "sub"):
+        copytree(model, into / name)
+        (into / name / name).symlink_to(outside / name)
+        yield into / name, name
+    copytree(model, into / "of-the-kernel")
+    (into / "of-the-kernel" / "chat_template.jinja").unlink()
+    (into / "of-the-kernel" / "chat_template.jinja").symlink_to("/proc/self/environ")
+    yield into / "of-the-kernel", "chat_template.jinja"
+    copytree(model, into / "named")
+    index = into / "named" / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"w": "../outside/model.safetensors"}}')
+    yield into / "named", "outside"
+
+
+def test_files_outside_the_folder_are_read_by_no_one(
+    model: Path, tmp_path: Path
+) -> None:
+    from trainer.hub import check_source
+    from trainer.tokenizers import load_tokenizer
+
+    for folder, name in _leading_out(model, tmp_path):
+        for refuse in (load_tokenizer, lambda path: check_source(path, revision=None)):
+            with pytest.raises(ValueError, match=Path(name).name):
+                refuse(str(folder))
+        if read := READERS.get(name):
+            (folder / "chat_template.jinja").unlink()
+            assert not read(folder), name
+        elif name == "chat_template.jinja":
+            (folder / "tokenizer_config.json").unlink()
+            assert not has_chat_template(folder)
+        if name == "model.safetensors":
+            with pytest.raises(ValueError, match=r"model\.safetensors"):
+                weights_in(folder, bytes_each=4)
+
+
+def test_links_within_a_hub_cache_are_followed(model: Path, tmp_path: Path) -> None:
+    from trainer.tokenizers import load_tokenizer
+
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "1f2e"
+    copytree(model, snapshot.parent.parent / "blobs")
+    snapshot.mkdir(parents=True)
+    for file in model.iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+
+    assert load_tokenizer(str(snapshot)).chat_template
+    assert has_chat_template(snapshot)
+    assert read_model_config(snapshot) == read_model_config(model)
+    assert weights_in(snapshot, bytes_each=4) == weights_in(model, bytes_each=4)
+
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.rename(tmp_path / "elsewhere")
+    blobs.symlink_to(tmp_path / "elsewhere")
+    assert read_model_config(snapshot) is None
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 300, "/a" * 3_000, "/a\0b"])

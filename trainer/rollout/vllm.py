@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
+from trainer.hub import check_source
 from trainer.model.loading import AdapterWeights
 from trainer.model.policy import Policy
 from trainer.rollout.engine import (
@@ -335,6 +336,7 @@ class VllmSampler:
                 self._asleep.discard(tag)
 
     def _start(self, settings: SamplerSettings) -> Any:
+        check_source(settings.model, revision=settings.revision)
         options: dict[str, Any] = {}
         if self.lora_rank:
             options = {"enable_lora": True, "max_lora_rank": self.lora_rank}

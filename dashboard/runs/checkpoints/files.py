@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from dashboard.datasets.limits import check_disk_space
 from dashboard.project.errors import UserError
 from dashboard.runs.queries import run_directory
+from trainer.model_files import open_inside
 
 BLOCK_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"
@@ -84,24 +84,10 @@ def check_digest(path: Path, name: str, expected: ManifestFile, found: str) -> N
 
 def open_file(path: Path, name: str) -> BinaryIO:
     """A regular file within the checkpoint; links out of it are refused."""
-    file = path / name
     try:
-        is_inside = file.resolve().is_relative_to(path.resolve())
-    except (ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
-        raise Damaged(
-            f"{path.name}: the manifest contains an invalid file name: {name!r}."
-        ) from None
-    if not is_inside:
-        raise Damaged(
-            f"{path.name}: the manifest contains a path outside the checkpoint: "
-            f"{name!r}."
-        )
-    # Opening a pipe would block.
-    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
-        raise Damaged(f"{path.name}: {name!r} is not a regular file.")
-    return os.fdopen(opened, "rb")
+        return open_inside(path, name)
+    except ValueError as error:
+        raise Damaged(f"{path.name}: {error}") from None
 
 
 class FilesGone(UserError):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +11,13 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.token_preview import refuse_folder, within_data
+from dashboard.datasets.token_preview import DATA_FOLDER, refuse_model, within_data
 from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
+from trainer.model_files import open_inside
 
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
-MODEL_FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
-RUN_FOLDER = re.compile(r"runs/(\d{1,18})(/.*)?")
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
     "smollm2": "SmolLM2-135M-Instruct",
@@ -35,8 +31,7 @@ def read_model_config(folder: Path) -> dict[str, Any] | None:
 
 def has_chat_template(folder: Path) -> bool:
     """In its own file, as transformers writes it now, or in the tokenizer config."""
-    own = folder / "chat_template.jinja"
-    return os.path.isfile(own) or bool(
+    return _has_file(folder, "chat_template.jinja") or bool(
         (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
     )
 
@@ -60,10 +55,8 @@ def read_characters(folder: Path) -> frozenset[str] | None:
 
 def _read_tree(file: Path) -> dict[str, Any] | None:
     try:
-        # Opening a pipe, or some files of /proc, would block.
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
-            is_plain = stat.S_ISREG(os.fstat(f.fileno()).st_mode)
-            data = f.read(MAX_BYTES + 1) if is_plain else b""
+        with open_inside(file.parent, file.name) as opened:
+            data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             return None
         tree = json.loads(data)
@@ -72,12 +65,20 @@ def _read_tree(file: Path) -> dict[str, Any] | None:
     return tree if isinstance(tree, dict) else None
 
 
+def _has_file(folder: Path, name: str) -> bool:
+    try:
+        open_inside(folder, name).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def find_published(path: str) -> PublishedModel | None:
     """The published model of this folder."""
-    match = MODEL_FOLDER.fullmatch(within_data(path))
-    if match is None:
+    match = DATA_FOLDER.fullmatch(within_data(path))
+    if match is None or match["model"] is None:
         return None
-    model = PublishedModel.objects.filter(pk=int(match[1])).first()
+    model = PublishedModel.objects.filter(pk=match["model"]).first()
     return model if model and str(model.folder / "model") == path else None
 
 
@@ -87,22 +88,13 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
     UserError: a folder belongs to another team, or was unpublished.
     """
     for path in named_models(config):
-        # a relative path could point to another run's folder
-        if not path.startswith("/") and HUB_ID.fullmatch(path) is None:
-            raise _unknown(path)
-    for path in _paths(config):
-        within = within_data(path)
-        if match := RUN_FOLDER.fullmatch(within):
-            if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
-                raise _unknown(path)
-        elif within.startswith("models/"):
-            found = MODEL_FOLDER.fullmatch(within)
-            held = PublishedModel.objects.select_for_update().filter(team=team)
-            if not found or not held.filter(pk=int(found[1])).exists():
-                raise _unknown(path)
-    for path in named_models(config):
-        if path.startswith("/") and (why := refuse_folder(path)):
+        if why := refuse_model(team, path):
             raise UserError("runs.bad_model_folder", why)
+        match = DATA_FOLDER.fullmatch(within_data(path))
+        if match and (number := match["model"]):
+            published = team.published_models.select_for_update()
+            if not published.filter(pk=number).exists():
+                raise _unknown(path)
 
 
 def runs_that_need(model: PublishedModel) -> list[Run]:
@@ -120,18 +112,9 @@ def needs_of(team: Team) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}
     waiting = Run.objects.filter(team=team).exclude(state__in=ENDED)
     for run in waiting.order_by("id"):
-        for path in _paths(run.config):
+        for path in {*named_models(run.config)}:
             found.setdefault(path, []).append(run)
     return found
-
-
-def _paths(tree: Any) -> set[str]:
-    """Every text of a configuration that is a folder's address."""
-    if isinstance(tree, dict):
-        return set().union(*map(_paths, tree.values()))
-    if isinstance(tree, list):
-        return set().union(*map(_paths, tree))
-    return {tree} if isinstance(tree, str) and tree.startswith("/") else set()
 
 
 def _unknown(path: str) -> UserError:
@@ -227,9 +210,7 @@ def check_model(path: str) -> str | None:
             "ID such as Qwen/Qwen2.5-0.5B-Instruct."
         )
     # Otherwise the folder may exist only on the workers, which report a missing one.
-    # os.path, as pathlib raises where a name is too long or a folder is locked.
-    config = os.path.join(path, "config.json")
-    if settings.DATABASE_IS_EMBEDDED and not os.path.isfile(config):
+    if settings.DATABASE_IS_EMBEDDED and not _has_file(Path(path), "config.json"):
         return (
             f"“{path}” is not a model folder: config.json is missing. Enter a folder "
             "that save_pretrained wrote."

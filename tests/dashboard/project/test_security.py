@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from dashboard.project.database import limit_sessions, parse_database_url
-from dashboard.project.environment import ROOT, load_secret_key
+from dashboard.project.environment import ROOT, load_secret_key, read_environment
 
 
 def test_every_page_has_the_content_security_policy() -> None:
@@ -140,3 +140,21 @@ def test_limits_keep_the_options_of_the_address() -> None:
     assert "statement_timeout=15s" in database["OPTIONS"]["options"]
     assert database["OPTIONS"]["tcp_user_timeout"] == 30_000
     assert database["OPTIONS"]["pool"]["max_size"] == 10
+
+
+@pytest.mark.parametrize(
+    ("hosts", "folders", "allowed"),
+    [
+        ("", "", ["/"]),
+        ("localhost,127.0.0.1", "", ["/"]),
+        ("cohort.lan", "", []),
+        ("cohort.lan", "/models:/shared", ["/models", "/shared"]),
+    ],
+)
+def test_a_server_allows_no_model_folder_that_is_not_named(
+    hosts: str, folders: str, allowed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
+    monkeypatch.setenv("COHORT_MODEL_FOLDERS", folders)
+
+    assert [*map(str, read_environment().model_folders)] == allowed

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from pytest_django import Settings
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.models import Run, RunState
@@ -173,3 +175,21 @@ def test_a_fork_is_held_while_its_checkpoint_is_copied(
 
     assert len(left) == 2  # its weights and its manifest
     assert left[1] > 30
+
+
+@pytest.mark.django_db
+def test_a_model_folder_that_now_leads_to_another_team_ends_the_run(
+    run: Run, tmp_path: Path, settings: Settings
+) -> None:
+    folder = tmp_path / "model"
+    folder.symlink_to(Path(settings.COHORT_DATA) / "runs/999999/kept/step-1/model")
+    run.config["model"]["path"] = str(folder)
+    Run.objects.filter(id=run.id).update(config=run.config)
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert not run_directory(run.id).config.exists()

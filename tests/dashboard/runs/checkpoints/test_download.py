@@ -118,4 +118,4 @@ def test_a_link_out_of_the_folder_is_not_followed(
         follow=True,
     )
 
-    assert "outside the checkpoint" in response.content.decode()
+    assert "leads outside" in response.content.decode()

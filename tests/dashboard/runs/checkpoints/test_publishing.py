@@ -229,3 +229,22 @@ def test_a_folder_outside_the_operators_is_refused(
         assert refuse_model(team, path)
         with pytest.raises(ValueError, match="COHORT_MODEL_FOLDERS"):
             lock_published(team, {"model": {"path": path}})
+
+
+def test_the_data_folder_is_reached_by_run_or_model_only(
+    team: Team, settings: Settings, saving: Saving
+) -> None:
+    data, run = settings.COHORT_DATA, saving.run.pk
+    settings.MODEL_FOLDERS = (Path("/"),)
+
+    for path in (
+        f"{data}", f"{data}/uploads/1", f"{data}/starter", f"{data}/starter/../x/model",
+        f"{data}/runs/{run}", f"{data}/runs/{run}/x/model", str(Path(data).parent),
+        f"{data}/run-imports/1/model",
+    ):  # fmt: skip
+        assert refuse_model(team, path), path
+        with pytest.raises(ValueError, match=r"has no model|not allowed"):
+            lock_published(team, {"model": {"path": path}})
+    for path in (f"{data}/runs/{run}/kept/step-1/model", f"{data}/starter/sums/model"):
+        assert refuse_model(team, path) == ""
+        lock_published(team, {"model": {"path": path}})
