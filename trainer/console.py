@@ -100,7 +100,8 @@ _step: list[int] = [0]
 def print_line(text: str) -> None:
     """Write a line to stdout and to the log."""
     with ignore_full_disk():
-        sys.stdout.write(text + "\n")
+        # Half a character, which a message may quote, is no UTF-8.
+        sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")
         sys.stdout.flush()
     logger.info("%s", text)
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -102,3 +104,14 @@ def test_training_does_not_wait_for_who_reads(pipe: tuple[int, int]) -> None:
 
     lines = read_lines(pipe[0])
     assert 0 < len(lines) < 1_000
+
+
+def test_half_a_character_is_printed_as_another() -> None:
+    command = "from trainer.console import print_line; print_line('a\\ud83d')"
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+
+    printed = subprocess.run(
+        [sys.executable, "-c", command], env=environment, stdout=subprocess.PIPE
+    )
+
+    assert (printed.returncode, printed.stdout) == (0, b"a?\n")

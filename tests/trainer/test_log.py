@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainer.disk import MEBIBYTE, DiskFull, full_disk, raise_disk_full
-from trainer.events import RunFinished, StepFinished, parse_event
+from trainer.events import RunFinished, StepFinished, Warned, parse_event
 from trainer.output.log import EventLog, archive_log, newest_attempt
 
 
@@ -40,6 +40,19 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
         log.add(StepFinished, step=1, metrics={"a": math.nan, "b": -math.inf})
 
     assert b'"metrics":{"a":null,"b":null}' in path.read_bytes()
+
+
+def test_half_a_character_in_any_text_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, attempt=1) as log:
+        log.add(Warned, step=1, code="a", message="\ud83d, é")
+        log.add(StepFinished, step=1, metrics={"a": 1.0, "b": math.nan})
+
+    warned, finished = map(parse_event, path.read_bytes().splitlines())
+    assert isinstance(warned, Warned)
+    assert warned.message == "\ufffd, é"
+    assert isinstance(finished, StepFinished)
+    assert finished.metrics == {"a": 1.0, "b": None}
 
 
 def test_a_log_is_never_overwritten(tmp_path: Path) -> None:

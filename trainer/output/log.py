@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -9,10 +10,13 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic_core import PydanticSerializationError
+
 from trainer.console import print_error
 from trainer.disk import RESERVED_BYTES, DiskFull, full_disk, is_disk_full
 from trainer.events import Event, parse_event
 from trainer.host import tick
+from trainer.rewards.rule import replace_surrogates
 
 NAME = "events.jsonl"
 
@@ -54,7 +58,7 @@ class EventLog:
                 step=step,
                 **fields,
             )
-            self._waiting.append(event.model_dump_json().encode() + b"\n")
+            self._waiting.append(_as_json(event) + b"\n")
 
     def flush(self) -> None:
         """Where the disk takes a part only, the next call goes on behind it."""
@@ -106,6 +110,14 @@ class EventLog:
                 print_error("The end of the log is missing: the disk is full.")
         finally:
             self._file.close()
+
+
+def _as_json(event: Event) -> bytes:
+    try:
+        return event.model_dump_json().encode()
+    except PydanticSerializationError:  # half a character in a text from outside
+        text = replace_surrogates(json.dumps(event.model_dump(), ensure_ascii=False))
+        return type(event).model_validate_json(text).model_dump_json().encode()
 
 
 class UnwrittenLog(EventLog):

@@ -116,10 +116,10 @@ def _index(part: str) -> int:
 
 
 def replace_surrogates(text: str) -> str:
-    """Half of a surrogate pair, which is no UTF-8, becomes a question mark."""
+    """Half of a surrogate pair, which is no UTF-8, becomes U+FFFD."""
     if text.isascii():  # as most are, which Python knows without reading them
         return text
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def quote(value: Any) -> str:
@@ -135,6 +135,10 @@ class Unscorable(Exception):
     would teach the policy that its answer was wrong. The text names the row's value
     and the remedy.
     """
+
+    def __init__(self, sentence: str) -> None:
+        # A function, a judge or a row may be quoted.
+        super().__init__(replace_surrogates(sentence))
 
 
 class NotApplicable(Unscorable):

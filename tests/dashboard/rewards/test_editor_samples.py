@@ -140,6 +140,18 @@ def test_output_and_metrics_of_a_function_stand_with_its_completion(
     assert "&lt;b&gt;I saw 4" in answer.text
 
 
+def test_half_a_character_in_a_functions_error_is_shown_as_another(
+    alice_client: Client, version: DatasetVersion
+) -> None:
+    source = "def reward(completion):\n    raise ValueError('from ' + chr(0xD83D))"
+    rule = ("python_function", {"params-source": source})
+
+    answer = alice_client.post(SCORES, fields(rule, **{"completion-2": "4"}))
+
+    assert answer.status_code == 200
+    assert "from \ufffd" in answer.text
+
+
 def test_any_answer_of_a_row_with_tools_is_right(
     alice_client: Client, team: Team
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.rewards.scores import recipe_of, scored
+from trainer.rewards.rule import Unscorable
 from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.slot import SandboxStatus
@@ -129,3 +130,13 @@ def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
     assert score.total is None
     assert "B: no Landlock" in score.errors["it"]
     assert RULES["python_function"].needs_sandbox
+
+
+def test_half_a_character_in_an_error_is_replaced():
+    source = (
+        "import json\ndef reward(completion):\n"
+        """    raise ValueError("from " + json.loads('"\\\\ud83d"'))"""
+    )
+
+    assert "from \ufffd" in found(source).errors["it"]
+    assert str(Unscorable("a\ud83d\U0001f600")) == "a\ufffd\U0001f600"
