@@ -7,7 +7,7 @@ reports and help describe a metric by this list, and one that isn't in it by its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -15,6 +15,10 @@ from typing import Literal
 
 Better = Literal["higher", "lower"]
 SHOWN = ("nats per token", "tokens", "seconds", "tokens/s", "updates")  # beside a title
+MAX_METRICS = 2_000  # different names, of one run
+MAX_OWN_METRICS = 1_000  # of them those that reward functions name
+MAX_METRICS = 2_000  # different names, of one run
+MAX_OWN_METRICS = 1_000  # of them those that its reward functions give
 MAIN_SET = "heldout"  # the rows that a run holds out of its own dataset
 
 
@@ -36,6 +40,8 @@ class Metric:
 
     def parts_of(self, name: str) -> dict[str, str] | None:
         """What stands in the places in angle brackets; None for another metric."""
+        if not name.startswith(self.name.partition("<")[0]):
+            return None  # a run may have thousands of names
         places = re.split(r"<(\w+)>", self.name)
         pattern = "".join(
             f"(?P<{part}>[^/]+)" if i % 2 else re.escape(part)
@@ -450,6 +456,17 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
     ),
 }
+
+
+def keep_first(
+    metrics: Mapping[str, float | None], names: set[str], *, limit: int
+) -> dict[str, float | None]:
+    """The metrics with one of a run's first names, which `names` collects."""
+    for name in metrics:
+        if len(names) >= limit:
+            return {name: value for name, value in metrics.items() if name in names}
+        names.add(name)
+    return dict(metrics)
 
 
 OTHER = "Other metrics"  # of an external trainer, without a family

@@ -36,7 +36,6 @@ MAX_LINES = 5_000  # of one batch
 MAX_LINE_BYTES = 16 * 2**20
 MAX_BATCH_BYTES = 32 * 2**20  # unzipped
 MAX_COMPLETIONS = 1_024  # of one group
-MAX_METRICS = 2_000  # names, of one run
 MAX_RULES = 64
 MAX_SETTINGS_BYTES = 64 * 2**10
 
@@ -65,7 +64,7 @@ class EventValidator:
     last_word: Event | None = None
     _steps: set[int] = field(default_factory=set)
     _groups: set[tuple[int, int]] = field(default_factory=set)
-    _metrics: set[str] = field(default_factory=set)
+    metrics: set[str] = field(default_factory=set)
     _rules: set[str] = field(default_factory=set)
 
     def validate(self, events: Sequence[Event]) -> list[Event]:
@@ -76,7 +75,7 @@ class EventValidator:
     def _read_known(self, events: Sequence[Event]) -> None:
         # Metrics of evaluations are only in the summary.
         last = self.run.summary.get("last", {})
-        self._metrics = {*self.run.metric_names, *last}
+        self.metrics = {*self.run.metric_names, *last}
         rules = self.run.config["reward"]["recipe"]["rules"]
         self._rules = {rule["name"] for rule in rules}
         steps = [e.step for e in _of(events, StepFinished)]
@@ -100,9 +99,9 @@ class EventValidator:
             )
         if isinstance(event, StepFinished):
             self._steps.add(event.step)
-            self._metrics |= event.metrics.keys()
+            self.metrics |= event.metrics.keys()
         elif isinstance(event, Evaluated):
-            self._metrics |= event.metrics.keys()
+            self.metrics |= event.metrics.keys()
         elif isinstance(event, GroupScored):
             self._groups.add((event.step, event.prompt_index))
             event = _with_known_names(event)
@@ -136,11 +135,6 @@ class EventValidator:
         return self._why_no_metrics(event.metrics)
 
     def _why_no_metrics(self, metrics: Mapping[str, float | None]) -> str:
-        num = len(self._metrics | metrics.keys())
-        if num > MAX_METRICS:
-            return (
-                f"the run would have {num:,} metrics; the maximum is {MAX_METRICS:,}."
-            )
         wrong = next((n for n in metrics if not _is_name(n)), None)
         if wrong is not None:
             return f"a metric name must have 1 to 120 characters; got {wrong[:130]!r}."

@@ -33,6 +33,7 @@ from dashboard.training.external_events import (
 from dashboard.training.ingest import ingest, last_ingested_line
 from dashboard.training.lease import Claim, close_attempt
 from trainer.events import Event, GroupScored, RunFailed, RunFinished, Warned
+from trainer.metric_names import MAX_METRICS
 
 logger = logging.getLogger(__name__)
 MAX_REASON = 20_000
@@ -223,7 +224,7 @@ def _store(run: Run, lines: Lines) -> None:
     validator = EventValidator(run)
     read = read_events(lines, attempt=run.attempt)
     events = validator.validate(read)
-    _note_left_out(run, events)
+    _note_left_out(run, events, num_metrics=len(validator.metrics))
     _learn_rules(run, events)
     ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
@@ -233,13 +234,15 @@ def _store(run: Run, lines: Lines) -> None:
         end_run(run, validator.last_word)
 
 
-def _note_left_out(run: Run, events: Sequence[Event]) -> None:
+def _note_left_out(run: Run, events: Sequence[Event], *, num_metrics: int) -> None:
     """Shown on the run's page, since the trainer may only check for 200."""
     warned = [event for event in events if isinstance(event, Warned)]
-    left_out = [event for event in warned if event.code in LEFT_OUT]
-    if left_out:
-        num = run.source.get("num_left_out", 0) + len(left_out)
-        why = clean_text(left_out[-1].message)
+    reasons = [event.message for event in warned if event.code in LEFT_OUT]
+    num = run.source.get("num_left_out", 0) + len(reasons)
+    if num_metrics > MAX_METRICS:
+        reasons.insert(0, f"Cohort keeps the first {MAX_METRICS:,} metrics of a run.")
+    if reasons:
+        why = clean_text(reasons[-1])
         run.source = {**run.source, "num_left_out": num, "left_out": why}
         Run.objects.filter(pk=run.pk).update(source=run.source)
 

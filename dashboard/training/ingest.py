@@ -67,7 +67,8 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
         stored = last_ingested_line(claim.run_id, events[0].attempt)
         new = [event for event in events if event.line > stored]
         placed = [
-            NumberedEvent(last_seq + n, event) for n, event in enumerate(new, start=1)
+            NumberedEvent(last_seq + n, progress.bound(event))
+            for n, event in enumerate(new, start=1)
         ]
         if placed:
             _store(claim, placed, progress, observes=observes)

@@ -43,6 +43,7 @@ from trainer.events import (
     StepFinished,
     TokensMeasured,
 )
+from trainer.metric_names import MAX_METRICS, keep_first
 from trainer.rewards.rule import Answer, answers_of, as_answer
 
 NAME_LENGTH = 120
@@ -71,15 +72,24 @@ class Progress:
     is_changed: bool = False
     _places: dict[str, int] = field(init=False)
     _totals: dict[str, float] = field(init=False)
+    _names: set[str] = field(init=False)  # those of evaluations too
 
     def __post_init__(self) -> None:
         self._places = {name: place for place, name in enumerate(self.metric_names)}
         last = self.summary.setdefault("last", {})
         self.summary.setdefault("best", {})
+        self._names = {*self.metric_names, *last}
         # A run that was not counted from its first step on has no totals.
         start = {} if self.last_step else dict.fromkeys(TOTALS.values(), 0.0)
         known = {name: last[name] for name in TOTALS.values() if name in last}
         self._totals = start | known
+
+    def bound(self, event: Event) -> Event:
+        """The event without metrics beyond the run's limit; the first names stay."""
+        if not isinstance(event, StepFinished | Evaluated):
+            return event
+        kept = keep_first(event.metrics, self._names, limit=MAX_METRICS)
+        return event.model_copy(update={"metrics": kept})
 
     def observe(self, event: Event) -> None:
         if isinstance(event, StepFinished):

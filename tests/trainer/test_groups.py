@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.scored import make_group
+from trainer.events import Warned, parse_event
+from trainer.output.journal import Journal
+from trainer.output.log import EventLog
 from trainer.output.metrics import completion_metrics, reward_metrics, signal_metrics
 from trainer.rewards.spec import Recipe
-from trainer.types import reward_std, signal_of
+from trainer.types import Group, reward_std, signal_of
 
 
 @pytest.mark.parametrize(
@@ -77,3 +85,31 @@ def test_cut_completions_are_counted() -> None:
 
     assert metrics["completion/mean_length"] == 3
     assert metrics["completion/frac_truncated"] == 0.5
+
+
+def test_a_run_keeps_the_first_1_000_metrics_that_functions_name(
+    tmp_path: Path,
+) -> None:
+    """And warns once of the rule that gives most."""
+
+    def groups(*names: str) -> list[Group]:
+        metrics = {"f": dict.fromkeys(names, 1.0), "g": {"a": 2.0}}
+        group = make_group(1.0)
+        return [replace(group, scores=(replace(group.scores[0], metrics=metrics),))]
+
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, attempt=1) as log:
+        unused = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+        journal = Journal(log, unused)
+        first = journal.own_metrics(groups(*(f"{n}" for n in range(700))))
+        second = journal.own_metrics(groups(*(f"{n}" for n in range(600, 1_400))))
+        third = journal.own_metrics(groups("0", "new"))
+
+    assert len(first) == 701
+    assert len(first | second) == 1_000
+    assert first.keys() | second.keys() >= {"reward/f/600/mean", "reward/g/a/mean"}
+    assert third == {"reward/f/0/mean": 1.0, "reward/g/a/mean": 2.0}
+    [warned] = map(parse_event, path.read_bytes().splitlines())
+    assert isinstance(warned, Warned)
+    assert (warned.value, warned.threshold) == (1_400, 1_000)
+    assert '"f"' in warned.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -24,10 +25,11 @@ from trainer.events import (
     Warned,
 )
 from trainer.gathering import differs
+from trainer.metric_names import MAX_OWN_METRICS, keep_first
 from trainer.model.token_values import NAMES, TokenValues
 from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
-from trainer.output.metrics import Stopwatch, step_metrics
+from trainer.output.metrics import Stopwatch, own_metrics, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
@@ -164,6 +166,7 @@ class Journal:
         self._tokenizer = tokenizer
         self.step = 0  # the one that is being written
         self.rules = RuleEvaluator(BY_CODE)
+        self._own_names: set[str] = set()
 
     def warn(
         self,
@@ -193,6 +196,7 @@ class Journal:
             self._record_tokens(outcome)
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
+        metrics |= self.own_metrics(outcome.first_round)
         without = meaningless_rules(config)
         self._warn_of(self.rules.step(self.step, metrics, without=without))
         if any(result.is_skipped for result in outcome.updates):
@@ -204,6 +208,24 @@ class Journal:
         self._log.add(StepFinished, step=self.step, metrics=metrics)
         self._log.flush()
         return metrics
+
+    def own_metrics(self, groups: Sequence[Group]) -> dict[str, float | None]:
+        """Of the first names that functions gave; others are warned of once."""
+        given = own_metrics(score for group in groups for score in group.scores)
+        was_full = len(self._own_names) == MAX_OWN_METRICS
+        kept = keep_first(given, self._own_names, limit=MAX_OWN_METRICS)
+        if len(kept) < len(given) and not was_full:
+            rules = [name.split("/")[1] for name in {*self._own_names, *given}]
+            [(rule, count)] = Counter(rules).most_common(1)
+            self.warn(
+                "too_many_metrics",
+                f'Rule "{rule}" returned {count:,} different names of metrics; the run '
+                f"keeps the first {MAX_OWN_METRICS:,} of all rules. Return the same "
+                "names each time.",
+                value=count,
+                threshold=MAX_OWN_METRICS,
+            )
+        return kept
 
     def judge_evaluation(self, metrics: Metrics) -> None:
         """Warn of what an evaluation shows beside the steps before it."""

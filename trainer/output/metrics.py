@@ -7,7 +7,7 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -117,10 +117,10 @@ def reward_metrics(
         given = [score.rules.get(name) for score in scores]
         known = np.array([v for v in given if v is not None], dtype=np.float64)
         metrics[f"reward/{name}/mean"] = _mean(known)
-    return metrics | _own_metrics(scores)
+    return metrics
 
 
-def _own_metrics(scores: Sequence[Score]) -> dict[str, float | None]:
+def own_metrics(scores: Iterable[Score]) -> dict[str, float]:
     """Means of the numbers that rules give beside their scores, where they give one."""
     given: dict[str, list[float]] = {}
     for score in scores:
@@ -203,7 +203,7 @@ def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
 def step_metrics(
     outcome: StepOutcome, config: RunConfig, *, step: int = 1
 ) -> dict[str, float | None]:
-    """All metrics of a step except times.
+    """All metrics of a step except times and numbers that rules give by name.
 
     Rewards, signals and lengths are those of the step's own prompts, without refills;
     sampling/…, advantage/… and the updates cover all that was sampled or trained on.

@@ -123,6 +123,18 @@ def test_a_zoom_returns_every_step_of_a_downsampled_history(
     assert near["curves"]["metric/0"]["steps"] == list(range(900, 1_001))
 
 
+def test_a_run_of_more_metrics_than_a_query_has_columns_is_drawn(
+    alice_client: Client, team: Team
+) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=20, num_metrics=430)
+
+    page = alice_client.get(f"/alpha/runs/{run.id}/stream.json")
+
+    curves = page.json()["curves"]
+    assert len(curves["names"]) + len(curves["others"]) == 430
+
+
 def test_long_responses_are_compressed(alice_client: Client, team: Team) -> None:
     run = make_run(team)
     make_history(run, num_steps=2_000, num_metrics=2)

@@ -25,10 +25,11 @@ from dashboard.training.external_events import (
 )
 from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
+from dashboard.training.storage import TOTALS
 from tests.dashboard.samples.stored import completions_of
 from tests.dashboard.training.logs import LogBuilder, group
 from tests.dashboard.training.sending import lines_of, send
-from trainer.events import CheckpointSaved, GroupScored, StepFinished
+from trainer.events import CheckpointSaved, Evaluated, GroupScored, StepFinished
 
 pytestmark = pytest.mark.django_db
 AT_ONCE = timedelta(0)
@@ -115,7 +116,6 @@ SPOILED = [  # fields of a finished step, and a fragment of the warning
     ({"step": 2**40}, "2,147,483,647"),
     ({"metrics": {"": 1.0}}, "1 to 120"),
     ({"metrics": {"a\0": 1.0}}, "1 to 120"),
-    ({"metrics": {str(n): n for n in range(2_001)}}, "2,000"),
     ({"step": 1}, "step 1"),
 ]
 
@@ -136,6 +136,35 @@ def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
         assert place.line == 4, fragment
         assert fragment in " ".join(warnings_of(run))
         assert send(run, rest, first=5).step == 3, fragment
+
+
+def test_a_run_keeps_the_first_2_000_metrics(team: Team, alice: User) -> None:
+    run = open_external(team, alice)
+    log = LogBuilder()
+    for step in (1, 2):
+        own = {f"m{step}/{n}": 1.0 for n in range(1_500)}
+        log.add(StepFinished, step=step, metrics={"loss": 1.0 * step, **own})
+        log.add(
+            Evaluated,
+            step=step,
+            name="a",
+            num_prompts=1,
+            samples_per_prompt=1,
+            metrics={f"e{step}": 1.0},
+        )
+    send(run, log)
+
+    run.refresh_from_db()
+    named = {*run.metric_names, *run.summary["last"]} - {*TOTALS.values()}
+    assert len(named) == 2_000
+    assert {"loss", "m1/1499", "e1", "m2/0"} <= named
+    assert not {"m2/1499", "e2"} & named
+    assert run.summary["last"]["loss"] == 2.0
+    assert [each.metrics for each in run.evaluations.order_by("step")] == [
+        {"e1": 1.0}, {}
+    ]  # fmt: skip
+    assert run.source.get("num_left_out", 0) == 0
+    assert "2,000" in run.source["left_out"]
 
 
 def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
