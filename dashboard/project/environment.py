@@ -26,6 +26,7 @@ RAY_HOST = re.compile(r"[A-Za-z0-9_.-]{1,180}|\[[0-9A-Fa-f:.]{2,60}\]")
 SHORTEST_TOKEN = 16
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
 # Health checks of containers, the runbook and local Prometheus use these names.
+SERVER_URL, SERVER_TEAMS = "COHORT_SERVER_URL_", "COHORT_SERVER_TEAMS_"
 OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -239,6 +240,22 @@ SETTINGS = (
         default="`1800`",
     ),
     Setting(
+        name="COHORT_SERVER_URL_<NAME>",
+        group="Workers",
+        about="URLs of rollout or reference servers, comma-separated. Runs send the "
+        "token in `tokens/<NAME>` of the data folder only there. Set it for the web "
+        "server.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_SERVER_TEAMS_<NAME>",
+        group="Workers",
+        about="Teams that may use these servers, by the first part of their URLs, "
+        "comma-separated.",
+        default="all teams",
+        is_read_elsewhere=True,
+    ),
+    Setting(
         name="COHORT_JUDGE_KEY_<NAME>",
         group="Judges",
         about="API key that rewards refer to as `<NAME>`.",
@@ -369,6 +386,8 @@ class Environment:
     ray_storage: str
     ray_team_addresses: tuple[str, ...]
     hang_seconds: int
+    # By its token file's name: the URLs and the teams of a model server.
+    servers: Mapping[str, tuple[frozenset[str], frozenset[str]]]
     email_url: str = field(repr=False)
     email_from: str
     url: str
@@ -381,8 +400,16 @@ class Environment:
     observing: Observing
 
 
-def _read_folders(name: str) -> tuple[Path, ...]:
-    given = [folder for folder in _read(name).split(":") if folder]
+def _read_list(name: str) -> frozenset[str]:
+    return frozenset(
+        one.strip().rstrip("/")
+        for one in os.environ.get(name, "").split(",")
+        if one.strip()
+    )
+
+
+def _read_folders(name: str, default: str) -> tuple[Path, ...]:
+    given = [folder for folder in (_read(name) or default).split(":") if folder]
     if wrong := next((folder for folder in given if folder[0] != "/"), None):
         raise ValueError(f"{name} must list absolute paths; got {wrong!r}.")
     return tuple(Path(folder).resolve() for folder in given)
@@ -427,6 +454,14 @@ def read_environment() -> Environment:
         ray_storage=_read_ray_storage(),
         ray_team_addresses=_read_ray_team_addresses(),
         hang_seconds=_read_hang_seconds(),
+        servers={
+            name.removeprefix(SERVER_URL): (
+                _read_list(name),
+                _read_list(name.replace(SERVER_URL, SERVER_TEAMS)),
+            )
+            for name in os.environ
+            if name.startswith(SERVER_URL)
+        },
         email_url=email_url,
         email_from=_read("COHORT_EMAIL_FROM") or "cohort@localhost",
         url=(_read("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),

@@ -13,8 +13,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from dashboard.accounts.models import Team, User
 from dashboard.exchange.import_files import begin_import, store_file, unpack
+from dashboard.project.environment import read_environment
 from dashboard.runs.launch.base_models import check_model
-from dashboard.runs.launch.checks import _is_token, tokens_folder
+from dashboard.runs.launch.checks import _is_server
 from dashboard.runs.queries import run_directory
 
 NO_MODELS = (
@@ -24,8 +25,8 @@ NO_MODELS = (
     "/" + "x" * 300, "/a" * 3_000,
 )  # fmt: skip
 NO_TOKENS = (
-    "/etc/passwd", "../tokens/x", "{tokens}/../secret-key", "{tokens}/sub/x",
-    "{tokens}/..", "~/x", "", "tokens/x",
+    "/etc/LAB", "../tokens/LAB", "{tokens}/../secret-key", "{tokens}/sub/LAB",
+    "{tokens}/..", "~/LAB", "", "tokens/LAB", "LAB",
 )  # fmt: skip
 
 
@@ -38,10 +39,32 @@ def test_paths_outside_model_folders_are_refused(
     assert [path for path in NO_MODELS if not check_model(path)] == []
 
 
-def test_a_token_file_is_inside_its_folder() -> None:
-    found = [path.replace("{tokens}", str(tokens_folder())) for path in NO_TOKENS]
+def test_a_token_goes_only_where_an_operator_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = "http://10.0.0.7:8700", "http://10.0.0.8:8700"
+    monkeypatch.setenv("COHORT_SERVER_URL_LAB", f"{one}/, {other}")
+    monkeypatch.setenv("COHORT_SERVER_URL_OURS", one)
+    monkeypatch.setenv("COHORT_SERVER_TEAMS_OURS", "beta,gamma")
+    monkeypatch.setattr(settings, "SERVERS", read_environment().servers)
+    tokens = settings.COHORT_DATA / "tokens"
+    for url in (one, f"{one}/", f"{other},{one}"):
+        assert _is_server("alpha", f"{tokens}/LAB", url)
+    assert _is_server("beta", f"{tokens}/OURS", one)
 
-    assert [path for path in found if _is_token(path)] == []
+    refused = [
+        (f"{tokens}/LAB", "http://10.0.0.9:8700"),
+        (f"{tokens}/LAB", f"{one},http://10.0.0.9:8700"),
+        (f"{tokens}/LAB", f"{one}/x"),
+        (f"{tokens}/LAB", f"{one}@evil.example"),
+        (f"{tokens}/LAB", ""),
+        (f"{tokens}/LAB", None),
+        (f"{tokens}/OURS", one),
+        (f"{tokens}/OTHER", one),
+        (f"{tokens}/../LAB", one),
+        *((path.replace("{tokens}", str(tokens)), one) for path in NO_TOKENS),
+    ]
+    assert [each for each in refused if _is_server("alpha", *each)] == []
 
 
 def test_file_names_of_a_run_contain_no_user_input() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -41,15 +40,23 @@ class SettingValue(NamedTuple):
 def values_of(config: RunConfig, path: str) -> Iterator[SettingValue]:
     """The form's own value, unless each phase changes it, and those of such phases."""
     part, name = path.split(".")
+    for control, where, value in parts_of(config, part, (name,)):
+        yield SettingValue(control, where, getattr(value, name))
+
+
+def parts_of(
+    config: RunConfig, part: str, names: Sequence[str]
+) -> Iterator[SettingValue]:
+    """The same of a part of the configuration, by its settings with these names."""
     changing = [
         phase
         for given, phase in zip(config.phases, config.phase_configs, strict=False)
-        if name in given.changes.get(part, {})
+        if not given.changes.get(part, {}).keys().isdisjoint(names)
     ]
     if not config.phases or len(changing) < len(config.phases):
-        yield SettingValue(path, "", getattr(getattr(config, part), name))
+        yield SettingValue(f"{part}.{names[0]}", "", getattr(config, part))
     for phase in changing:
-        value = getattr(getattr(phase.config, part), name)
+        value = getattr(phase.config, part)
         yield SettingValue("phases", f'Phase "{phase.name}": ', value)
 
 
@@ -92,19 +99,17 @@ def _check_column(
         )
 
 
-def tokens_folder() -> Path:
-    return Path(settings.COHORT_DATA) / "tokens"
-
-
-def check_files(config: RunConfig, problems: Problems) -> None:
+def check_files(config: RunConfig, team: str, problems: Problems) -> None:
     """A form must not make a worker read, send or show arbitrary files."""
     for part in ("reference", "rollout"):
-        for control, where, token_file in values_of(config, f"{part}.token_file"):
-            if token_file and not _is_token(token_file):
+        for control, where, given in parts_of(config, part, ("token_file", "url")):
+            if given.token_file and not _is_server(team, given.token_file, given.url):
                 problems.add(
                     control,
-                    f"{where}The token file of a {part} server must be in "
-                    f"{tokens_folder()}; got “{token_file}”. Move it there.",
+                    f"{where}This team has no {part} server at {given.url} with the "
+                    f"token file “{given.token_file}”. Have an operator set "
+                    "COHORT_SERVER_URL_NAME for the file "
+                    f"{settings.COHORT_DATA / 'tokens' / 'NAME'}.",
                 )
     for control, where, sets in values_of(config, "evaluation.sets"):
         if not sets.items() <= config.evaluation.sets.items():
@@ -116,9 +121,15 @@ def check_files(config: RunConfig, problems: Problems) -> None:
             )
 
 
-def _is_token(path: str) -> bool:
-    file = Path(path)
-    return file.parent == tokens_folder() and ".." not in file.parts
+def _is_server(team: str, token_file: str, url: str | None) -> bool:
+    folder, _, name = token_file.rpartition("/")
+    allowed, teams = settings.SERVERS.get(name, (frozenset(), frozenset()))
+    urls = {each.strip().rstrip("/") for each in (url or "").split(",")}
+    return (
+        folder == str(settings.COHORT_DATA / "tokens")
+        and urls <= allowed
+        and (not teams or team in teams)
+    )
 
 
 def check_fork(

@@ -237,7 +237,7 @@ class LaunchForm:
             if self.start.fork is not None:
                 check_course(config, self.start, self.problems)
             check_rows(config, dataset, self.problems)
-            check_files(config, self.problems)
+            check_files(config, self.choices.team, self.problems)
         if self.problems or dataset is None or recipe is None:
             return None
         return Launch(

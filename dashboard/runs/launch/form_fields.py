@@ -191,6 +191,7 @@ class Choices:
     datasets: list[DatasetVersion]
     recipes: list[RecipeVersion]
     cluster: Cluster | None = None
+    team: str = ""  # its slug
 
     def find_model(self, path: str) -> StarterModel | None:
         return next((one for one in self.starters if one.path == path), None)
@@ -242,4 +243,5 @@ def choices_of(team: Team) -> Choices:
             recipes.select_related("recipe").order_by("recipe__name", "-number")
         ),
         cluster=known_cluster(team),
+        team=team.slug,
     )
