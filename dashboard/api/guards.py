@@ -26,6 +26,7 @@ from dashboard.api.problems import (
     read_problem,
     refuse_field,
 )
+from dashboard.datasets.limits import is_disk_full
 from dashboard.project.budgets import network_of
 from dashboard.project.middleware import check_charset
 
@@ -95,6 +96,14 @@ def with_replay(
             f"{HEADER} must have 1 to {MAX_KEY} printable ASCII characters; got "
             f"{key[:120]!r}. Use a UUID.",
             "idempotency.bad_key",
+        )
+    if is_disk_full():
+        raise Problem(
+            429,
+            f"The server's disk is full, so it cannot keep the reply to this {HEADER}. "
+            f"Try again later, or leave out {HEADER}.",
+            code="disk_full",
+            headers={"Retry-After": str(WINDOW_SECONDS)},
         )
     digest = digest_of(request)
     _purge_replays()

@@ -69,7 +69,14 @@ def check_disk_space_to_import(num_bytes: int) -> None:
     check_disk_space(copies * num_bytes, purpose="the import")
 
 
-def check_disk_space_to_copy(num_bytes: int) -> None:
-    """The database stores the rows a second time."""
+def check_disk_space_to_store(num_bytes: int, *, purpose: str) -> None:
+    """An embedded database stores rows on this disk, with indexes and a log."""
     if settings.DATABASE_IS_EMBEDDED:
-        check_disk_space(num_bytes, purpose="the copy")
+        check_disk_space(3 * num_bytes, purpose=purpose)
+
+
+def is_disk_full() -> bool:
+    """Whether an embedded database stores nothing more."""
+    return settings.DATABASE_IS_EMBEDDED and (
+        shutil.disk_usage(settings.COHORT_DATA).free < RESERVED_BYTES
+    )

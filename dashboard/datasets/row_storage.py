@@ -15,7 +15,11 @@ from typing import IO
 
 from django.db import connection
 
-from dashboard.datasets.limits import COPY_BYTES
+from dashboard.datasets.limits import (
+    COPY_BYTES,
+    check_disk_space,
+    check_disk_space_to_store,
+)
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import (
     Row,
@@ -236,6 +240,7 @@ class StagedRows:
         self.file.seek(0)
         position = 0
         while lines := self.file.readlines(COPY_BYTES):
+            check_disk_space_to_store(COPY_BYTES, purpose="the dataset")
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
                 for index, line in enumerate(lines):
                     copy.write(b"%d\t%d\t%s" % (version_id, position + index, line))
@@ -254,6 +259,8 @@ class Stage:
     def add(self, row: Row) -> None:
         columns, prompt = columns_as_json(row.columns), prompt_as_json(row.prompt)
         self._digest.update(row.canonical(columns, prompt).encode() + b"\n")
+        if not self._num_rows % ROWS_AT_ONCE:
+            check_disk_space(COPY_BYTES, purpose="the dataset")
         self._file.write(_copy_line(row, columns, prompt))
         self._num_rows += 1
 

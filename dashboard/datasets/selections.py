@@ -19,7 +19,7 @@ from django.http import QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.generators import Task, generate_rows
 from dashboard.datasets.imports import begin, begin_work
-from dashboard.datasets.limits import check_disk_space_to_copy
+from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
@@ -145,7 +145,7 @@ def make_selection(
             f"None of the {parent.num_rows:,} rows of {parent} matches. Change the "
             "filters: a dataset needs at least one row.",
         )
-    check_disk_space_to_copy(selected.num_bytes)
+    check_disk_space_to_store(selected.num_bytes, purpose="the copy")
     if on_stored:
         on_stored(0, selected.num_rows)
     return store_version(

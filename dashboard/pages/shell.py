@@ -25,6 +25,7 @@ from dashboard.accounts.access import (
 from dashboard.accounts.models import Membership, Team
 from dashboard.alerts.models import Alert, AlertState
 from dashboard.analysis.reports.models import Report
+from dashboard.datasets.limits import is_disk_full
 from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.templatetags.runs import RUN_TABS
@@ -74,6 +75,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "nav": _section(request),
         "memberships": memberships,
         "own_membership": own,
+        "is_disk_full": is_disk_full,
         "mail_is_set_up": settings.MAIL_IS_SET_UP,
         "sign_in_providers": settings.SIGN_IN_PROVIDERS,
         "can_make_team": lambda: any(place.can_manage for place in memberships),

@@ -216,3 +216,9 @@ class QuotaExceeded(Exception):
     """The team has as many runs, or as much stored, as it may: come again later."""
 
     code = "teams.quota_exceeded"
+
+
+class DiskFull(QuotaExceeded):
+    """The server's disk is full: come again later."""
+
+    code = "disk_full"

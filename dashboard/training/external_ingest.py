@@ -12,6 +12,7 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from dashboard.accounts.members import check_storage
+from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -25,6 +26,7 @@ from dashboard.training.external_events import (
     MAX_LINES,
     SILENCE,
     AttemptReplaced,
+    DiskFull,
     EventValidator,
     MissingLines,
     QuotaExceeded,
@@ -213,8 +215,10 @@ def _take_storage(run: Run, num_bytes: int) -> None:
     """What is stored of a run counts as long as the run is there."""
     try:
         check_storage(run.team, num_bytes, purpose=f"data of {run.name}")
-    except ValueError as error:
-        raise QuotaExceeded(str(error)) from None
+        check_disk_space_to_store(num_bytes, purpose=f"data of {run.name}")
+    except UserError as error:
+        is_of_team = error.code == "quotas.storage"
+        raise (QuotaExceeded if is_of_team else DiskFull)(str(error)) from None
     total = run.source.get("num_bytes", 0) + num_bytes
     run.source = {**run.source, "num_bytes": total}
     Run.objects.filter(pk=run.pk).update(source=run.source)

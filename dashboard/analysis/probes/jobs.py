@@ -18,6 +18,7 @@ from dashboard.analysis.probes.services import (
     release_tested_checkpoints,
     sweep_folders,
 )
+from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.row import Row, write_content
 from dashboard.jobs.kinds import (
     Context,
@@ -156,6 +157,7 @@ class _Following:
             raise LeaseLost
         if metrics is not None:
             Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
+        check_disk_space_to_store(0, purpose="the probe")
         ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
 
     def _group(self, message: dict[str, Any]) -> ProbeGroup:

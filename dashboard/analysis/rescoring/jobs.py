@@ -20,6 +20,7 @@ from dashboard.analysis.rescoring.services import (
     purge_rescorings,
     sweep_folders,
 )
+from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.jobs.kinds import (
     Context,
     JobCancelled,
@@ -90,6 +91,7 @@ def _score_steps(
         if step in is_done:
             continue
         context.progress(num_done)
+        check_disk_space_to_store(0, purpose="the rescoring")
         found = rescore_step(
             rescoring,
             step,

@@ -242,7 +242,7 @@ def test_a_failed_selection_can_be_sent_again(
 
     key = uuid4()
     with monkeypatch.context() as full:
-        full.setattr(selections, "check_disk_space_to_copy", refuse)
+        full.setattr(selections, "check_disk_space_to_store", refuse)
         for _ in range(2):
             answer = save(alice_client, version, "answer=no", key=key)
             assert answer.status_code == 422
