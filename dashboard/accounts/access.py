@@ -86,6 +86,21 @@ def require_owner(membership: Membership) -> Membership:
     return membership
 
 
+def may_manage_workers(membership: Membership) -> bool:
+    """Operators may, as all teams share workers, and admins of the only team."""
+    others = Team.objects.exclude(pk=membership.team_id)
+    is_of_only_team = membership.can_manage and not others.exists()
+    return membership.user.is_staff or is_of_only_team
+
+
+def require_workers(membership: Membership) -> None:
+    if not may_manage_workers(membership):
+        raise PermissionDenied(
+            "All teams share the workers of this server. Ask an operator to change "
+            "them."
+        )
+
+
 def get_membership_for(request: HttpRequest, slug: str) -> Membership:
     """The user's membership: for reading, or with POST for changing something."""
     membership = get_membership(request, slug)
@@ -131,7 +146,7 @@ RIGHTS = (
     Right("Set up alert rules and channels", Role.MEMBER),
     Right("Invite viewers, members and admins", Role.ADMIN),
     Right("Change roles up to admin; remove everyone except owners", Role.ADMIN),
-    Right("Stop workers from taking runs, which all teams share", Role.ADMIN),
+    Right("Stop workers from taking runs, if there is no other team", Role.ADMIN),
     Right("Create teams", Role.ADMIN),
     Right("Add and remove owners; transfer ownership", Role.OWNER),
     Right("Deactivate people", Role.OWNER),

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
+from dashboard.accounts.access import require_workers
 from dashboard.api.auth import ADMIN, READ, WRITE, access_of
 from dashboard.api.problems import or_404
 from dashboard.api.schemas import (
@@ -208,7 +209,9 @@ class WorkerChange(Input):
     "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
 )
 def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
+    """An operator's token, or an admin's of the only team: all share the workers."""
     access = access_of(request)
+    require_workers(access.membership)
     found = Worker.objects.filter(pk=worker_id).first()
     worker = or_404(found, f"Worker {worker_id} not found.")
     change = drain if payload.is_drained else undrain

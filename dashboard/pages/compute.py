@@ -11,7 +11,12 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_managed_team, get_membership_for
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    may_manage_workers,
+    require_workers,
+)
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
 from dashboard.project.edits import Edit, EditConflict, show_conflict
@@ -48,7 +53,7 @@ def compute(request: Request, team: str) -> HttpResponse:
         "workers": [card for card in cards if card.is_there],
         "former": [card for card in cards if not card.is_there],
         "count": count_workers(cards),
-        "can_manage": membership.can_manage,
+        "can_manage": may_manage_workers(membership),
         "gone_after_seconds": int(GONE_AFTER.total_seconds()),
         "sandbox": sandbox_here(),
         "queue": current,
@@ -161,8 +166,9 @@ def _change(
     texts: tuple[str, str],
 ) -> HttpResponse:
     """`texts`: for a change, and for none."""
-    team_ = get_managed_team(request, team)
+    membership = get_membership(request, team)
+    require_workers(membership)
     worker = get_object_or_404(Worker, id=worker_id)
-    is_done = change(worker, team=team_, user=request.user)
+    is_done = change(worker, team=membership.team, user=request.user)
     messages.success(request, f"{worker} {texts[0] if is_done else texts[1]}.")
-    return redirect("compute", team=team_.slug)
+    return redirect("compute", team=team)

@@ -15,6 +15,7 @@ from dashboard.training import tasks
 from dashboard.training.lease import claim_next, claim_run, drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.workers import WorkerHeartbeat
+from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.machines import make_worker
 
@@ -82,19 +83,31 @@ def test_each_change_is_audited_once(alice: User, alice_client: Client) -> None:
     assert verbs == [("worker.drained", alice), ("worker.undrained", alice)]
 
 
-def test_only_admins_and_owners_may_ask(
-    alice: User, alice_client: Client, charlie_client: Client
+def test_only_operators_may_ask_where_teams_share_workers(
+    alice: User, alice_client: Client, charlie: User, charlie_client: Client
 ) -> None:
+    """And admins of the server's only team."""
     worker = make_worker(NAME)
-    assert DRAIN in page(alice_client)
-    Membership.objects.filter(user=alice).update(role=Role.MEMBER)
+    program = Program(make_token(alice, "admin"))
+    change = {"is_drained": True}
+    address = f"/workers/{worker.pk}"
 
+    assert DRAIN not in page(alice_client)
+    assert post(alice_client, "drain", worker) == 403
+    assert program.patch(address, change).status_code == 403
+    assert post(charlie_client, "drain", worker) == 404
+    assert Worker.objects.get().drained_at is None
+
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    assert DRAIN in page(alice_client)
+    assert program.patch(address, change).json()["done"] is True
+
+    User.objects.filter(pk=alice.pk).update(is_staff=False)
+    Team.objects.get(slug="other").delete()
+    assert post(alice_client, "undrain", worker) == 302
+    Membership.objects.filter(user=alice).update(role=Role.MEMBER)
     assert post(alice_client, "drain", worker) == 403
     assert DRAIN not in page(alice_client)
-    assert post(charlie_client, "drain", worker) == 404
-
-    Membership.objects.filter(user=alice).update(role=Role.ADMIN)
-    assert post(alice_client, "drain", worker) == 302
 
 
 def test_earlier_runs_are_listed(alice_client: Client, launch: Launcher) -> None:
