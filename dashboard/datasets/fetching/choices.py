@@ -21,6 +21,13 @@ MAX_CHOICES = 500
 MAX_LISTED_FILES = 10_000  # of all choices together, each with its path and hashes
 MAX_PARTS = 500  # files of one split
 MAX_NAME_CHARS = 200
+MAX_UNREAD = 5  # splits that a sentence names
+# Words of file names by which the hub tells splits.
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "dev", "val"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
 # Of a README, whose author may mean harm; 1,000 patterns among 5,000 files take 15 s.
 MATCH_SECONDS = 30.0
 _CONVERTED = re.compile(r"([^/]+)/([^/]+)/\d+\.parquet")
@@ -76,9 +83,10 @@ def find_choices(hub: Hub, link: HubLink) -> HubContents:
     commit = hub.find(link.dataset, revision)
     files = single_files(commit, revision)
     named = next((one for one in files if one.name == link.part.strip("/")), None)
-    splits = [] if named else splits_of_card(commit, revision)
-    if not (splits or named or link.revision):
-        splits = _converted(hub, commit.dataset)
+    splits, unread = ([], "") if named else splits_of_card(commit, revision)
+    if (unread or not splits) and not (named or link.revision):
+        converted, partly = _converted(hub, commit.dataset)
+        splits, unread = (converted, partly) if converted else (splits, unread)
     choices = [*splits, *files]
     if not choices:
         raise NotFetched(
@@ -86,32 +94,36 @@ def find_choices(hub: Hub, link: HubLink) -> HubContents:
             "is JSONL, JSON, CSV, TSV or Parquet. Enter the URL of another file, or "
             "upload one."
         )
-    picked = pick(choices, link.part)
+    # What could not be read may be what is trained on, beside a test split.
+    picked = pick(choices, link.part) if link.part or not unread else None
     missed = link.part and picked is None
     return HubContents(
         dataset=commit.dataset,
         choices=[] if picked else _listed(choices),
         num_choices=len(choices),
-        remark=f"“{link.part}” matches no split or file, or several." if missed else "",
+        remark=f"“{link.part}” matches no split or file, or several."
+        if missed
+        else unread,
         picked=picked,
     )
 
 
-def splits_of_card(commit: Commit, revision: str) -> list[Choice]:
-    """Those that the README names, made of the dataset's own files. NotFetched where
-    that takes too long."""
+def splits_of_card(commit: Commit, revision: str) -> tuple[list[Choice], str]:
+    """Splits that the README names, made of the dataset's own files, and a sentence on
+    those that cannot be read. NotFetched where that takes too long.
+    """
     until = time.monotonic() + MATCH_SECONDS
     found = (
-        (name, _matching(commit, patterns, until))
-        for name, patterns in _named_patterns(commit.card)
+        (name, files)
+        for name, files in _named_files(commit, until)
         # What no page can show, no column can hold either.
-        if patterns and name.isprintable() and len(name) <= MAX_NAME_CHARS
+        if name.isprintable() and len(name) <= MAX_NAME_CHARS
     )
     return _splits(found, commit, revision)
 
 
-def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
-    """Those of the branch that holds config/split/0000.parquet."""
+def splits_of_conversion(commit: Commit, revision: str) -> tuple[list[Choice], str]:
+    """Splits of the branch that holds config/split/0000.parquet."""
     found: dict[str, list[HubFile]] = {}
     for file in sorted(commit.files, key=lambda file: file.path):
         if match := _CONVERTED.fullmatch(file.path):
@@ -121,18 +133,37 @@ def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
 
 def _splits(
     found: Iterable[tuple[str, list[HubFile]]], commit: Commit, revision: str
-) -> list[Choice]:
-    return [
-        Choice(
-            name=name,
-            is_split=True,
-            revision=revision,
-            sha=commit.sha,
-            files=tuple(files),
-        )
-        for name, files in found
-        if files and can_join(files)
-    ]
+) -> tuple[list[Choice], str]:
+    splits, unread = [], []
+    for name, files in found:
+        if files and can_join(files):
+            splits.append(
+                Choice(
+                    name=name,
+                    is_split=True,
+                    revision=revision,
+                    sha=commit.sha,
+                    files=tuple(files),
+                )
+            )
+        elif files:
+            unread.append(f"{name} ({_describe(files)})")
+    listed = ", ".join(unread[:MAX_UNREAD])
+    more = f" and {len(unread) - MAX_UNREAD:,} more" if len(unread) > MAX_UNREAD else ""
+    return splits, f"Cannot read the splits {listed}{more}." if unread else ""
+
+
+def _describe(files: list[HubFile]) -> str:
+    """What a split consists of.
+
+    >>> _describe([HubFile(path="a.csv", …), HubFile(path="b.csv", …)])
+    '2 files: .csv'
+    """
+    suffixes = sorted(
+        {"".join(PurePosixPath(file.path).suffixes[-2:]) for file in files}
+    )
+    num_files = f"{len(files):,} file{'s' * (len(files) != 1)}"
+    return f"{num_files}: {', '.join(suffixes[:MAX_UNREAD]) or 'no suffix'}"
 
 
 def single_files(commit: Commit, revision: str) -> list[Choice]:
@@ -190,26 +221,45 @@ def _is_about_it(file: HubFile) -> bool:
     return PurePosixPath(file.path).name in names or file.path.startswith(".")
 
 
-def _named_patterns(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    configs = card.get("configs")
+def _named_files(commit: Commit, until: float) -> Iterator[tuple[str, list[HubFile]]]:
+    configs = commit.card.get("configs")
     for config in configs if isinstance(configs, list) else []:
         if not isinstance(config, dict):
             continue
         name, files = config.get("config_name") or "default", config.get("data_files")
+        folder = config.get("data_dir")
+        inside = f"{folder.strip('/')}/" if isinstance(folder, str) else ""
         if isinstance(files, list) and any(isinstance(one, dict) for one in files):
             for one in files:
                 if isinstance(one, dict):
-                    yield (
-                        f"{name}/{one.get('split') or 'train'}",
-                        _texts(one.get("path")),
-                    )
+                    patterns = _texts(one.get("path"), inside)
+                    split = one.get("split") or "train"
+                    yield f"{name}/{split}", _matching(commit, patterns, until)
+        elif files is None and inside:
+            _check_time(commit, until)
+            for split, of_split in _split_by_names(commit, inside).items():
+                yield f"{name}/{split}", of_split
         else:
-            yield f"{name}/train", _texts(files)
+            yield f"{name}/train", _matching(commit, _texts(files, inside), until)
 
 
-def _texts(value: Any) -> list[str]:
+def _split_by_names(commit: Commit, folder: str) -> dict[str, list[HubFile]]:
+    """Files of a folder by the split that their names tell; train where none does."""
+    splits: dict[str, list[HubFile]] = {}
+    for file in commit.files:
+        if file.path.startswith(folder) and _kind_of(file)[0]:
+            words = re.split(r"[^a-z]+", file.path.removeprefix(folder).lower())
+            split = next(
+                (SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), ""
+            )
+            splits.setdefault(split, []).append(file)
+    rest = splits.pop("", [])
+    return splits or {"train": rest}
+
+
+def _texts(value: Any, inside: str = "") -> list[str]:
     listed = value if isinstance(value, list) else [value]
-    texts = [one for one in listed[:MAX_PARTS] if isinstance(one, str)]
+    texts = [inside + one for one in listed[:MAX_PARTS] if isinstance(one, str)]
     return [one for one in texts if len(one) <= 300 and one.count("**") <= 2]
 
 
@@ -218,16 +268,19 @@ def _matching(commit: Commit, patterns: list[str], until: float) -> list[HubFile
     for pattern in patterns:
         wanted = tuple(pattern.split("/"))
         for file in commit.files:
-            if time.monotonic() > until:
-                raise NotFetched(
-                    f"Matching the split patterns in the README of {commit.dataset} "
-                    f"with its {len(commit.files):,} files took over "
-                    f"{MATCH_SECONDS:g} s. Enter the path of one file under “Split or "
-                    "file”."
-                )
+            _check_time(commit, until)
             if _matches(tuple(file.path.split("/")), wanted):
                 found[file.path] = file
     return [found[path] for path in sorted(found)]
+
+
+def _check_time(commit: Commit, until: float) -> None:
+    if time.monotonic() > until:
+        raise NotFetched(
+            f"Matching the splits in the README of {commit.dataset} with its "
+            f"{len(commit.files):,} files took over {MATCH_SECONDS:g} s. Enter the "
+            "path of one file under “Split or file”."
+        )
 
 
 def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
@@ -249,12 +302,12 @@ def _listed(choices: list[Choice]) -> list[Choice]:
     return choices[: min(fitting, MAX_CHOICES)]
 
 
-def _converted(hub: Hub, dataset: str) -> list[Choice]:
+def _converted(hub: Hub, dataset: str) -> tuple[list[Choice], str]:
     """Splits that the hub made of it; none where it has not."""
     try:
         commit = hub.find(dataset, CONVERTED)
     except NotFetched as error:
         if error.status in (401, 403, 404):
-            return []
+            return [], ""
         raise
     return splits_of_conversion(commit, CONVERTED)

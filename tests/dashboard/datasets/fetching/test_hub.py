@@ -147,6 +147,69 @@ def test_a_named_split_or_file_is_fetched(part: str, alice_client: Client, site:
     assert imported(alice_client, job).num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("train", "files"),
+    [
+        (["a.csv", "b.csv"], {"a.csv": b"q,a\n1,2\n", "b.csv": b"q,a\n3,4\n"}),
+        ("train.*", {"train.jsonl.gz": b"x", "train.csv": b"q,a\n1,2\n"}),
+        ("train.zip", {"train.zip": b"PK"}),
+    ],
+    ids=["CSV files", "kinds", "archive"],
+)
+def test_no_split_is_picked_beside_one_that_cannot_be_read(
+    train: str | list[str],
+    files: dict[str, bytes],
+    alice_client: Client,
+    site: Site,
+):
+    files = {**files, "holdout/test.jsonl": ROWS}
+    card = configs(train=train, test="holdout/test.jsonl")
+    add_dataset(site, NAME, files, card=card)
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    listed = [one.name for _, members in shown.context["groups"] for one in members]
+    assert listed[0] == "main/test"
+    assert "main/train" in shown.content.decode()
+    assert imported(alice_client, choose(alice_client, job, "main/test")).num_rows == 2
+
+
+def test_a_split_that_cannot_be_joined_comes_from_the_parquet_branch(
+    alice_client: Client, site: Site
+):
+    files = {"a.csv": b"q,a\n1,2\n", "b.csv": b"q,a\n3,4\n", "test.jsonl": ROWS}
+    card = configs(train=["a.csv", "b.csv"], test="test.jsonl")
+    add_dataset(site, NAME, files, card=card)
+    converted = {"default/train/0000.parquet": parquet(RECORDS)}
+    add_dataset(site, NAME, converted, revision="refs/convert/parquet", sha=CONVERTED)
+
+    assert imported(alice_client, fetch(alice_client, NAME)).num_rows == len(RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("paths", "splits"),
+    [
+        (["en/train.jsonl", "en/test.jsonl"], {"train": 1, "test": 1}),
+        (["en/data-dev-0.jsonl", "en/data-dev-1.jsonl"], {"validation": 2}),
+        (["en/training/a.jsonl", "en/eval/b.jsonl"], {"train": 1, "test": 1}),
+        (["en/rows.jsonl", "de/test.jsonl"], {"train": 1}),
+    ],
+    ids=["names", "parts", "folders", "one file"],
+)
+def test_a_folder_of_a_card_is_split_by_names(paths: list[str], splits: dict[str, int]):
+    files = [hub.HubFile(path=path, num_bytes=9, sha256="", blob="") for path in paths]
+    config = {"config_name": "en", "data_dir": "en"}
+    commit = hub.Commit(dataset=NAME, sha=MAIN, files=files, card={"configs": [config]})
+
+    found, unread = choices.splits_of_card(commit, "main")
+
+    assert {one.name: len(one.files) for one in found} == {
+        f"en/{split}": count for split, count in splits.items()
+    }
+    assert unread == ""
+
+
 def test_an_unknown_split_is_reported_with_the_list(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
 
