@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.datasets.limits import MAX_NAME_CHARS
 from dashboard.datasets.parsing.records import (
+    NotJson,
     Record,
     Refusal,
     Unusable,
@@ -108,11 +109,14 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
                 ),
                 is_text=is_text,
             )
-        columns = {}
+        columns, left_empty = {}, []
         for column in mapping.columns:
-            value = _extra(record, column, is_text=is_text)
-            check_value(value)
-            columns[column] = value
+            columns[column] = _extra(record, column, is_text=is_text)
+            try:
+                check_value(columns[column])
+            except NotJson:
+                columns[column] = None
+                left_empty.append(column)
     except Unusable as error:
         is_there = column is not None and column in record.values
         return Refusal(
@@ -123,7 +127,9 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
             problem=error.problem,
             remedy=error.remedy,
         )
-    return Row(prompt=prompt, answer=answer, columns=columns)
+    return Row(
+        prompt=prompt, answer=answer, columns=columns, left_empty=tuple(left_empty)
+    )
 
 
 MISSING = object()

@@ -25,6 +25,7 @@ class Row:
     prompt: Prompt
     answer: Answer | None = None
     columns: dict[str, Any] = field(default_factory=dict)
+    left_empty: tuple[str, ...] = ()  # columns whose value JSON does not have
 
     def __post_init__(self) -> None:
         if isinstance(self.answer, list):

@@ -21,7 +21,13 @@ from dashboard.datasets.mapping import (
     nested_names,
     typed,
 )
-from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.parsing.records import (
+    NotJson,
+    Record,
+    Refusal,
+    Unusable,
+    check_value,
+)
 from dashboard.datasets.prompt_template import read_template
 from dashboard.datasets.row import Row, question_of
 from trainer.rewards.numbers import read_number
@@ -133,8 +139,21 @@ class _Columns:
         given = [value for value in found if value is not MISSING and value is not None]
         return [typed(value) if self._is_text else value for value in given]
 
+    def has_json(self, name: str) -> bool:
+        """Whether JSON has any of the column's values."""
+        values = self.values(name)
+        return not values or any(_is_json(value) for value in values)
+
     def is_text(self, name: str) -> bool:
         return all(isinstance(value, str) for value in self.values(name))
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        check_value(value)
+    except Unusable as error:  # the import names others, with their rows
+        return not isinstance(error, NotJson)
+    return True
 
 
 def suggest_mapping(
@@ -167,13 +186,17 @@ def suggest_mapping(
 
 
 def _mapping(columns: _Columns, base: Mapping, *, answer: str | None) -> Mapping:
-    """With all columns that are neither prompt nor answer."""
+    """With all columns that are neither prompt nor answer, and that JSON can hold."""
     used = (base.prompt, answer)
     return Mapping(
         prompt=base.prompt,
         template=base.template,
         answer=answer,
-        columns=tuple(name for name in columns.names if name not in used),
+        columns=tuple(
+            name
+            for name in columns.names
+            if name not in used and columns.has_json(name)
+        ),
         last_reply=base.last_reply,
     )
 
@@ -662,6 +685,7 @@ class ImportWarning:
 
 def warn(rows: Sequence[Row]) -> list[ImportWarning]:
     """Warnings of rows that have no errors."""
+    emptied = sorted({name for row in rows for name in row.left_empty})
     num_equal = len(rows) - len(Counter(str(row.prompt) for row in rows))
     counts = [
         (
@@ -688,6 +712,13 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
             sum(_lacks_option(row) for row in rows),
             "have a prompt without the texts of all options",
             "Write a prompt template that lists the options.",
+        ),
+        (
+            "left_empty",
+            sum(bool(row.left_empty) for row in rows),
+            "have a value that JSON cannot hold, such as NaN or bytes, in "
+            + ", ".join(emptied[:3]),
+            "These values are left empty.",
         ),
     ]
     return [

@@ -8,12 +8,14 @@ does not bound the size of its rows.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 
 from dashboard.datasets.limits import MAX_ROW_BYTES, MAX_ROWS
 from dashboard.datasets.parsing.records import (
+    OddValue,
     Parsed,
     Record,
     Refusal,
@@ -153,6 +156,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch | Refusal]:
     """Group by group, after counting the bytes of repeated values in lists."""
     schema = table.schema_arrow
+    # A nanosecond more than Python's dates have is dropped.
     plain = pa.schema([_plain_field(field) for field in schema])
     is_plain = plain.types == schema.types
     for number, group in enumerate(groups):
@@ -169,7 +173,7 @@ def _batches(
             use_threads=False,
         ):
             # Otherwise a dictionary value would count once for all its rows.
-            yield batch if is_plain else batch.cast(plain)
+            yield batch if is_plain else batch.cast(plain, safe=False)
 
 
 def _rows(batch: pa.RecordBatch, line: int) -> Iterator[list[Parsed]]:
@@ -184,27 +188,79 @@ def _rows(batch: pa.RecordBatch, line: int) -> Iterator[list[Parsed]]:
         rows = batch.to_pylist()
     except Exception:  # noqa: BLE001  # a value's type decides what it raises
         rows = None
-    if rows is not None:
-        yield [Record(line + 1 + i, row) for i, row in enumerate(rows)]
-        return
-    yield [_row(batch, i, line + 1 + i) for i in range(batch.num_rows)]
+    if rows is None:
+        rows = [_row(batch, i) for i in range(batch.num_rows)]
+    for field in batch.schema:
+        if convert := _to_json(field.type):
+            for row in rows:
+                row[field.name] = convert(row[field.name])
+    yield [Record(line + 1 + i, row) for i, row in enumerate(rows)]
 
 
-def _row(batch: pa.RecordBatch, index: int, line: int) -> Parsed:
-    """A row value by value, to name the one that Python cannot represent."""
-    values = {}
+def _row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+    """A row value by value, since Python cannot represent one of them."""
+    values: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             values[name] = column[index].as_py()
         except Exception as error:  # noqa: BLE001  # as above
-            return Refusal(
-                line=line,
-                column=name,
-                value=quote(str(error)),
-                problem=f"Cohort cannot read a value of type {column.type}.",
-                remedy="Write the column as text or numbers, or remove it.",
-            )
-    return Record(line, values)
+            values[name] = OddValue(str(column.type), str(error))
+    return values
+
+
+def _to_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """A function from values of this type to values that JSON has; None where Python's
+    are such already, or none is.
+    """
+    convert = _leaf_to_json(kind)
+    if pa.types.is_struct(kind):
+        fields = {field.name: _to_json(field.type) for field in kind}
+        if inner := {name: to_json for name, to_json in fields.items() if to_json}:
+            convert = partial(_convert_fields, inner)
+    elif pa.types.is_map(kind):
+        convert = partial(_convert_map, _to_json(kind.item_type))
+    elif _is_list(kind) and (of_items := _to_json(kind.value_type)):
+        convert = partial(_convert_items, of_items)
+    return convert and partial(_convert_known, convert)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_long = types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(types.is_list(kind) or is_long)
+
+
+def _leaf_to_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    types = pa.types
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return methodcaller("isoformat")
+    if types.is_duration(kind):
+        return methodcaller("total_seconds")
+    if isinstance(kind, pa.UuidType):
+        return str
+    if types.is_decimal(kind):
+        return "{:f}".format
+    if types.is_float32(kind) or types.is_float16(kind):
+        # The shortest number that the column's width tells apart: 0.1.
+        width = kind.to_pandas_dtype()
+        return lambda value: float(str(width(value)))
+    return None
+
+
+def _convert_known(convert: Callable[[Any], Any], value: Any) -> Any:
+    return value if value is None or isinstance(value, OddValue) else convert(value)
+
+
+def _convert_fields(by_name: Mapping[str, Callable[[Any], Any]], value: Any) -> Any:
+    return value | {name: convert(value[name]) for name, convert in by_name.items()}
+
+
+def _convert_map(convert: Callable[[Any], Any] | None, pairs: Any) -> Any:
+    return {str(key): convert(value) if convert else value for key, value in pairs}
+
+
+def _convert_items(convert: Callable[[Any], Any], values: Any) -> Any:
+    return [convert(value) for value in values]
 
 
 def _refuse_row(row: pa.RecordBatch, line: int) -> Refusal:
@@ -283,6 +339,12 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
     if pa.types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
     if pa.types.is_map(kind):

@@ -201,6 +201,14 @@ def num_chars_of(value: Any) -> int:
         return MAX_LINE_CHARS
 
 
+@dataclass(frozen=True, slots=True)
+class OddValue:
+    """A value that Python cannot represent, such as a date before the year 1."""
+
+    kind: str
+    why: str
+
+
 class Unusable(ValueError):
     """A value that cannot be stored, with the problem and a remedy."""
 
@@ -209,6 +217,10 @@ class Unusable(ValueError):
         self.problem = problem
         self.remedy = remedy
         self.value = value
+
+
+class NotJson(Unusable):
+    """A value that JSON does not have: bytes, or a number that is not finite."""
 
 
 def check_value(value: Any) -> None:
@@ -242,11 +254,11 @@ def _check_leaf(value: Any) -> None:
     elif isinstance(value, int):
         _check_int(value)
     else:
-        kind = type(value).__name__
-        raise Unusable(
+        kind = value.kind if isinstance(value, OddValue) else type(value).__name__
+        raise NotJson(
             f"JSON cannot represent a value of type {kind}.",
             "Write the column as text or numbers, or remove it.",
-            repr(value),
+            value.why if isinstance(value, OddValue) else repr(value),
         )
 
 
@@ -278,7 +290,7 @@ def broken_text(text: str) -> str | None:
 
 def check_float(value: float) -> None:
     if not math.isfinite(value):
-        raise Unusable(
+        raise NotJson(
             "The number is not finite.",
             "Use null instead of NaN or infinity.",
             value,

@@ -8,7 +8,12 @@ from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.prompt_template import PromptTemplate
 from dashboard.datasets.row import Row
-from dashboard.datasets.suggestions import first_template, suggest_mapping, suggest_rule
+from dashboard.datasets.suggestions import (
+    first_template,
+    suggest_mapping,
+    suggest_rule,
+    warn,
+)
 
 # Columns as published, in their order.
 KNOWN = {
@@ -154,3 +159,15 @@ def test_a_first_template_reads_a_column_of_any_name():
         template = PromptTemplate(first_template([name]))
 
         assert template.render({name: "text"}) == "text"
+
+
+def test_a_column_that_json_cannot_hold_is_left_out() -> None:
+    values = {"prompt": "2+2?", "image": {"bytes": b"a"}, "score": float("nan")}
+    records = [Record(1, values), Record(2, {**values, "score": 0.5})]
+
+    mapping = suggest_mapping(["prompt", "image", "score"], records).mapping
+
+    assert mapping.columns == ("score",)
+    rows = [map_record(record, mapping, is_text=False) for record in records]
+    (warning,) = [it for it in warn(rows) if it.code == "left_empty"]
+    assert (warning.count, warning.num_rows) == (1, 2)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -199,6 +202,7 @@ def test_rows_past_the_limit_are_refused_without_reading_on(
     assert "most 3 rows" in parsed[3].problem
 
 
+DICT, MAP = {"a": 0.1, "b": 1}, {"k": "2"}
 ROWS: list[dict[str, Any]] = [
     {"question": 'Say "é, 日本"\nand\tgo on; then?', "solution": "4", "level": 1},
     {"question": "3+3?", "solution": "6", "level": 2},
@@ -253,6 +257,71 @@ def test_each_format_is_read_as_it_is_and_packed(tmp_path: Path) -> None:
             found = rows_of(tmp_path, f"sums.{name}{suffix}", pack(content))
 
             assert found == expected(), (name, suffix)
+
+
+FIVE_PM = datetime(2026, 1, 2, 17, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (pa.array([FIVE_PM], pa.timestamp("us", "UTC")), "2026-01-02T17:00:00+00:00"),
+        (pa.array([1_500], pa.timestamp("ns")), "1970-01-01T00:00:00.000001"),
+        (pa.array([FIVE_PM.date()]), "2026-01-02"),
+        (pa.array([FIVE_PM.time()]), "17:00:00"),
+        (pa.array([timedelta(minutes=2)]), 120.0),
+        (pa.array([Decimal("1.250")]), "1.250"),
+        (pa.array([0.1], pa.float32()), 0.1),
+        (pa.array([[0.1, None]], pa.list_(pa.float32())), [0.1, None]),
+        (pa.array([{"a": 0.1, "b": 1}], pa.struct({"a": "f4", "b": "i4"})), DICT),
+        (pa.array([[("k", Decimal(2))]], pa.map_("string", pa.decimal128(3))), MAP),
+        (pa.array([b"a" * 16], pa.uuid()), "61616161-6161-6161-6161-616161616161"),
+        (pa.array([None], pa.timestamp("us")), None),
+    ],
+)
+def test_types_that_json_lacks_become_texts_and_numbers(
+    values: pa.Array, kept: object, tmp_path: Path
+) -> None:
+    table = pa.table({"question": ["2+2?"], "solution": ["4"], "level": values})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+
+    (row,) = rows_of(tmp_path, "a.parquet", buffer.getvalue())
+
+    assert isinstance(row, Row)
+    assert row.columns == {"level": kept}
+
+
+def test_an_answer_keeps_the_digits_of_its_type(tmp_path: Path) -> None:
+    decimals = pa.array([Decimal("1.25"), Decimal("1E+2")], pa.decimal128(9, 2))
+    for values, texts in (
+        (decimals, ["1.25", "100.00"]),
+        (pa.array([0.1, 3e10], pa.float32()), ["0.1", "30000000000.0"]),
+    ):
+        columns = {"question": ["a", "b"], "solution": values, "level": [1, 2]}
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+
+        rows = rows_of(tmp_path, "a.parquet", buffer.getvalue())
+
+        assert [row.answer for row in rows if isinstance(row, Row)] == texts
+
+
+@pytest.mark.parametrize(
+    ("filename", "content"),
+    [
+        ("a.jsonl", b'{"question": "2+2?", "solution": "4", "level": NaN}'),
+        ("a.jsonl", b'{"question": "2+2?", "solution": "4", "level": [-Infinity]}'),
+        ("a.parquet", parquet([{"question": "2+2?", "solution": "4", "level": b"a"}])),
+    ],
+)
+def test_an_extra_value_that_json_lacks_is_left_empty(
+    filename: str, content: bytes, tmp_path: Path
+) -> None:
+    (row,) = rows_of(tmp_path, filename, content)
+
+    assert isinstance(row, Row)
+    assert (row.columns, row.left_empty) == ({"level": None}, ("level",))
 
 
 def test_each_text_format_is_read_in_each_encoding(tmp_path: Path) -> None:
