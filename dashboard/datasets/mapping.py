@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,8 @@ TOOL_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
 TEXT_PARTS = ("text", "input_text", "output_text")
 LAST_REPLIES = ("answer", "drop", "refuse")
 MAX_PATHS = 200
+MAX_PYTHON_CHARS = 100_000
+_PYTHON_CHAT = re.compile(r"\[\{'(role|content|from|value)':")
 MAX_PATH_PARTS = 4
 
 
@@ -215,7 +219,7 @@ def _prompt(
 ) -> tuple[Prompt, str | None]:
     """The prompt, and the reply that a chat ends with."""
     check_value(value)
-    if is_text and isinstance(value, str) and value.startswith("[{"):
+    if isinstance(value, str) and value.startswith("[{"):
         value = _chat_of(value)
     if isinstance(value, list) and value:
         return _messages(value, mapping)
@@ -232,8 +236,20 @@ def _prompt(
 
 
 def _chat_of(cell: str) -> Any:
-    """The chat that a CSV cell holds as JSON, or the text."""
+    """The chat that a text holds as JSON, or as Python writes it; else the text."""
     tree = typed(cell)
+    if tree == cell and _PYTHON_CHAT.match(cell):
+        try:
+            # Reads literals; a text of this size cannot exhaust it.
+            tree = ast.literal_eval(cell) if len(cell) <= MAX_PYTHON_CHARS else None
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            tree = None
+        if tree is None:
+            raise Unusable(
+                "The prompt is a chat as Python prints it, which cannot be read.",
+                "Write the column with json.dumps, or as JSON lines.",
+                cell,
+            )
     is_chat = isinstance(tree, list) and all(
         isinstance(item, dict) and ("role" in item or "from" in item) for item in tree
     )
@@ -261,17 +277,21 @@ def _messages(value: list[Any], mapping: Mapping) -> tuple[Prompt, str | None]:
     return before, _reply_text(reply) if is_answer else None
 
 
-def _reply_text(reply: dict[str, Any]) -> str:
-    """A message that only calls tools is their calls as JSON."""
-    content = reply.get("content") or ""
-    return content or json.dumps(reply.get("tool_calls", ""), ensure_ascii=False)
+def _reply_text(reply: dict[str, Any]) -> str | None:
+    """A message that only calls tools is their calls as JSON; None if it is empty."""
+    calls = reply.get("tool_calls")
+    written = json.dumps(calls, ensure_ascii=False) if calls else None
+    return reply.get("content") or written
 
 
 def _message(message: Any) -> dict[str, Any]:
     """With role and content, and with what a chat template may read of tools."""
     if not isinstance(message, dict):
         raise _no_message(message)
-    if "from" in message and "value" in message:
+    if message.get("from") == "function_call":
+        call = {"type": "function", "function": _call(message.get("value"))}
+        given = {"role": "assistant", "tool_calls": [call]}
+    elif "from" in message and "value" in message:
         given = {**message, "role": message["from"], "content": message["value"]}
     else:
         given = message
@@ -285,6 +305,18 @@ def _message(message: Any) -> dict[str, Any]:
             "A chat message has no content.", "Fill it in, or remove the row.", message
         )
     return {"role": role, "content": content, **kept}
+
+
+def _call(value: Any) -> dict[str, Any]:
+    """The call of a tool, which ShareGPT writes as JSON."""
+    call = typed(value)
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        raise Unusable(
+            "A function_call of a chat is no JSON object with a name.",
+            'Write it as {"name": "…", "arguments": {…}}.',
+            value,
+        )
+    return {"name": call["name"], "arguments": call.get("arguments", {})}
 
 
 def _no_message(value: Any) -> Unusable:
@@ -355,7 +387,8 @@ def _answer(value: Any, *, is_text: bool) -> Answer | None:
     if not isinstance(value, list):
         return _answer_text(value)
     if isinstance(value[0], dict) and len(value) == 1 and "role" in value[0]:
-        return _reply_text(_message(value[0]))  # TRL's column completion
+        # TRL's column completion
+        return _answer(_reply_text(_message(value[0])), is_text=False)
     answers = list(dict.fromkeys(_answer_text(each) for each in value))
     if len(answers) > MAX_ANSWERS:
         raise Unusable(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
 
@@ -45,7 +45,10 @@ STEPS = (
 )
 SEPARATOR = " - "
 _BOUNDS = ("__MIN", "__MAX")
-_OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time"}
+_OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time", "timestamp", "id"}
+# Columns of a table with rows of several runs, as of Trackio and MLflow.
+_RUNS = ("run_name", "run_uuid", "run_id", "run")
+_LONG = {"key", "value", "step"}  # MLflow: a row has one metric
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +71,8 @@ def layout_of(columns: Iterable[str]) -> Layout | None:
     step = next((name for name in STEPS if name in names), None)
     if step is None:
         return None
-    others = [n for n in names if n not in (*STEPS, *_OWN) and not n.endswith(_BOUNDS)]
+    own = (*STEPS, *_OWN, *_RUNS)
+    others = [n for n in names if n not in own and not n.endswith(_BOUNDS)]
     metrics = {name: _parts(name) for name in others}
     if not metrics:
         return None
@@ -253,10 +257,16 @@ def _rows(
 ) -> Iterator[Found]:
     tool, layout = "", None
     names: tuple[str, ...] = ()
-    for record in parsed:
+    runs: set[str] = set()
+    for record in chain.from_iterable(map(_unpack, parsed)):
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
+        named = (record.values.get(name) for name in _RUNS)
+        runs |= {name for name in named if isinstance(name, str)}
+        if len(runs) > 1:
+            yield Found(file, tool, _several_runs(record, runs), {})
+            return
         if tuple(record.values) != names:
             names = tuple(record.values)
             tool, layout = tool_of(names) or "", None
@@ -274,6 +284,42 @@ def _rows(
         else:
             yield Found(file, "", _unknown(record), {})
             return
+
+
+def _unpack(record: Parsed) -> Iterator[Parsed]:
+    """Rows of a record: verl's logger writes metrics below data, MLflow one metric a
+    row, ms-swift lists of a step's completions.
+    """
+    if isinstance(record, Refusal):
+        yield record
+        return
+    values = record.values
+    data = values.get("data")
+    if values.keys() == {"step", "data"} and isinstance(data, dict):
+        values = {**data, "step": values["step"]}
+    elif values.keys() >= _LONG and isinstance(values["key"], str):
+        named = {values["key"]: values["value"]}
+        values = {n: v for n, v in values.items() if n not in ("key", "value")} | named
+    completions = values.get("completion")
+    if not isinstance(completions, list) or not isinstance(values.get("step"), list):
+        yield replace(record, values=values)
+        return
+    for i in range(len(completions)):
+        row = {
+            name: value[i] if isinstance(value, list) and i < len(value) else value
+            for name, value in values.items()
+        }
+        yield replace(record, values=row, row=i + 1)
+
+
+def _several_runs(record: Record, runs: set[str]) -> Refusal:
+    return Refusal(
+        line=record.line,
+        value=quote(sorted(runs)),
+        problem="The file holds the metrics of several runs.",
+        remedy="Write a file for each run.",
+        ends_file=True,
+    )
 
 
 def _unknown(record: Record) -> Refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,8 @@ from dashboard.datasets.parsing.streams import Source, Unreadable, read_lines
 # Python's own limit is 131,072; it holds for the whole process.
 csv.field_size_limit(MAX_LINE_CHARS)
 
+# A first line for Excel, which names the separator.
+_EXCEL = re.compile(r'"?sep=([,;\t])?"?', re.IGNORECASE)
 QUOTE = "Put fields that contain the separator or a line break in double quotes."
 FILL_UP = (
     "Add a value or an empty field for every column. Put fields that contain a line "
@@ -42,6 +45,10 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
     start = 1
     try:
         line, header, refusal = _header(reader, texts)
+        # Some programs end each line with the separator.
+        ends_empty = len(header) > 1 and not header[-1]
+        if ends_empty:
+            header.pop()
         if refusal := refusal or _refuse_header(line, header):
             yield replace(refusal, ends_file=True)
             return
@@ -50,6 +57,8 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
             if refusal := texts.take_refusal():
                 yield refusal
             elif fields:
+                if ends_empty and len(fields) > len(header) and not fields[-1]:
+                    fields.pop()
                 yield _record(start, header, fields)
             start = reader.line_num + 1
     except Unreadable as error:
@@ -100,14 +109,18 @@ def _header(
     """The first line that is not blank: its number, names and error."""
     for header in reader:
         line, refusal = texts.start, texts.take_refusal()
-        if header or refusal:
+        is_for_excel = line == 1 and _EXCEL.fullmatch(texts.beginning.strip())
+        if (header or refusal) and not is_for_excel:
             return line, header, refusal
     return 1, [], None
 
 
 def _delimiter(source: Source) -> str:
     texts = (line.text for line in read_lines(source, newline=""))
-    header = next((text for text in texts if text.strip()), "")
+    written = (text for text in texts if text.strip())
+    header = next(written, "")
+    if named := _EXCEL.fullmatch(header.strip(" \r\n")):
+        header = named[1] or next(written, "")
     return max(",;\t", key=header.count)
 
 

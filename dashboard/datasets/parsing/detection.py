@@ -64,6 +64,9 @@ FOREIGN = [
     (0, b"\xff\xff\xff\xff", "an Arrow stream"),
     (0, b"Obj\x01", "an Avro file"),
     (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"version https://git-lfs.github.com/", "a Git LFS pointer, not the file"),
+    (0, b"<!doctype html", "a web page"),
+    (0, b"<html", "a web page"),
     (0, b"SQLite format 3", "an SQLite database"),
     (0, b"\x93NUMPY", "a NumPy array"),
     *((0, bytes([0x80, version]), "a pickle") for version in range(2, 6)),
@@ -154,11 +157,13 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
 
 
 def _refuse_foreign(filename: str, start: bytes) -> None:
+    marked = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
     for offset, magic, kind in FOREIGN:
-        if start[offset:].startswith(magic):
+        if start[offset:].startswith(magic) or marked.startswith(magic):
             raise UserError(
                 "datasets.unsupported_format",
-                f"{filename} is {kind}. Extract it, or save it as {CHOICES}.",
+                f"{filename} is {kind}. Download or extract the data itself, or save "
+                f"it as {CHOICES}.",
             )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.parsing.records import Record, Refusal
@@ -171,3 +174,78 @@ def test_a_column_that_json_cannot_hold_is_left_out() -> None:
     rows = [map_record(record, mapping, is_text=False) for record in records]
     (warning,) = [it for it in warn(rows) if it.code == "left_empty"]
     assert (warning.count, warning.num_rows) == (1, 2)
+
+
+def _mapped(prompt: Any, *, is_text: bool = False) -> Row | Refusal:
+    record = Record(1, {"prompt": prompt})
+    return map_record(record, Mapping(prompt="prompt"), is_text=is_text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_text"),
+    [
+        ("[{'role': 'user', 'content': 'It\\'s 1'}]", True),
+        ('[{"role": "user", "content": "It\'s 1"}]', False),
+        ("[{'from': 'human', 'value': \"It's 1\"}]", False),
+    ],
+    ids=["Python in CSV", "JSON in JSON", "Python in JSON"],
+)
+def test_a_chat_written_as_text_is_a_chat(text: str, is_text: bool) -> None:
+    row = _mapped(text, is_text=is_text)
+
+    assert isinstance(row, Row)
+    assert row.prompt == [{"role": "user", "content": "It's 1"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[{'role': 'user', 'content': 'a'}\n {'role': 'user', 'content': 'b'}]",
+        "[{'role': 'user', 'content': f()}]",
+        "[{'role': 'user', 'content': '" + "a" * 100_000 + "'}]",
+    ],
+    ids=["array of numpy", "call", "long"],
+)
+def test_a_chat_that_python_wrote_unreadably_is_refused(text: str) -> None:
+    row = _mapped(text)
+
+    assert isinstance(row, Refusal)
+    assert "json.dumps" in row.remedy
+
+
+def test_a_text_that_only_begins_like_a_chat_stays_text() -> None:
+    for text in ("[{1: 2}] is a list", '[{"a": 1}]', "[{'a': 1}]"):
+        row = _mapped(text)
+        assert isinstance(row, Row)
+        assert row.prompt == text
+
+
+def test_calls_of_tools_in_sharegpt_are_the_assistants() -> None:
+    call = {"name": "weather", "arguments": {"city": "Rome"}}
+    chat = [
+        {"from": "human", "value": "Rain in Rome?"},
+        {"from": "function_call", "value": json.dumps(call)},
+        {"from": "observation", "value": "no"},
+    ]
+    row = _mapped(chat)
+
+    assert isinstance(row, Row)
+    roles = [message["role"] for message in row.prompt]
+    assert roles == ["user", "assistant", "tool"]
+    assert row.prompt[1]["tool_calls"] == [{"type": "function", "function": call}]
+    assert isinstance(_mapped([*chat[:1], {**chat[1], "value": "?"}]), Refusal)
+
+
+def test_an_empty_last_reply_is_no_answer() -> None:
+    chat = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": ""}]
+    row = _mapped(chat)
+    reply = Record(1, {"prompt": "2+2?", "completion": [_turn("assistant", "")]})
+    answered = Mapping(prompt="prompt", answer="completion")
+
+    assert isinstance(row, Row)
+    assert row.answer is None
+    assert isinstance(map_record(reply, answered, is_text=False), Refusal)
+
+
+def _turn(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import zipfile
 from typing import Any
 
@@ -246,6 +247,69 @@ def test_a_history_is_read_by_the_trainers_own_steps(alice_client: Client) -> No
     assert values(run, "kl/mean") == {10: None, 20: 0.01}
     first = Step.objects.filter(run=run).earliest("step")
     assert first.time.timestamp() == 1772366400.5
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "metric", "series"),
+    [
+        (
+            "mlflow.csv",
+            "run_uuid,key,value,timestamp,step\na,loss,0.5,17,1\na,kl,0.1,17,1\n"
+            "a,loss,0.25,18,2\n",
+            "loss",
+            {1: 0.5, 2: 0.25},
+        ),
+        (
+            "verl.jsonl",
+            '{"step": 1, "data": {"critic/score/mean": 0.5}}\n'
+            '{"step": 2, "data": {"critic/score/mean": 0.25}}\n',
+            "reward/mean",
+            {1: 0.5, 2: 0.25},
+        ),
+        (
+            "trackio.csv",
+            "id,timestamp,run_name,step,reward\n1,17,a,1,0.5\n2,18,a,2,0.75\n",
+            "reward/mean",
+            {1: 0.5, 2: 0.75},
+        ),
+    ],
+)
+def test_metrics_of_other_loggers_are_read(
+    name: str,
+    lines: str,
+    metric: str,
+    series: dict[int, float],
+    alice_client: Client,
+) -> None:
+    run = make(alice_client, send(alice_client, {name: lines.encode()}))
+
+    assert values(run, metric) == series
+    assert not {"timestamp", "value", "id"} & set(run.metric_names)
+
+
+def test_a_table_of_two_runs_is_no_run(alice_client: Client) -> None:
+    table = b"id,timestamp,run_name,step,reward\n1,17,a,1,0.5\n2,18,b,1,0.75\n"
+    run_import = send(alice_client, {"trackio.csv": table})
+
+    found = page_of(alice_client, run_import).context["found"]
+
+    assert found["num_refused"] == 1
+    assert found["refusals"][0]["value"] == '["a", "b"]'
+
+
+def test_a_line_of_a_steps_completions_is_a_row_each(alice_client: Client) -> None:
+    line = {
+        "step": [3, 3],
+        "prompt": ["2+2?", "2+2?"],
+        "completion": ["4", "5"],
+        "Correct": [1.0, 0.0],
+    }
+    run_import = send(alice_client, {"completions.jsonl": json.dumps(line).encode()})
+
+    run = make(alice_client, run_import)
+
+    assert values(run, "reward/Correct/mean") == {3: 0.5}
+    assert [each.text for each in completions_of(run)] == ["4", "5"]
 
 
 def test_completions_and_metrics_of_one_run_come_together(alice_client: Client) -> None:

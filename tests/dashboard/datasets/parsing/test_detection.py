@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow, DatasetVersion, Upload
 from dashboard.datasets.parsing.detection import Detected, detect
+from dashboard.project.errors import UserError
 from tests.dashboard.datasets.parsing.bad_files import parquet, zstd
 
 LINES = b'{"prompt": "a"}\n{"prompt": "b"}\n'
@@ -80,6 +81,25 @@ CONTENTS = {
     "parquet": COLUMNS,
 }
 PACKERS = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf\n<!DOCTYPE html><html><body>a,b\n1,2\n",
+        b"<html>\na,b\n1,2\n",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n",
+    ],
+    ids=["page with a mark", "page", "pointer"],
+)
+@pytest.mark.parametrize("filename", ["a.csv", "a.jsonl", "a.parquet"])
+def test_what_was_saved_in_place_of_a_file_is_refused(
+    filename: str, content: bytes, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        detected(tmp_path, filename, content)
+
+    assert refused.value.code == "datasets.unsupported_format"
 
 
 def test_a_compressed_file_has_the_format_of_its_content(tmp_path: Path):

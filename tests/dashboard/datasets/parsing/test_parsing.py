@@ -337,3 +337,33 @@ def test_each_text_format_is_read_in_each_encoding(tmp_path: Path) -> None:
 
         first = ROWS[0]["question"].replace("\n", own_break)
         assert found == expected(first), (name, encoding, line_end)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"sep=;\nquestion;solution;level\n2+2?, now;4;1\n",
+        b'"sep=;"\r\nquestion;solution;level\r\n2+2?, now;4;1\r\n',
+        b"sep=\nquestion;solution;level\n2+2?, now;4;1\n",
+        b"question;solution;level;\n2+2?, now;4;1;\n",
+        b"question;solution;level;\n2+2?, now;4;1\n",
+    ],
+    ids=["named", "quoted", "unnamed", "closed", "header closed"],
+)
+def test_tables_of_spreadsheet_programs_are_read(
+    content: bytes, tmp_path: Path
+) -> None:
+    (row,) = rows_of(tmp_path, "a.csv", content)
+
+    assert row == Row(prompt="2+2?, now", answer="4", columns={"level": 1})
+
+
+def test_a_value_too_much_is_refused_where_lines_end_with_the_separator(
+    tmp_path: Path,
+) -> None:
+    content = b"question,solution,level,\n2+2?,4,1,7\n"
+
+    (refusal,) = rows_of(tmp_path, "a.csv", content)
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.line == 2
