@@ -41,6 +41,7 @@ TITLES = {
     "kl_not_measured": "KL no longer measured",
     "out_of_memory": "Out of memory",
     "rolled_back": "Rolled back to a checkpoint",
+    "rule_unscored": "Rule without a score",
     "update_skipped": "Skipped update",
 }
 RULES_SECONDS = 5.0  # until a changed rule applies

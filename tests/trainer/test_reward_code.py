@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from tests.trainer.tiny import config_tree, run_trainer, write_config
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+)
 from trainer.events import GroupScored, RunStarted, StepFinished, parse_event
 from trainer.metric_names import title_of
 
@@ -89,3 +96,32 @@ def test_what_functions_give_beside_their_scores_are_metrics_of_the_run(
         assert "reward/verl/pred/mean" not in step.metrics
     assert len([event for event in events if isinstance(event, StepFinished)]) == 2
     assert title_of("reward/verl/num_chars/mean") == "num_chars of verl"
+
+
+def test_a_rule_of_several_that_never_gives_a_score_is_named_with_its_reason(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"prompt": f"{n}+1=", "answer": "abc"}) for n in range(24)]
+    rows.write_text("\n".join(lines))
+    rules = [
+        {"name": "short", "kind": "length", "params": {"maximum": 5}},
+        {"name": "number", "kind": "numeric_answer"},
+    ]
+    tree = config_tree(
+        model_folder,
+        rows,
+        reward={"recipe": {"rules": rules}},
+        optim={"num_steps": 6},
+        evaluation={"every_steps": 0},
+    )
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    (warned,) = (e for e in only(events, "warned") if e["code"] == "rule_unscored")
+    assert warned["step"] == 5
+    assert '"number"' in warned["message"]
+    assert "abc" in warned["message"]
+    assert '"short"' not in warned["message"]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from trainer.alert_conditions import FIRST
 from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
 from trainer.alert_rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
@@ -32,7 +33,7 @@ from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, own_metrics, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
 from trainer.rewards.scoring import Score
-from trainer.rewards.spec import recipe_bounds
+from trainer.rewards.spec import Recipe, recipe_bounds
 from trainer.tokenizers import decode_text, special_ids
 from trainer.types import Group, reward_std, signal_of
 
@@ -167,6 +168,9 @@ class Journal:
         self.step = 0  # the one that is being written
         self.rules = RuleEvaluator(BY_CODE)
         self._own_names: set[str] = set()
+        self._recipe: Recipe | None = None
+        self._silent: set[str] = set()  # its rules that have given no score
+        self._num_read = 0  # steps
 
     def warn(
         self,
@@ -199,6 +203,7 @@ class Journal:
         metrics |= self.own_metrics(outcome.first_round)
         without = meaningless_rules(config)
         self._warn_of(self.rules.step(self.step, metrics, without=without))
+        self._warn_of_silence(outcome.first_round, config.reward.recipe)
         if any(result.is_skipped for result in outcome.updates):
             self.warn(
                 "update_skipped",
@@ -226,6 +231,28 @@ class Journal:
                 threshold=MAX_OWN_METRICS,
             )
         return kept
+
+    def _warn_of_silence(self, groups: Sequence[Group], recipe: Recipe) -> None:
+        """Once, of rules that gave no score in a recipe's first steps, as where the
+        answer's column is wrongly mapped; others hide it, as groups have rewards."""
+        if recipe != self._recipe:
+            self._recipe, self._num_read = recipe, 0
+            self._silent = {rule.name for rule in recipe.rules}
+        self._num_read += 1
+        if self._num_read > FIRST:
+            return
+        scores = [score for group in groups for score in group.scores]
+        self._silent -= {n for s in scores for n, v in s.rules.items() if v is not None}
+        is_all = len(self._silent) == len(recipe.rules)  # then no group has a score
+        if self._num_read < FIRST or is_all:
+            return
+        reads = []
+        for name in sorted(self._silent):
+            why = Counter(s.errors[name] for s in scores if name in s.errors)
+            for reason, _ in why.most_common(1):
+                reads.append(f'Rule "{name}" gave no score in {FIRST} steps: {reason}')
+        if reads:
+            self.warn("rule_unscored", "\n".join(reads))
 
     def judge_evaluation(self, metrics: Metrics) -> None:
         """Warn of what an evaluation shows beside the steps before it."""
