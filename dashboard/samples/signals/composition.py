@@ -195,21 +195,20 @@ def _is_suppressed(rule: RuleContribution, among: Sequence[RuleContribution]) ->
 def _describe_dominance(
     dominant: RuleContribution, suppressed: Sequence[RuleContribution], num_steps: int
 ) -> str:
+    """Without numbers: a share can be negative, and another one then above 100 %."""
     message = (
-        f"{dominant.rule} gave {100 * (dominant.share or 0):.0f} % of the reward "
-        f"variance within groups in the last {num_steps} steps."
+        f"{dominant.rule} decides almost all of the reward in the last {num_steps} "
+        "steps."
     )
-    if not suppressed:
-        return message
-    others = " and ".join(
-        f"{s.rule} differs within {100 * s.differs:.0f} % of the groups but gave "
-        f"{100 * (s.share or 0):.0f} %"
-        for s in suppressed
-    )
-    return (
-        f"{message} {others}, less than half of what its weight implies. If "
-        "unintended, change the weights or the score ranges."
-    )
+    for rule in suppressed:
+        if (rule.share or 0) < 0:
+            message += f" {rule.rule} pulls the other way."
+        else:
+            message += (
+                f" {rule.rule} decides less than half of what its weight implies."
+            )
+    advice = " If unintended, change the weights or the score ranges."
+    return message + advice if suppressed else message
 
 
 def _describe_constant(rule: RuleContribution, num_groups: int, num_steps: int) -> str:

@@ -81,15 +81,14 @@ def test_groups_without_signal_have_no_shares(run: Run) -> None:
     assert answer["part"] == {"answer": [0.0], "format": [0.2]}
 
 
-def test_a_rule_that_dominates_is_named_with_its_share(run: Run) -> None:
+def test_a_rule_that_dominates_is_named(run: Run) -> None:
     tell(run, BALANCED, num_steps=100)
     tell(run, BY_FORMAT, first=101)
 
     (warning,) = read_rule_shares(run)["warnings"]
 
-    share = read_rule_shares(run)["variance"]["format"][-1]
-    assert share > 0.9
-    assert f"format gave {100 * share:.0f} %" in warning
+    assert read_rule_shares(run)["variance"]["format"][-1] > 0.9
+    assert warning.startswith("format ")
     assert "20 steps" in warning
 
 
@@ -108,7 +107,7 @@ def test_the_task_itself_may_dominate(run: Run) -> None:
 
     assert answer["warnings"] == []
     (fact,) = answer["facts"]
-    assert "answer gave 96 %" in fact
+    assert fact.startswith("answer ")
 
 
 def test_a_suppressed_rule_is_named(run: Run) -> None:
@@ -118,10 +117,19 @@ def test_a_suppressed_rule_is_named(run: Run) -> None:
     answer = read_rule_shares(run)
 
     (warning,) = answer["warnings"]
-    assert "format gave" in warning
-    assert "answer differs" in warning
-    assert "100 %" in warning
+    assert warning.startswith("format ")
+    assert " answer " in warning
     assert answer["facts"] == []
+
+
+def test_a_rule_that_pulls_the_other_way_is_named_without_a_share() -> None:
+    task = RuleContribution(rule="a", weight=1.0, share=1.06, differs=0.8, part=0.5)
+    other = RuleContribution(rule="b", weight=0.5, share=-0.07, differs=0.4, part=0.1)
+
+    (warning,) = judge([task, other], num_groups=80, num_steps=20)["warnings"]
+
+    assert "b pulls the other way" in warning
+    assert "%" not in warning
 
 
 def test_a_constant_rule_with_a_score_is_a_fact(run: Run) -> None:
@@ -131,7 +139,7 @@ def test_a_constant_rule_with_a_score_is_a_fact(run: Run) -> None:
 
     assert answer["warnings"] == []
     dominant, constant = answer["facts"]
-    assert "answer gave 100 %" in dominant
+    assert dominant.startswith("answer ")
     assert constant.startswith("format gave")
 
 
