@@ -1,35 +1,19 @@
-"""The audit of a run: signals of reward hacking."""
+"""The audit of a run: whether its reward is gamed."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Router, Schema
 from pydantic import Field
 
-from dashboard.analysis.audit.change_points import Change, Window
+from dashboard.analysis.audit.changes import Change, Window
 from dashboard.analysis.audit.findings import Audit, Finding, Status, audit
-from dashboard.analysis.audit.texts import Phrase
+from dashboard.analysis.audit.verdict import Answer, Verdict, Why
 from dashboard.api.auth import READ, access_of
-from dashboard.api.schemas import LARGEST_STEP, Id, Real, fill
+from dashboard.api.schemas import Id, Real, fill
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Audit"], auth=READ)
-At = Annotated[
-    int | None,
-    Query(
-        None,
-        ge=1,
-        le=LARGEST_STEP,
-        description="Compare the points before and after this step. Default: each "
-        "signal's clearest change.",
-    ),
-]
-Width = Annotated[
-    int | None,
-    Query(None, ge=3, le=100_000, description="Number of points on each side."),
-]
 
 
 class AuditWindowOut(Schema):
@@ -49,7 +33,6 @@ def _window(window: Window) -> AuditWindowOut:
 
 
 class AuditChangeOut(Schema):
-    step: int = Field(description="First step after the change.", examples=[41])
     before: AuditWindowOut
     after: AuditWindowOut
     difference: Real = Field(examples=[0.3])
@@ -58,20 +41,14 @@ class AuditChangeOut(Schema):
     effect: Real = Field(
         description="Effect size: difference / spread of a point.", examples=[1.4]
     )
-    chance: Real = Field(
-        description="p-value: how often a series without a change would show one as "
-        "clear. null if you chose the step.",
-        examples=[0.001],
-    )
 
 
-def _change(change: Change, chance: float | None) -> AuditChangeOut:
+def _change(change: Change) -> AuditChangeOut:
     return fill(
         AuditChangeOut,
         change,
         before=_window(change.before),
         after=_window(change.after),
-        chance=chance,
     )
 
 
@@ -81,13 +58,11 @@ class AuditFindingOut(Schema):
     about: str
     unit: str = Field(examples=["tokens"])
     status: Status = Field(
-        description="suspect: a change in the direction of reward hacking; "
-        "otherwise: a clear change in the other direction; steady: no "
-        "clear change; few: too few points; aside: too few points on "
-        "one side of the chosen step; missing: not measured, see "
-        "`missing`.",
-        examples=["suspect"],
+        description="changed: by 10 % or more, and the interval excludes 0; steady: "
+        "not so; few: too few points; missing: not measured, see `missing`.",
+        examples=["changed"],
     )
+    step: int | None = Field(description="Step by which most of it has changed.")
     missing: str
     num_points: int
     change: AuditChangeOut | None
@@ -101,23 +76,41 @@ def _finding(finding: Finding) -> AuditFindingOut:
         signal=signal.key,
         status=finding.status,
         num_points=finding.num_points,
-        change=_change(change, finding.chance) if change else None,
+        step=finding.step,
+        change=_change(change) if change else None,
     )
 
 
-class AuditPhraseOut(Schema):
-    words: str = Field(examples=["the answer is therefore"])
-    share_before: Real = Field(
-        description="Share of completions that contain it.", examples=[0.01]
+class AuditVerdictOut(Schema):
+    answer: Answer = Field(
+        description="Whether the reward is gamed: no sign, likely, or unknown.",
+        examples=["likely"],
     )
-    share_after: Real = Field(examples=[0.4])
+    why: Why = Field(
+        description="falls, stands: correctness falls or stands still while the reward "
+        "rises; surface: the reward follows a feature of the text; rises, high: "
+        "correctness rises or was high; flat: the reward has not risen; few: under "
+        "24 steps; no_rule: no rule measures correctness; unclear: it has not clearly "
+        "changed.",
+        examples=["falls"],
+    )
+    reward: AuditChangeOut | None
+    measure: str | None = Field(
+        description="The rule, held-out set or feature that decides.",
+        examples=["equation"],
+    )
+    change: AuditChangeOut | None = Field(description="Change of that measure.")
 
 
-def _phrase(phrase: Phrase) -> AuditPhraseOut:
-    return AuditPhraseOut(
-        words=phrase.words,
-        share_before=phrase.before / phrase.of_before,
-        share_after=phrase.after / phrase.of_after,
+def _verdict(verdict: Verdict) -> AuditVerdictOut:
+    measure = verdict.witness or verdict.feature
+    change = verdict.feature.change if verdict.feature else verdict.change
+    return AuditVerdictOut(
+        answer=verdict.answer,
+        why=verdict.why,
+        reward=_change(verdict.reward) if verdict.reward else None,
+        measure=measure.name if measure else None,
+        change=_change(change) if change else None,
     )
 
 
@@ -125,23 +118,20 @@ class AuditOut(Schema):
     last_step: int = Field(
         description="Last step of the run when it was audited.", examples=[120]
     )
-    num_suspect: int = Field(examples=[1])
+    verdict: AuditVerdictOut
     findings: list[AuditFindingOut]
-    phrases: list[AuditPhraseOut] = Field(
-        description="Phrases that became more common."
-    )
     num_steps: int = Field(description="Number of steps whose completions were read.")
     num_chosen: int = Field(description="Number of steps selected for reading.")
     num_completions: int = Field(description="Number of completions that were read.")
 
 
 @router.get("/{run_id}/audit", response=AuditOut, summary="Audit a run")
-def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOut:
-    """Signals of reward hacking. No signal proves it."""
-    found: Audit = audit(get_run(access_of(request).team, run_id), at=at, width=width)
+def run_audit(request: HttpRequest, run_id: Id) -> AuditOut:
+    """Whether the reward is gamed, and what else changed. It does not prove it."""
+    found: Audit = audit(get_run(access_of(request).team, run_id))
     return fill(
         AuditOut,
         found,
+        verdict=_verdict(found.verdict),
         findings=[_finding(each) for each in found.findings],
-        phrases=[_phrase(each) for each in found.phrases],
     )

@@ -21,7 +21,7 @@ from dashboard.alerts.queries import (
     rules_of,
 )
 from dashboard.alerts.services import mute_run
-from dashboard.analysis.audit.change_points import FEWEST, Change, Window
+from dashboard.analysis.audit.changes import FEWEST_OF_RUN, Change, Window
 from dashboard.analysis.audit.findings import (
     AuditForm,
     audit,
@@ -42,20 +42,19 @@ OPEN_ALERTS = "open-alerts"  # the part that is requested again
 
 @require_safe
 def run_health(request: Request, team: str, run_id: int) -> HttpResponse:
-    """?at= and ?width= select the compared windows; ?state= and ?rule= past alerts."""
+    """?state= and ?rule= select past alerts."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     context = {"team": team_, "run": run, "tab": "health", "most_open": PER_PAGE}
     context |= _alerts(request, team_, run)
     if request.headers.get("HX-Target") == OPEN_ALERTS:
         return render(request, "health/open_alerts.html", context)
-    form = AuditForm.read(request.GET)
-    found = audit(run, at=form.value("at"), width=form.value("width"))
-    figures = {each.signal.key: draw(each) for each in found.findings if each.change}
+    found = audit(run)
+    figures = {each.signal.key: draw(each) for each in found.findings}
     context |= {
-        "audit_form": form,
         "audit": found,
-        "fewest": FEWEST,
+        "verdict": found.verdict,
+        "fewest": FEWEST_OF_RUN,
         "jump": _explain_jump(run),
         "figures": {key: figure for key, figure in figures.items() if figure},
     }
@@ -92,25 +91,28 @@ def _is_narrowed(request: Request) -> bool:
 def run_health_examples(
     request: Request, team: str, run_id: int, signal: str
 ) -> HttpResponse:
-    """Ten completions from before and after a signal's change."""
+    """Ten completions from before and after a change.
+
+    Of a signal, of the verdict, or of the reward at ?at= or where it jumps.
+    """
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
-    form = AuditForm.read(request.GET)
-    at, width = form.value("at"), form.value("width")
-    finding = around = None
+    around = finding = change = None
+    at = AuditForm.read(request.GET).value("at")
     if signal == "reward":
         around = explain(run, at) if at else _explain_jump(run)
+        change = around.change if around else None
     else:
-        finding = audit(run, at=at, width=width).find(signal)
-    compared = around or finding
-    change = compared.change if compared else None
+        found = audit(run)
+        finding, change = found.find(signal), found.change_of(signal)
     if change is None and not (signal == "reward" and at):
         raise Http404(f"The audit of run {run.pk} has no change of {signal!r}.")
     context = {
         "team": team_,
         "run": run,
         "tab": "health",
-        "finding": finding,
+        "signal": finding.signal if finding else None,
+        "change": change,
         "around": around,
         **(_sides(run, change) if change else {"sides": []}),
     }

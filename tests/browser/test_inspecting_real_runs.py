@@ -201,12 +201,15 @@ def rescore(page: Page, run: Run) -> None:
 
 def audit(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/health/")
-    expect(page.locator("[data-checks]")).not_to_have_attribute("data-checks", "0")
-    for signal in ("length", "entropy", "kl", "rules", "held-out:heldout"):
+    expect(page.locator("[data-verdict]")).to_have_count(1)
+    for signal in ("length", "entropy", "kl"):
         expect(page.locator(f"[id='{signal}-change']")).to_have_count(1)
+    unchanged = page.locator("#unchanged:not([open]) > summary")
+    if page.locator("#unchanged #entropy").count():
+        unchanged.click()
     page.locator("#entropy > summary").click()
     expect(page.locator("[data-figure='entropy'] .lines path")).to_have_count(1)
-    page.locator("#entropy").get_by_role("link", name="Read 10 completions").click()
+    page.locator("#entropy").get_by_role("link", name="Read 10 before").click()
     expect(page.locator("#entropy .found")).to_have_count(20)
 
 

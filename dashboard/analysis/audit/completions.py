@@ -1,104 +1,58 @@
-"""Audit signals computed from a sample of completions."""
+"""What a sample of completions shows: repetition, near-duplicates, and what is paid."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 import numpy as np
 
-from dashboard.analysis.audit.change_points import Series
+from dashboard.analysis.audit.changes import Change, Series, compare_ends
 from dashboard.analysis.audit.texts import (
     SampledGroup,
     Text,
     Vocabulary,
     choose_steps,
     read_groups,
-    repetition,
-    shared,
 )
-from dashboard.analysis.statistics import Array, subtract
+from dashboard.analysis.statistics import NORMAL, Array, Indices, subtract
 from dashboard.runs.models import Run
 from dashboard.samples.flags import find_near_duplicates
-from dashboard.samples.rewards import rule_names, rule_weights
 
-MOST_RULES = 8
 SECONDS = 1.5
-Measure = Callable[[list[SampledGroup], list[Text]], float]
+MOST_FEATURES = 40  # pieces that are counted, of those in the most texts
+PAID = 0.8  # correlation with the reward within groups, the interval's lower end
+FAR = 1.0  # of the completions' standard deviation at the start
 
 
-def numbers(values: Sequence[float | int | None]) -> Array:
-    return np.array([np.nan if v is None else v for v in values], np.float64)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feature:
+    """A number that a text has whatever its prompt, and how far the reward follows it.
 
-
-def disagreement(groups: Sequence[SampledGroup], rule: str, other: str) -> float:
-    """The share of completion pairs that two rules order oppositely, of the pairs in a
-    group that both rules order: D / (C + D), which is (1 - γ)/2 with Goodman and
-    Kruskal's γ.
-
-    NaN: there are no such pairs.
+    correlation: Pearson's, of both minus the means of their group, over groups whose
+    rewards differ; low: of its size, the lower end of the 95 % interval.
     """
-    same = opposite = 0
-    for group in groups:
-        if rule not in group.scores or other not in group.scores:
-            continue
-        ours, theirs = (numbers(group.scores[name]) for name in (rule, other))
-        signs = np.sign(_differences(ours)) * np.sign(_differences(theirs))
-        same += int((signs > 0).sum())
-        opposite += int((signs < 0).sum())
-    return opposite / (same + opposite) if same + opposite else np.nan
 
+    name: str  # length, repetition, or a piece of text
+    correlation: float
+    low: float
+    change: Change
+    spread: float  # of completions in the first quarter of the steps
 
-def _differences(values: Array) -> Array:
-    """Of each two completions, once."""
-    return np.subtract.outer(values, values)[np.triu_indices(len(values), 1)]
+    @property
+    def title(self) -> str:
+        is_piece = self.name not in ("length", "repetition")
+        return f"the number of “{self.name}”" if is_piece else self.name
 
-
-def reward_by_length(groups: Sequence[SampledGroup]) -> float:
-    """Pearson's correlation of reward and length within groups, over all of them:
-
-        Σ (R - mean R)(L - mean L) / √(Σ (R - mean R)² · Σ (L - mean L)²),
-
-    means being of the completion's own group, over groups whose rewards differ. NaN:
-    one of them does not vary.
-    """
-    rewards, lengths = [np.empty(0)], [np.empty(0)]
-    for group in groups:
-        ours, theirs = numbers(group.rewards), numbers(group.lengths)
-        known = np.isfinite(ours) & np.isfinite(theirs)
-        # Groups of ties carry no information about length.
-        if known.any() and np.ptp(ours[known]) > 0:
-            rewards.append(_centre(ours[known]))
-            lengths.append(_centre(theirs[known]))
-    ours, theirs = _scale(np.concatenate(rewards)), _scale(np.concatenate(lengths))
-    bottom = float(np.sqrt((ours @ ours) * (theirs @ theirs)))
-    return float(ours @ theirs) / bottom if bottom > 0 else np.nan
-
-
-def _centre(values: Array) -> Array:
-    """Values minus their mean; exactly 0 for equal values, despite rounding."""
-    return subtract(values, np.full(len(values), values.mean()))
-
-
-def _scale(values: Array) -> Array:
-    """Divided by the largest: the square of a number above 1e154 overflows."""
-    largest = np.abs(values).max(initial=0.0)
-    return values / largest if largest > 0 else values
-
-
-def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each two of the first eight rules."""
-    return list(combinations(names[:MOST_RULES], 2))
-
-
-MEASURES: dict[str, Measure] = {
-    "duplicates": lambda groups, texts: near_duplicates(groups),
-    "shared": lambda groups, texts: shared(texts),
-    "repetition": lambda groups, texts: repetition(texts),
-    "by-length": lambda groups, texts: reward_by_length(groups),
-}
+    @property
+    def is_gamed(self) -> bool:
+        """Whether it decides the reward and has moved far, the way that is paid."""
+        moved = math.copysign(1, self.correlation) * self.change.difference
+        is_far = self.change.is_clear and moved >= FAR * self.spread
+        return self.low >= PAID and is_far
 
 
 @dataclass(kw_only=True)
@@ -107,57 +61,104 @@ class Study:
 
     num_chosen: int = 0
     num_between: int = 0
-    num_completions: int = 0
-    texts: dict[int, list[Text]] = field(default_factory=dict)
+    groups: dict[int, list[SampledGroup]] = field(default_factory=dict)
+    texts: dict[int, list[list[Text]]] = field(default_factory=dict)  # by group
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     _found: dict[str, dict[int, float]] = field(default_factory=dict)
-    _disagree: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict)
 
     @property
     def num_steps(self) -> int:
         return len(self.texts)
 
+    @property
+    def num_completions(self) -> int:
+        return sum(len(own) for groups in self.texts.values() for own in groups)
+
     def series(self, key: str) -> Series:
-        return _rising(self._found.get(key, {}))
+        return rising(self._found.get(key, {}))
 
-    def disagreements(self) -> dict[tuple[str, str], Series]:
-        return {pair: _rising(found) for pair, found in self._disagree.items()}
+    def add(self, step: int, groups: list[SampledGroup]) -> None:
+        groups = [group for group in groups if group.texts]
+        texts = [[self.vocabulary.read(t) for t in group.texts] for group in groups]
+        self.groups[step], self.texts[step] = groups, texts
+        for key, value in {
+            "duplicates": near_duplicates(groups),
+            "repetition": repetition([text for own in texts for text in own]),
+        }.items():
+            self._found.setdefault(key, {})[step] = value
 
-    def texts_of(self, first: int, last: int) -> list[Text]:
-        """Of the steps that were read, from one to another."""
-        steps = [step for step in sorted(self.texts) if first <= step <= last]
-        return [text for step in steps for text in self.texts[step]]
+    def features(self) -> list[Feature]:
+        """What decides the reward most, first. Empty: too few steps, or no rewards."""
+        counted = self._common_pieces()
+        known = self.vocabulary.pieces
+        names = ["length", "repetition", *(known[piece] for piece in counted)]
+        # The others are counted together, in a last column.
+        columns = np.full(len(known), len(counted))
+        columns[counted] = np.arange(len(counted))
+        rewards, values = [np.empty(0)], [np.empty((0, len(names)))]
+        means: dict[int, Array] = {}
+        early: list[Array] = []
+        num_groups = 0
+        for step in sorted(step for step, groups in self.texts.items() if groups):
+            own = [_measure(t, columns, len(counted)) for t in self.texts[step]]
+            means[step] = np.concatenate(own).mean(axis=0)
+            if len(means) <= max(1, self.num_steps // 4):
+                early += own
+            for group, measured in zip(self.groups[step], own, strict=True):
+                given = numbers(group.rewards)
+                has = np.isfinite(given)
+                # Groups of ties do not tell what is paid.
+                if has.any() and np.ptp(given[has]) > 0:
+                    rewards.append(_centre(given[has]))
+                    values.append(_centre(measured[has]))
+                    num_groups += 1
+        if not early:
+            return []
+        reward, value = _scale(np.concatenate(rewards)), np.concatenate(values)
+        bottom = np.sqrt((value**2).sum(axis=0) * (reward @ reward))
+        found = (value * reward[:, None]).sum(axis=0) / np.where(bottom, bottom, np.inf)
+        spread = np.concatenate(early).std(axis=0)
+        features = [
+            Feature(
+                name=name,
+                correlation=float(found[index]),
+                low=_low(abs(float(found[index])), len(reward) - num_groups),
+                change=change,
+                spread=float(spread[index]),
+            )
+            for index, name in enumerate(names)
+            if (change := compare_ends(rising({s: m[index] for s, m in means.items()})))
+        ]
+        return sorted(features, key=lambda feature: -feature.low)
 
-    def add(
-        self,
-        step: int,
-        groups: list[SampledGroup],
-        rules: list[str],
-        weights: dict[str, float],
-    ) -> None:
-        texts = self.vocabulary.read(groups)
-        self.texts[step] = texts
-        self.num_completions += len(texts)
-        for key, measure in MEASURES.items():
-            self._found.setdefault(key, {})[step] = measure(groups, texts)
-        for pair in pairs_of(rules):
-            found = disagreement(groups, *pair)
-            # A penalty disagrees with a rule where it orders as that one does.
-            turned = sum(weights.get(rule, 1.0) < 0 for rule in pair) == 1
-            self._disagree.setdefault(pair, {})[step] = 1 - found if turned else found
+    def _common_pieces(self) -> list[int]:
+        counts: Counter[int] = Counter()
+        for groups in self.texts.values():
+            for text in (text for own in groups for text in own):
+                counts.update(set(text.pieces.tolist()))
+        return [piece for piece, _ in counts.most_common(MOST_FEATURES)]
 
 
 def study(run: Run, *, seconds: float = SECONDS) -> Study:
     """Two queries, and one for each step within the time limit."""
     chosen = choose_steps(run)
     found = Study(num_chosen=len(chosen.steps), num_between=chosen.num_between)
-    rules = rule_names(run)
     until = time.monotonic() + seconds
     for step in chosen.steps:
-        found.add(step, read_groups(run, step), rules, rule_weights(run, step))
+        found.add(step, read_groups(run, step))
         if time.monotonic() > until:
             break
     return found
+
+
+def numbers(values: Sequence[float | int | None]) -> Array:
+    return np.array([np.nan if v is None else v for v in values], np.float64)
+
+
+def repetition(texts: Iterable[Text]) -> float:
+    """The mean over texts. NaN: none has four pieces."""
+    shares = [text.repeated for text in texts if not math.isnan(text.repeated)]
+    return float(np.mean(shares)) if shares else np.nan
 
 
 def near_duplicates(groups: Iterable[SampledGroup]) -> float:
@@ -166,6 +167,30 @@ def near_duplicates(groups: Iterable[SampledGroup]) -> float:
     return float(np.mean(found)) if found else np.nan
 
 
-def _rising(found: dict[int, float]) -> Series:
+def rising(found: dict[int, float]) -> Series:
     steps = np.array(sorted(found), np.int64)
     return Series.known(steps, np.array([found[step] for step in steps.tolist()]))
+
+
+def _measure(texts: Sequence[Text], columns: Indices, num: int) -> Array:
+    """Length, repetition and counts of `num` pieces by column, [texts, features]."""
+    ends = [(len(t.pieces), np.nan_to_num(t.repeated)) for t in texts]
+    counts = [np.bincount(columns[t.pieces], minlength=num + 1)[:num] for t in texts]
+    return np.hstack([np.array(ends, np.float64), np.array(counts)])
+
+
+def _low(correlation: float, df: int) -> float:
+    """The lower end of its 95 % interval, by Fisher's z."""
+    z = math.atanh(min(correlation, 1 - 1e-9))
+    return math.tanh(z - NORMAL.inv_cdf(0.975) / math.sqrt(max(df - 2, 1)))
+
+
+def _centre(values: Array) -> Array:
+    """Values minus their mean; exactly 0 for equal values, despite rounding."""
+    return subtract(values, np.broadcast_to(values.mean(axis=0), values.shape))
+
+
+def _scale(values: Array) -> Array:
+    """Divided by the largest: the square of a number above 1e154 overflows."""
+    largest = np.abs(values).max(initial=0.0)
+    return values / largest if largest > 0 else values

@@ -1,40 +1,35 @@
-"""The audit of a run: signals, changes, example completions and charts."""
+"""The audit of a run: its verdict, signals, example completions and charts."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice, zip_longest
 from typing import Any, Literal, TypeVar
 
 import plotly.graph_objects as go
 from django import forms
 
-from dashboard.analysis.audit.change_points import FEWEST, Change, Window, find_change
-from dashboard.analysis.audit.completions import Study, study
-from dashboard.analysis.audit.signals import (
-    Line,
-    Signal,
-    completion_signals,
-    metric_signals,
-)
-from dashboard.analysis.audit.texts import Phrase, risen_phrases, steps_with_groups
-from dashboard.analysis.compare.figures import escape_label, y_axis
+from dashboard.analysis.audit.changes import Change, Window, compare_ends, reached
+from dashboard.analysis.audit.completions import study
+from dashboard.analysis.audit.signals import Signal, read_series, read_signals
+from dashboard.analysis.audit.texts import steps_with_groups
+from dashboard.analysis.audit.verdict import Verdict, read_verdict
+from dashboard.analysis.compare.figures import y_axis
 from dashboard.analysis.compare.series import thin
 from dashboard.runs.charts.chart import NOTE, figure_tree, has_clipped
 from dashboard.runs.headline import draw_spark
-from dashboard.runs.models import Run
+from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import Keyed, as_of
 from dashboard.samples.forms import FilterForm
 from dashboard.samples.models import Completion, Group
 
-CLEAR = 0.01  # chance
 LARGE = 0.8  # effect, as Cohen calls it
+LEAST = 0.1  # of the value before: a smaller change is none
 
-# suspect: as where a reward is gamed; otherwise: clear as well, but the other way.
-Status = Literal["suspect", "otherwise", "steady", "few", "aside", "missing"]
+Status = Literal["changed", "steady", "few", "missing"]
 NUM_EXAMPLES = 10
 MOST_STEPS = 200  # among which those of the examples are drawn
 MOST_GROUPS = 20_000  # of a side, among which prompts of both are sought
@@ -48,13 +43,7 @@ class Finding:
     signal: Signal
     status: Status
     change: Change | None = None
-    chance: float | None = None  # of the change's, for as many series as were tried
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether the interval is shown: only for a clear change or a chosen step."""
-        is_clear = self.status in ("suspect", "otherwise")
-        return self.change is not None and (is_clear or self.chance is None)
+    step: int | None = None  # by which most of the change has happened
 
     @property
     def spark(self) -> str:
@@ -71,8 +60,8 @@ class Audit:
     """The audit of a run up to `last_step`, and how many completions were read."""
 
     last_step: int
+    verdict: Verdict
     findings: tuple[Finding, ...]
-    phrases: tuple[Phrase, ...]
     num_steps: int
     num_chosen: int
     num_between: int
@@ -81,50 +70,50 @@ class Audit:
     def find(self, key: str) -> Finding | None:
         return next((f for f in self.findings if f.signal.key == key), None)
 
+    def change_of(self, key: str) -> Change | None:
+        """The reward's of the verdict, or a signal's."""
+        if key == "verdict":
+            return self.verdict.reward
+        finding = self.find(key)
+        return finding.change if finding else None
+
+    def having(self, *statuses: Status) -> list[Finding]:
+        return [f for f in self.findings if f.status in statuses]
+
     @property
-    def measured(self) -> list[Finding]:
-        """Those with a change to show, the suspicious ones first."""
-        changed = [f for f in self.findings if f.change is not None]
-        return sorted(changed, key=lambda finding: finding.status != "suspect")
+    def changed(self) -> list[Finding]:
+        return self.having("changed")
+
+    @property
+    def steady(self) -> list[Finding]:
+        return self.having("steady")
 
     @property
     def unmeasured(self) -> list[Finding]:
-        return [f for f in self.findings if f.change is None]
-
-    @property
-    def num_suspect(self) -> int:
-        return sum(finding.status == "suspect" for finding in self.findings)
+        return self.having("few", "missing")
 
     @property
     def note(self) -> str:
         series = [f.signal.series for f in self.findings if f.signal.series]
         return NOTE if any(has_clipped(each.values) for each in series) else ""
 
-    @property
-    def num_judged(self) -> int:
-        judged = ("suspect", "otherwise", "steady")
-        return sum(finding.status in judged for finding in self.findings)
 
-
-def audit(run: Run, *, at: int | None = None, width: int | None = None) -> Audit:
+def audit(run: Run) -> Audit:
     """Cached until the run finishes another step."""
-    return _audit_once(as_of(run, run.last_step, run.state), at, width)
+    return _audit_once(as_of(run, run.last_step, run.state))
 
 
 # An audit of 100,000 steps takes 5 MB.
 @lru_cache(maxsize=16)
-def _audit_once(keyed: Keyed[Run], at: int | None, width: int | None) -> Audit:
-    find = partial(find_change, at=at, width=width)
+def _audit_once(keyed: Keyed[Run]) -> Audit:
     run, studied = keyed.value, study(keyed.value)
-    signals = [*metric_signals(run), *completion_signals(studied, find)]
-    findings = tuple(
-        judge(signal, None if signal.series is None else find(signal.series))
-        for signal in signals
-    )
+    reward = read_series(run, REWARD)
     return Audit(
         last_step=run.last_step,
-        findings=findings,
-        phrases=tuple(_phrases(studied, findings)),
+        verdict=Verdict(why="few")
+        if reward is None
+        else read_verdict(run, reward, studied.features()),
+        findings=tuple(compare(signal) for signal in read_signals(run, studied)),
         num_steps=studied.num_steps,
         num_chosen=studied.num_chosen,
         num_between=studied.num_between,
@@ -132,45 +121,18 @@ def _audit_once(keyed: Keyed[Run], at: int | None, width: int | None) -> Audit:
     )
 
 
-def judge(signal: Signal, change: Change | None) -> Finding:
-    """A change is clear if p < 0.01 and the effect is at least 0.8.
-
-    At a step that the reader chose, the interval must exclude 0 instead of the p-value.
-    """
+def compare(signal: Signal) -> Finding:
+    """Changed: the interval excludes 0, and it is 10 % of the value before at least."""
     if signal.series is None:
         return Finding(signal=signal, status="missing")
+    change = compare_ends(signal.series)
     if change is None:
-        is_few = len(signal.series) < FEWEST
-        return Finding(signal=signal, status="few" if is_few else "aside")
-    chance = change.chance
-    if chance is not None:
-        chance = min(1.0, chance * signal.num_compared)
-    return Finding(
-        signal=signal,
-        status=_status(signal, change, chance),
-        change=change,
-        chance=chance,
-    )
-
-
-def _status(signal: Signal, change: Change, chance: float | None) -> Status:
-    excludes_zero = not change.low <= 0 <= change.high
-    is_clear = excludes_zero if chance is None else chance < CLEAR
-    is_large = change.effect is None or abs(change.effect) >= LARGE
-    if not (is_clear and is_large) or change.difference == 0:
-        return "steady"
-    went = "up" if change.difference > 0 else "down"
-    return "suspect" if signal.suspect in (went, "either") else "otherwise"
-
-
-def _phrases(studied: Study, findings: Sequence[Finding]) -> list[Phrase]:
-    """Phrases that became more common at the clearest change of shared phrases."""
-    change = next(f.change for f in findings if f.signal.key == "shared")
-    if change is None:
-        return []
-    before = studied.texts_of(change.before.first, change.before.last)
-    after = studied.texts_of(change.after.first, change.after.last)
-    return risen_phrases(before, after, studied.vocabulary)
+        return Finding(signal=signal, status="few")
+    is_large = abs(change.difference) >= LEAST * abs(change.before.mean)
+    if not (change.is_clear and is_large):
+        return Finding(signal=signal, status="steady", change=change)
+    step = reached(signal.series, change)
+    return Finding(signal=signal, status="changed", change=change, step=step)
 
 
 # Examples from before and after a change.
@@ -247,53 +209,35 @@ def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:
 
 def draw(finding: Finding) -> dict[str, Any] | None:
     signal = finding.signal
-    lines = [line for line in signal.drawn if len(line.series)]
-    if not lines:
+    if signal.series is None or finding.change is None:
         return None
-    title = signal.line_unit or signal.unit
     figure = figure_tree(
-        [_line(line, colour) for colour, line in enumerate(lines, 1)],
+        [
+            go.Scatter(
+                name=signal.title,
+                mode="lines+markers" if len(signal.series) <= FEW else "lines",
+                line={"color": "var(--cohort-series-1)", "width": 2},
+                marker={"size": 4},
+            )
+        ],
         xaxis={"title": {"text": "step"}},
-        yaxis=y_axis(title, tickformat=".0%", rangemode="tozero")
+        yaxis=y_axis(signal.unit, tickformat=".0%", rangemode="tozero")
         if signal.is_share
-        else y_axis(title),
+        else y_axis(signal.unit),
         hovermode="x unified",
-        showlegend=len(lines) > 1,
-        shapes=_shapes(finding.change) if finding.change else [],
+        showlegend=False,
+        shapes=[
+            _band(finding.change.before, "quiet"),
+            _band(finding.change.after, "series-3"),
+        ],
     )
     # Points go in last: Plotly would check and copy each of them.
-    for trace, line in zip(figure["data"], lines, strict=True):
-        drawn = thin(line.series.values, line.series.values)
-        trace["x"] = line.series.steps[drawn].tolist()
-        trace["y"] = [float(f"{v:.6g}") for v in line.series.values[drawn].tolist()]
-        trace["hovertemplate"] = "%{y:.3~p}" if signal.is_share else "%{y:.4~g}"
+    (trace,) = figure["data"]
+    drawn = thin(signal.series.values, signal.series.values)
+    trace["x"] = signal.series.steps[drawn].tolist()
+    trace["y"] = [float(f"{v:.6g}") for v in signal.series.values[drawn].tolist()]
+    trace["hovertemplate"] = "%{y:.3~p}" if signal.is_share else "%{y:.4~g}"
     return figure
-
-
-def _line(line: Line, colour: int) -> go.Scatter:
-    return go.Scatter(
-        name=escape_label(line.name),
-        mode="lines+markers" if len(line.series) <= FEW else "lines",
-        line={"color": f"var(--cohort-series-{colour})", "width": 2},
-        marker={"size": 4},
-    )
-
-
-def _shapes(change: Change) -> list[dict[str, Any]]:
-    return [
-        _band(change.before, "quiet"),
-        _band(change.after, "series-3"),
-        {
-            "type": "line",
-            "layer": "below",
-            "yref": "paper",
-            "y0": 0,
-            "y1": 1,
-            "x0": change.step,
-            "x1": change.step,
-            "line": {"color": "var(--cohort-text)", "width": 1, "dash": "dot"},
-        },
-    ]
 
 
 def _band(window: Window, colour: str) -> dict[str, Any]:
@@ -312,11 +256,6 @@ def _band(window: Window, colour: str) -> dict[str, Any]:
 
 
 class AuditForm(FilterForm):
-    """The step at which the audit compares, and the points on each side."""
+    """The step around which completions are compared."""
 
-    at = forms.IntegerField(
-        required=False, min_value=1, max_value=2**31 - 1, label="Compare around step"
-    )
-    width = forms.IntegerField(
-        required=False, min_value=3, max_value=100_000, label="Points on each side"
-    )
+    at = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)

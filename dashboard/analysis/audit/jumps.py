@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dashboard.analysis.audit.change_points import (
+from dashboard.analysis.audit.changes import (
     LEAST_SIDE,
     LEAST_WINDOW,
     WINDOW_SHARE,

@@ -8,7 +8,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.analysis.audit.change_points import FEWEST, LEAST_SIDE
+from dashboard.analysis.audit.changes import FEWEST_OF_RUN
 from dashboard.analysis.audit.findings import Finding
 from dashboard.analysis.audit.jumps import MetricChange
 from dashboard.analysis.audit.signals import Signal
@@ -41,15 +41,13 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
-def reasons(unmeasured: list[Finding], at: int | None) -> list[tuple[str, list[str]]]:
-    """Why checks were not made, each reason with the checks' titles."""
+def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
+    """Why signals were not measured, each reason with their titles."""
     found: dict[str, list[str]] = {}
     for finding in unmeasured:
         why = finding.signal.missing
         if finding.status == "few":
-            why = f"It has {finding.num_points} of the {FEWEST} points needed."
-        elif finding.status == "aside":
-            why = f"It has fewer than {LEAST_SIDE} points before or after step {at}."
+            why = f"It has {finding.num_points} of the {FEWEST_OF_RUN} points needed."
         found.setdefault(why, []).append(finding.signal.title)
     return list(found.items())
 
@@ -72,11 +70,3 @@ def value_of(value: float, signal: Signal | MetricChange) -> str:
 def difference_of(value: float, signal: Signal | MetricChange) -> str:
     """A share's is in percentage points."""
     return signed(100 * value if signal.is_share else value)
-
-
-@register.filter
-def chance_words(chance: float | None) -> str:
-    """As a share of 1: < 0.001, 0.02, 0.4."""
-    if chance is None:
-        return "\N{EN DASH}"
-    return "< 0.001" if chance < 0.001 else f"{chance:.2g}"

@@ -17,26 +17,15 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.audit.completions import study
 from dashboard.analysis.audit.findings import Audit, audit
 from dashboard.analysis.audit.texts import choose_steps
-from dashboard.runs.charts.chart import LARGEST
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.search.indexing import delete_completions_of
-from tests.dashboard.samples.factories import START, make_group, make_run, make_steps
+from tests.dashboard.samples.factories import make_group, make_run, make_steps
 from tests.dashboard.samples.stored import change_completions
 
 pytestmark = pytest.mark.django_db
 CHANGED = 21  # the first step of another behaviour
-FINDINGS = (
-    "held-out:fresh",
-    "length",
-    "entropy",
-    "kl",
-    "duplicates",
-    "shared",
-    "repetition",
-    "by-length",
-    "rules",
-)
+KEYS = ("length", "entropy", "kl", "duplicates", "repetition")
 
 
 def wave(step: int, size: float = 0.01) -> float:
@@ -71,22 +60,9 @@ def run(team: Team) -> Run:
         },
     )
     for step, is_late in zip(steps, late, strict=True):
-        add_evaluation(run, step, 0.3 - 0.2 * is_late + wave(step))
         for prompt in (0, 1):
             make_group(run, step, prompt, **group_of(step, prompt, is_late=is_late))
     return run
-
-
-def add_evaluation(run: Run, step: int, mean: float, name: str = "fresh") -> None:
-    Evaluation.objects.create(
-        run=run,
-        step=step,
-        name=name,
-        attempt=1,
-        seq=step,
-        time=START,
-        metrics={f"eval/{name}/mean": mean},
-    )
 
 
 def group_of(step: int, prompt: int, *, is_late: bool) -> dict[str, Any]:
@@ -104,69 +80,34 @@ def page(client: Client, run: Run, query: str = "", status: int = 200) -> str:
     return re.sub(r"\s+", " ", response.content.decode())
 
 
-def found(run: Run, **where: int) -> Audit:
-    return audit(run, **where)
-
-
 def statuses(audit: Audit) -> dict[str, str]:
     return {each.signal.key: each.status for each in audit.findings}
 
 
-def test_each_signal_of_reward_hacking_is_found_at_its_step(run: Run) -> None:
-    audit = found(run)
+def test_what_else_changes_is_shown_with_the_step_by_which_it_has(run: Run) -> None:
+    found = audit(run)
 
-    assert tuple(statuses(audit)) == FINDINGS
-    for key in (
-        "held-out:fresh",
-        "length",
-        "entropy",
-        "duplicates",
-        "shared",
-        "repetition",
-    ):
-        finding = audit.find(key)
+    assert statuses(found) == dict.fromkeys(KEYS, "changed")
+    for key in ("length", "entropy", "duplicates", "repetition"):
+        finding = found.find(key)
         assert finding is not None
-        assert finding.status == "suspect", key
         assert finding.change is not None
-        assert finding.change.step == CHANGED, key
-    kl = audit.find("kl")
-    assert kl is not None
-    assert kl.status == "suspect"
-    assert kl.change is not None
-    assert abs(kl.change.step - CHANGED) <= 1
-    assert kl.change.after.mean == pytest.approx(2.1, abs=0.05)
-    assert audit.num_suspect >= 7
+        assert (finding.change.before.first, finding.change.before.last) == (1, 10)
+        assert (finding.change.after.first, finding.change.after.last) == (31, 40)
+        assert finding.step is not None
+        assert CHANGED <= finding.step < CHANGED + 5, key
 
 
-def test_a_gap_is_of_the_rewards_since_the_evaluation_before(team: Team) -> None:
+def test_a_small_change_is_none_however_clear(team: Team) -> None:
     run = make_run(team)
-    make_steps(run, {"reward/mean": [0.01 * s for s in range(1, 301)]})
-    # Before the first step there is no reward to be compared with.
-    evaluated = [0, 4, 6, *range(20, 301, 20)]
-    for step in evaluated:
-        add_evaluation(run, step, 0.5)
+    make_steps(run, {"completion/mean_length": [25.1 - 0.025 * s for s in range(40)]})
 
-    finding = found(run).find("held-out:fresh")
+    found = audit(run).find("length")
 
-    assert finding is not None
-    assert finding.signal.series is not None
-    assert finding.signal.series.steps.tolist() == evaluated[1:]
-    gaps = finding.signal.series.values.tolist()
-    assert gaps[0] == pytest.approx((0.01 + 0.02 + 0.03 + 0.04) / 4 - 0.5)
-    assert gaps[1] == pytest.approx((0.05 + 0.06) / 2 - 0.5)
-    assert gaps[2] == pytest.approx(0.01 * sum(range(11, 21)) / 10 - 0.5)
-
-
-def test_a_change_in_the_other_direction_is_not_suspicious(team: Team) -> None:
-    run = make_run(team)
-    entropy = [1.0 + 0.4 * (s > 20) + wave(s) for s in range(40)]
-    make_steps(run, {"entropy": list(entropy)})
-
-    audit = found(run)
-
-    assert statuses(audit)["entropy"] == "otherwise"
-    assert audit.num_suspect == 0
-    assert audit.num_judged == 1
+    assert found is not None
+    assert found.change is not None
+    assert found.change.is_clear
+    assert found.status == "steady"
 
 
 def test_unmeasured_signals_are_missing_or_have_few_points(
@@ -177,124 +118,47 @@ def test_unmeasured_signals_are_missing_or_have_few_points(
     make_steps(few, {"entropy": [1.0] * 11})
 
     html = page(alice_client, empty)
-    of_few = found(few).find("entropy")
+    of_few = audit(few).find("entropy")
 
-    assert found(empty).num_judged == 0
     assert set(re.findall(r'data-status="(\w+)"', html)) == {"unmeasured"}
+    assert 'data-why="few"' in html
     assert "reference.kind" in html
-    missing = [one.signal.missing for one in found(empty).findings]
-    assert all(missing)
-    assert "entropy" in " ".join(missing)
-    Run.objects.filter(pk=empty.pk).update(state="queued", finished_at=None)
-    html = page(alice_client, empty)
-    assert "data-hash data-status" not in html
-    assert "step 12." in html
+    assert all(one.signal.missing for one in audit(empty).findings)
     assert of_few is not None
     assert (of_few.status, of_few.num_points) == ("few", 11)
-    assert "11 of the 12 points" in page(alice_client, few)
+    assert "11 of the 24 points" in page(alice_client, few)
 
 
-def test_the_page_shows_the_compared_windows_and_counts(
+def test_the_page_shows_the_verdict_and_the_compared_windows(
     alice_client: Client, bob_client: Client, charlie_client: Client, run: Run
 ) -> None:
     html = page(alice_client, run)
 
-    audit = found(run)
-    assert (audit.last_step, audit.num_steps, audit.num_between) == (40, 40, 40)
-    assert audit.num_completions == 320
-    assert f'data-checks="9" data-suspect="{audit.num_suspect}"' in html
+    found = audit(run)
+    assert (found.last_step, found.num_steps, found.num_between) == (40, 40, 40)
+    assert found.num_completions == 320
+    assert 'data-verdict="unknown" data-why="no_rule"' in html
+    assert "health/verdict/" in html
     shown = re.findall(r'class="check" data-hash data-status="(\w+)"', html)
-    assert len(shown) == 9
-    assert shown == sorted(shown, key=lambda status: status != "suspect")
-    assert "steps 16–20" in html
-    assert 'completions/?first_step=21&amp;last_step=25&amp;surprise=near"' in html
-    assert "surely the answer" in html
-    assert "100 % <span" in html
+    assert shown == ["changed"] * 5
+    assert "steps 31–40" in html
+    assert 'completions/?first_step=31&amp;last_step=40&amp;surprise=near"' in html
     # Another time its texts are not read again.
     with CaptureQueriesContext(connection) as queries:
         page(alice_client, run)
     assert not [q for q in queries if "samples_groupcompletions" in q["sql"]]
 
-    given = page(alice_client, run, "?at=11&width=3")
-
-    assert "steps 8–10" in given
-    length = found(run, at=11, width=3).find("length")
-    assert length is not None
-    assert length.chance is None  # no one has looked for the clearest place
-    assert 'health/length/?at=11&amp;width=3"' in given
-    early = page(alice_client, run, "?at=2")
-    assert "before or after step 2." in early
-    assert 'id="length-change"' not in early
-    narrow = alice_client.get(f"/alpha/runs/{run.pk}/health/?width=1")
-    assert "width" in narrow.context["audit_form"].errors
-
     # It is the team's own.
-    examples = reverse("run_health_examples", args=["alpha", run.pk, "length"])
     page(bob_client, run)
     page(charlie_client, run, status=404)
-    assert charlie_client.get(examples).status_code == 404
-
-
-def test_rules_are_compared_in_pairs(team: Team) -> None:
-    rules = [
-        {"name": name, "kind": "exact_answer", "weight": 1.0, "params": {}}
-        for name in ("answer", "format", "style")
-    ]
-    run = make_run(team, rules=rules)
-    for step in range(1, 31):
-        names = ["answer", "format", "style"]
-        rewards = (1.0, 2.0, 3.0, 4.0)
-        group = make_group(run, step, 0, rewards=rewards, rule_names=names)
-        for place in range(4):
-            scores = [place, place, -place if step > 15 else place]
-            change_completions(group, position=place, rule_scores=scores)
-
-    finding = found(run).find("rules")
-
-    assert finding is not None
-    assert finding.signal.title.endswith("answer and style")
-    assert [line.name for line in finding.signal.lines] == [
-        "answer and style",
-        "format and style",
-        "answer and format",
-    ]
-    assert finding.status == "suspect"
-    assert finding.change is not None
-    assert (finding.change.before.mean, finding.change.after.mean) == (0.0, 1.0)
-
-
-def test_a_penalty_disagrees_where_it_orders_as_a_rule_does(team: Team) -> None:
-    rules = [
-        {"name": "answer", "kind": "exact_answer", "weight": 1.0, "params": {}},
-        {"name": "style", "kind": "exact_answer", "weight": -0.5, "params": {}},
-    ]
-    run = make_run(team, rules=rules)
-    names = ["answer", "style"]
-    group = make_group(run, 1, 0, rewards=(1.0, 2.0, 3.0, 4.0), rule_names=names)
-    for place in range(4):
-        change_completions(group, position=place, rule_scores=[place, place])
-
-    (disagree,) = study(run).disagreements().values()
-
-    assert disagree.values.tolist() == [1.0]
-
-
-def test_one_huge_reward_does_not_change_later_gaps(team: Team) -> None:
-    run = make_run(team)
-    make_steps(run, {"reward/mean": [1e300 if s == 2 else 0.25 for s in range(1, 41)]})
-    for step in range(2, 41, 2):
-        add_evaluation(run, step, 0.5)
-
-    finding = found(run).find("held-out:fresh")
-
-    assert finding is not None
-    assert finding.signal.series is not None
-    values = finding.signal.series.values
-    assert values.tolist() == [pytest.approx(LARGEST / 2)] + [-0.25] * 19
+    for signal in ("verdict", "length"):
+        examples = reverse("run_health_examples", args=["alpha", run.pk, signal])
+        assert alice_client.get(examples).status_code == 200
+        assert charlie_client.get(examples).status_code == 404
 
 
 def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) -> None:
-    names = ["<b>bold</b>", 'a "quoted" & one']
+    names = ["<b>accuracy</b>", "format"]
     run = make_run(
         team,
         config={
@@ -308,18 +172,20 @@ def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) 
         dataset_version=None,
         recipe_version=None,
     )
+    rising = [0.01 * s + wave(s) for s in range(40)]
+    make_steps(run, {"reward/mean": list(rising), f"reward/{names[0]}/mean": rising})
     for step in range(1, 14):
         group = make_group(run, step, 0, rewards=(0.0, 1.0), rule_names=names)
         change_completions(group, num_tokens=None, rule_scores=[1.0, 0.0])
-        change_completions(group, position=0, rule_scores=[0.0, 1.0])
     make_group(run, 14, 0, rewards=())
 
     html = page(alice_client, run)
 
-    assert statuses(found(run))["by-length"] == "missing"
-    assert "&lt;b&gt;bold&lt;/b&gt; and a &quot;quoted&quot;" in html
-    assert "<b>bold" not in html
-    assert found(run).find("rules").status == "steady"  # type: ignore[union-attr]
+    found = audit(run)
+    assert statuses(found)["length"] == "missing"
+    assert found.verdict.why == "rises"
+    assert "&lt;b&gt;accuracy&lt;/b&gt;" in html
+    assert "<b>accuracy" not in html
 
 
 def test_superseded_steps_do_not_count(run: Run) -> None:
@@ -340,7 +206,7 @@ def test_the_time_limit_is_shown_with_the_steps_read(
 
     html = page(alice_client, run)
 
-    hurried_audit = found(run)
+    hurried_audit = audit(run)
     assert (hurried_audit.num_steps, hurried_audit.num_chosen) == (1, 40)
     assert "1 of 40 steps" in html
 
@@ -362,13 +228,13 @@ def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) 
 
     html = re.sub(r"\s+", " ", alice_client.get(address).content.decode())
 
-    assert "Before: steps 16–20" in html
-    assert "After: steps 21–25" in html
-    assert html.count("10 completions of 10 groups") == 2
+    assert "Before: steps 1–10" in html
+    assert "After: steps 31–40" in html
+    assert html.count("10 completions of 20 groups") == 2
     found = re.findall(r"groups/(\d+)/\d+/#completion-\d", html)
     assert len(found) == 20
     assert sum(int(step) < CHANGED for step in found) == 10
-    assert {int(step) for step in found} == set(range(16, 26))
+    assert {int(step) for step in found} == {*range(1, 11), *range(31, 41)}
     again = re.sub(r"\s+", " ", alice_client.get(address).content.decode())
     assert re.findall(r"groups/(\d+)/\d+/#completion-\d", again) == found
 
@@ -376,8 +242,8 @@ def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) 
 def test_the_same_prompts_are_shown_where_both_sides_sampled_ten(
     alice_client: Client, run: Run
 ) -> None:
-    for step in (16, 20, 21, 25):
-        for prompt in range(10, 16 if step in (16, 21) else 24):
+    for step in (2, 6, 33, 37):
+        for prompt in range(10, 16 if step in (2, 33) else 24):
             make_group(run, step, prompt)
     address = reverse("run_health_examples", args=["alpha", run.pk, "length"])
 
@@ -400,13 +266,10 @@ def test_all_completions_are_shown_if_there_are_fewer_than_ten(
 ) -> None:
     run = make_run(team)
     make_steps(run, {"entropy": [1.0 + wave(s) for s in range(40)]})
-    make_group(run, 20, 0, rewards=(1.0, 2.0))
-    finding = found(run).find("entropy")
-    assert finding is not None
-    assert finding.change is not None
+    make_group(run, 40, 0, rewards=(1.0, 2.0))
     address = reverse("run_health_examples", args=["alpha", run.pk, "entropy"])
 
-    html = alice_client.get(address + "?at=20&width=3").content.decode()
+    html = alice_client.get(address).content.decode()
 
     assert "0 completions of 0 groups" in html
     assert "2 completions of 1 group<" in html
@@ -417,7 +280,7 @@ def test_a_signal_with_nothing_to_compare_is_not_found(
 ) -> None:
     run = make_run(team)
 
-    for signal in ("unknown", "held-out"):
+    for signal in ("unknown", "verdict"):
         address = reverse("run_health_examples", args=["alpha", run.pk, signal])
         assert alice_client.get(address).status_code == 404, signal
 

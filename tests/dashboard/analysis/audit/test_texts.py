@@ -1,164 +1,106 @@
-"""Phrases within completions and between prompts; rules that disagree."""
+"""Pieces of completions, how they repeat, and what of them the reward follows."""
 
 from __future__ import annotations
 
 import math
-from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dashboard.analysis.audit.completions import (
-    disagreement,
-    pairs_of,
-    reward_by_length,
-)
-from dashboard.analysis.audit.texts import (
-    SampledGroup,
-    Text,
-    Vocabulary,
-    repetition,
-    risen_phrases,
-    shared,
-    split_words,
-)
+from dashboard.analysis.audit.completions import Feature, Study, repetition
+from dashboard.analysis.audit.texts import SampledGroup, Text, Vocabulary, split
 
 
-def group(prompt: int, texts: list[str], **given: Any) -> SampledGroup:
-    none: list[None] = [None] * len(texts)
-    fields = {"rewards": none, "lengths": none, "scores": {}, **given}
-    return SampledGroup(prompt=prompt, texts=texts, **fields)
+def pieces(*texts: str) -> list[Text]:
+    vocabulary = Vocabulary()
+    return [vocabulary.read(text) for text in texts]
 
 
-def read(*groups: SampledGroup) -> list[Text]:
-    return Vocabulary().read(groups)
-
-
-def test_words_are_split_at_white_space_except_in_chinese() -> None:
-    assert split_words("So  IT is\n4.") == ["so", "it", "is", "4."]
-    assert split_words("答案是 4 Ünder") == ["答", "案", "是", "4", "ünder"]
+def test_texts_are_split_into_words_numbers_marks_and_chinese_characters() -> None:
+    assert split("So  IT is\n4.") == ["so", "it", "is", "4", "."]
+    assert split("12+3=15") == ["12", "+", "3", "=", "15"]
+    assert split("答案是 4 Ünder") == ["答", "案", "是", "4", "ünder"]
 
 
 def test_repetition_counts_repeated_phrases() -> None:
     # a b c d, b c d a, c d a b, d a b c, a b c d: 4 distinct of 5
-    texts = read(group(0, ["a b c d a b c d", "a b c d e"]))
+    texts = pieces("a b c d a b c d", "a b c d e")
 
     assert repetition(texts) == pytest.approx((0.2 + 0.0) / 2)
 
 
+def test_text_without_spaces_repeats_as_text_with_spaces_does() -> None:
+    assert repetition(pieces("1+2=3," * 9)) == repetition(pieces("1 + 2 = 3 , " * 9))
+    assert repetition(pieces("1+2=3," * 9)) > 0.8
+
+
 def test_short_texts_have_no_phrases() -> None:
-    assert math.isnan(repetition(read(group(0, ["a b c", ""]))))
-    assert math.isnan(shared(read(group(0, ["a b c", ""]), group(1, ["a b c"]))))
+    assert math.isnan(repetition(pieces("a b c", "")))
 
 
-def test_phrases_are_shared_with_other_prompts_only() -> None:
-    texts = read(
-        group(0, ["let me think now", "let me think now hard"]),
-        group(1, ["we let me think now", "all other words here"]),
-    )
-
-    # 1 of 1, 1 of 2; 1 of 2, 0 of 1
-    assert shared(texts) == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
-
-
-def test_one_prompt_has_no_shared_phrases() -> None:
-    assert math.isnan(shared(read(group(0, ["let me think now"] * 3))))
-
-
-def test_risen_phrases_are_listed_once() -> None:
-    vocabulary = Vocabulary()
-    before = vocabulary.read([group(0, [f"one two {n} four five" for n in range(10)])])
-    after = vocabulary.read(
-        [group(0, [f"Let me  think step by step {n}" for n in range(8)] + ["x"] * 2)]
-    )
-
-    (phrase,) = risen_phrases(before, after, vocabulary)
-
-    assert phrase.words in {
-        "let me think step",
-        "me think step by",
-        "think step by step",
-    }
-    assert (phrase.before, phrase.of_before) == (0, 10)
-    assert (phrase.after, phrase.of_after) == (8, 10)
+def studied(*, paid: str, num_steps: int = 40) -> Study:
+    """Texts with more and more of a mark; rewards are its count, or chance."""
+    chance = np.random.default_rng(0)
+    study = Study()
+    for step in range(1, num_steps + 1):
+        groups = []
+        for prompt in range(3):
+            counts = [step // 4 + int(chance.integers(0, 6)) for _ in range(4)]
+            texts = [f"{prompt} is {'= ' * count}{step}" for count in counts]
+            given = {"marks": counts, "chance": chance.integers(0, 2, 4).tolist()}
+            groups.append(SampledGroup(texts, [float(r) for r in given[paid]]))
+        study.add(step, groups)
+    return study
 
 
-def test_a_phrase_that_was_as_common_before_has_not_risen() -> None:
-    vocabulary = Vocabulary()
-    texts = vocabulary.read([group(0, ["let me think now"] * 4)])
-
-    assert risen_phrases(texts, texts, vocabulary) == []
-    assert risen_phrases([], texts, vocabulary) == []
+def find(study: Study, name: str) -> Feature:
+    return next(each for each in study.features() if each.name == name)
 
 
-def slow_disagreement(groups: list[SampledGroup]) -> float:
-    same = opposite = 0
-    for each in groups:
-        pairs = list(zip(each.scores["a"], each.scores["b"], strict=True))
-        for (a, b), (c, d) in combinations(pairs, 2):
-            if None in (a, b, c, d):
-                continue
-            sign = (a - c) * (b - d)  # type: ignore[operator]
-            same, opposite = same + (sign > 0), opposite + (sign < 0)
-    return opposite / (same + opposite)
+def test_a_mark_that_the_reward_counts_and_that_runs_away_is_found() -> None:
+    feature = find(studied(paid="marks"), "=")
+
+    assert feature.correlation == pytest.approx(1)
+    assert feature.change.difference == pytest.approx(7.5, abs=0.5)
+    assert feature.is_gamed
 
 
-def test_disagreement_is_the_share_of_pairs_in_opposite_order() -> None:
-    random = np.random.default_rng(0)
-    groups = [
-        group(
-            n,
-            [""] * 6,
-            scores={
-                "a": random.integers(0, 3, 6).tolist(),
-                "b": [None, *random.integers(0, 3, 5).tolist()],
-            },
-        )
-        for n in range(5)
-    ]
+def test_a_mark_that_runs_away_without_pay_is_not() -> None:
+    study = studied(paid="chance")
 
-    assert disagreement(groups, "a", "b") == pytest.approx(slow_disagreement(groups))
-    assert disagreement(groups, "a", "a") == 0
-    assert math.isnan(disagreement(groups, "a", "unknown"))
-    assert math.isnan(disagreement([group(0, [""], scores={"a": [1.0]})], "a", "a"))
+    feature = find(study, "=")
+
+    assert feature.change.difference > 2 * feature.spread
+    assert feature.low < 0.3
+    assert not any(each.is_gamed for each in study.features())
 
 
-def test_reward_and_length_are_compared_within_groups() -> None:
+def test_the_reward_is_compared_with_a_feature_within_groups() -> None:
     # Between the groups the longer one has less reward, within each one more.
-    groups = [
-        group(0, [""] * 3, rewards=[1.0, 2.0, 3.0], lengths=[10, 20, 30]),
-        group(1, [""] * 3, rewards=[-9.0, -8.0, None], lengths=[100, 110, 500]),
-    ]
-    ours = [-1.0, 0, 1, -0.5, 0.5]
-    theirs = [-10.0, 0, 10, -5, 5]
+    study = Study()
+    for step in range(1, 25):
+        short = SampledGroup(["a", "a b", "a b c"], [1.0, 2.0, 3.0])
+        long = SampledGroup(["a " * 10, "a " * 12, "a " * 50], [-9.0, -8.0, None])
+        tied = SampledGroup(["a", "a b c d e f"], [0.1, 0.1])
+        study.add(step, [short, long, tied])
+    ours, theirs = [-1.0, 0, 1, -0.5, 0.5], [-1.0, 0, 1, -1, 1]
 
-    assert reward_by_length(groups) == pytest.approx(stats.pearsonr(ours, theirs)[0])
-    flat = group(0, [""] * 2, rewards=[1.0, 1.0], lengths=[1, 2])
-    assert math.isnan(reward_by_length([flat]))
+    found = find(study, "length")
+
+    assert found.correlation == pytest.approx(stats.pearsonr(ours, theirs)[0])
+    z = np.arctanh(found.correlation) - 1.959964 / math.sqrt(24 * (5 - 2) - 2)
+    assert found.low == pytest.approx(np.tanh(z))
 
 
-def test_equal_rewards_go_with_no_length() -> None:
-    # Their mean differs from them in the last digit, which is no variation.
+def test_equal_and_huge_rewards_follow_as_they_should() -> None:
+    # The mean of three 0.1 differs from 0.1 in the last digit, which is no variation.
     assert np.mean([0.1] * 3) != 0.1
-    tied = [
-        group(n, [""] * 3, rewards=[0.1] * 3, lengths=[1, 3_000, 9_000 + n])
-        for n in range(20)
-    ]
+    tied, huge = Study(), Study()
+    for step in range(1, 25):
+        texts = ["a", "a b", "a b c d"]
+        tied.add(step, [SampledGroup(texts, [0.1] * 3)])
+        huge.add(step, [SampledGroup(texts, [1e300, 2e300, 4e300])])
 
-    assert math.isnan(reward_by_length(tied))
-
-
-def test_huge_rewards_go_with_length_as_small_ones_do() -> None:
-    lengths = [10, 30, 20]
-    small = group(0, [""] * 3, rewards=[1.0, 2.0, 4.0], lengths=lengths)
-    huge = group(0, [""] * 3, rewards=[1e300, 2e300, 4e300], lengths=lengths)
-
-    assert reward_by_length([huge]) == pytest.approx(reward_by_length([small]))
-
-
-def test_all_pairs_of_eight_rules_are_compared() -> None:
-    assert pairs_of(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert len(pairs_of([str(n) for n in range(20)])) == 28
-    assert pairs_of(["a"]) == []
+    assert find(tied, "length").correlation == 0
+    assert find(huge, "length").correlation == pytest.approx(1)
