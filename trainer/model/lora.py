@@ -51,19 +51,78 @@ class Adapters:
         return merged_weights(self._model)
 
     def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return base_weights(self._model)
+        """The weights under the adapters, as `merged_weights` names them."""
+        for name, parameter in self._model.named_parameters():
+            if ".lora_A." not in name and ".lora_B." not in name:
+                yield name.replace(".base_layer.", "."), unpacked(parameter)
 
     def weights(self) -> AdapterWeights:
-        return adapter_weights(self._model)
+        """The adapters by themselves; the tensors are the model's own."""
+        config = _config(self._model)
+        return AdapterWeights(
+            tensors=tuple(
+                get_peft_model_state_dict(self._model, adapter_name=ADAPTER).items()
+            ),
+            rank=config.r,
+            alpha=float(config.lora_alpha),
+        )
 
     def save(self, folder: Path) -> None:
-        save_adapters(self._model, folder, base=self._base)
+        """Write the adapters as peft does, so that peft loads them elsewhere too."""
+        folder.mkdir(parents=True)
+        (folder / _BASE).write_text(f"{self._base}\n")
+        _config(self._model).save_pretrained(str(folder))
+        saved = json.loads((folder / _CONFIG).read_bytes())
+        # peft has them in a set
+        saved["target_modules"] = sorted(saved["target_modules"])
+        (folder / _CONFIG).write_text(
+            json.dumps(saved, indent=2, sort_keys=True) + "\n"
+        )
+        weights = get_peft_model_state_dict(self._model, adapter_name=ADAPTER)
+        save_file(
+            {f"{_PREFIX}{name}": w.contiguous() for name, w in weights.items()},
+            folder / _WEIGHTS,
+        )
 
     def save_merged(self, folder: Path) -> None:
-        save_merged(self._model, folder)
+        """Write the model as one that has no adapters, for any program to load."""
+        config = copy.deepcopy(self._model.config)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        with torch.device("meta"):
+            shell = type(self._model)(config)
+        weights = {name: weight.cpu() for name, weight in merged_weights(self._model)}
+        shell.load_state_dict(weights, strict=False, assign=True)  # tied ones come next
+        shell.tie_weights()
+        shell.generation_config = self._model.generation_config
+        shell.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
-        load_adapters(self._model, folder, base=self._base)
+        """Load what `save` wrote for adapters of the same shape.
+
+        Raises:
+            ValueError: they have another rank, alpha or layers, or were made for
+                another model than these.
+        """
+        if (folder / _BASE).read_text().strip() != self._base:
+            raise ValueError(
+                f"model.path is not the model of the adapters in {folder}. Set it to "
+                "that model, in the same version."
+            )
+        saved = json.loads((folder / _CONFIG).read_bytes())
+        weights = {
+            name.removeprefix(_PREFIX): tensor
+            for name, tensor in load_file(folder / _WEIGHTS).items()
+        }
+        own = get_peft_model_state_dict(self._model, adapter_name=ADAPTER)
+        is_other = saved["lora_alpha"] != _config(self._model).lora_alpha
+        if is_other or _shapes(weights) != _shapes(own):
+            raise ValueError(
+                f"The adapters in {folder} (rank {saved['r']}, alpha "
+                f"{saved['lora_alpha']:g}) do not match this configuration. Set "
+                "model.lora_rank, lora_alpha and lora_targets to their values."
+            )
+        set_peft_model_state_dict(self._model, weights, adapter_name=ADAPTER)
 
 
 def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
@@ -136,84 +195,6 @@ def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
             layer = adapted.get(name)
             weight = unpacked(parameter) if layer is None else merged_weight(layer)
             yield name.replace(".base_layer.", "."), weight
-
-
-def base_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights under the adapters, as `merged_weights` names them."""
-    for name, parameter in model.named_parameters():
-        if ".lora_A." not in name and ".lora_B." not in name:
-            yield name.replace(".base_layer.", "."), unpacked(parameter)
-
-
-def adapter_weights(model: PreTrainedModel) -> AdapterWeights:
-    """The adapters by themselves; the tensors are the model's own."""
-    config = _config(model)
-    return AdapterWeights(
-        tensors=tuple(get_peft_model_state_dict(model, adapter_name=ADAPTER).items()),
-        rank=config.r,
-        alpha=float(config.lora_alpha),
-    )
-
-
-def save_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
-    """Write the adapters as peft does, so that peft loads them elsewhere too.
-
-    `base` is the fingerprint of the model that they were made for.
-    """
-    folder.mkdir(parents=True)
-    (folder / _BASE).write_text(f"{base}\n")
-    _config(model).save_pretrained(str(folder))
-    saved = json.loads((folder / _CONFIG).read_bytes())
-    saved["target_modules"] = sorted(saved["target_modules"])  # peft has them in a set
-    (folder / _CONFIG).write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
-    weights = get_peft_model_state_dict(model, adapter_name=ADAPTER)
-    save_file(
-        {f"{_PREFIX}{name}": w.contiguous() for name, w in weights.items()},
-        folder / _WEIGHTS,
-    )
-
-
-def save_merged(model: PreTrainedModel, folder: Path) -> None:
-    """Write the model as one that has no adapters, for any program to load."""
-    config = copy.deepcopy(model.config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    with torch.device("meta"):
-        shell = type(model)(config)
-    weights = {name: weight.cpu() for name, weight in merged_weights(model)}
-    shell.load_state_dict(weights, strict=False, assign=True)  # tied ones come next
-    shell.tie_weights()
-    shell.generation_config = model.generation_config
-    shell.save_pretrained(folder)
-
-
-def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
-    """Load what `save_adapters` wrote into a model with adapters of the same shape.
-
-    Raises:
-        ValueError: they have another rank, alpha or layers, or were made for another
-            model than the one with the fingerprint `base`.
-    """
-    if (folder / _BASE).read_text().strip() != base:
-        raise ValueError(
-            f"model.path is not the model of the adapters in {folder}. Set it to that "
-            "model, in the same version."
-        )
-    saved = json.loads((folder / _CONFIG).read_bytes())
-    weights = {
-        name.removeprefix(_PREFIX): tensor
-        for name, tensor in load_file(folder / _WEIGHTS).items()
-    }
-    own = get_peft_model_state_dict(model, adapter_name=ADAPTER)
-    if saved["lora_alpha"] != _config(model).lora_alpha or _shapes(weights) != _shapes(
-        own
-    ):
-        raise ValueError(
-            f"The adapters in {folder} (rank {saved['r']}, alpha "
-            f"{saved['lora_alpha']:g}) do not match this configuration. Set "
-            "model.lora_rank, lora_alpha and lora_targets to their values."
-        )
-    set_peft_model_state_dict(model, weights, adapter_name=ADAPTER)
 
 
 def _config(model: PreTrainedModel) -> LoraConfig:

@@ -132,12 +132,11 @@ def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) ->
 
 
 class BaseReference:
-    """The policy with its adapters switched off while it is asked."""
+    """The policy with its adapters, if it has any, switched off while it is asked."""
 
     has_moved = False
 
     def __init__(self, policy: Policy) -> None:
-        assert policy.has_adapters
         self.policy = policy
 
     def add_logprobs(
@@ -171,7 +170,7 @@ class BaseReference:
 _WEIGHTS = "weights.safetensors"
 
 
-class FrozenReference:
+class FrozenReference(BaseReference):
     """A separate model, which updates of the policy do not change.
 
     With `reset_every_steps` = n the policy becomes the reference after each n-th step
@@ -182,31 +181,10 @@ class FrozenReference:
     def __init__(
         self, model: Policy, config: ReferenceConfig, *, has_moved: bool = False
     ) -> None:
-        self.policy = model
+        super().__init__(model)
         self.has_moved = has_moved
         self._config = config
         self._masters = _masters(model) if config.mix_every_steps else {}
-
-    def add_logprobs(
-        self, micro_batches: Sequence[MicroBatch], *, temperature: float
-    ) -> None:
-        with torch.no_grad():
-            for micro in micro_batches:
-                micro.reference_logprobs, _ = self.policy.logprobs(
-                    micro, temperature=temperature
-                )
-
-    @property
-    def head(self) -> torch.nn.Linear:
-        return self.policy.head
-
-    @property
-    def logit_map(self) -> LogitMap:
-        return self.policy.logit_map
-
-    def hidden(self, micro: MicroBatch) -> torch.Tensor:
-        with torch.no_grad():
-            return self.policy.hidden(micro)
 
     def after_step(self, step: int, policy: Policy) -> None:
         config = self._config
@@ -337,9 +315,7 @@ class KLSample:
     it is of every 2nd step, or 4th, or 8th, always with the first.
     """
 
-    def __init__(
-        self, reference: BaseReference | FrozenReference, *, seed: int, every: int = 1
-    ) -> None:
+    def __init__(self, reference: BaseReference, *, seed: int, every: int = 1) -> None:
         """`every`: steps from one sample to the next, at least; a power of 2."""
         self.reference = reference
         self._seed = seed
