@@ -226,9 +226,16 @@ def _in_order(schema: Any) -> Any:
 class PromptRenderer:
     """Turns rows into the token ids that the model continues."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: DataConfig) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        config: DataConfig,
+        *,
+        num_embeddings: int | None = None,  # of the model; None: not known
+    ) -> None:
         self._tokenizer = tokenizer
         self._config = config
+        self._num_embeddings = num_embeddings
         self._special_tokens = SpecialTokens.of(special_texts(tokenizer))
         self._uses_chat_template = (
             config.chat_template == "auto"
@@ -310,6 +317,14 @@ class PromptRenderer:
         )
         if not self._uses_chat_template and ids[-1:] == [self._tokenizer.eos_token_id]:
             ids = self._tokenizer.encode(text, add_special_tokens=False)
+        limit, largest = self._num_embeddings, max(ids, default=0)
+        if limit is not None and largest >= limit:
+            token = self._tokenizer.convert_ids_to_tokens(largest)
+            raise ValueError(
+                f"{text[:40]!r} has the token {token!r} ({largest}): the tokenizer has "
+                f"{len(self._tokenizer):,} tokens, the model {limit:,} embeddings. "
+                "Resize the model's embeddings, or remove the token from the tokenizer."
+            )
         return tuple(ids)
 
     def _messages(self, row: Row) -> list[Message]:

@@ -29,6 +29,10 @@ def settle_in() -> None:
     # millisecond, then sleep. OpenMP reads this when torch is loaded, not later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # Micro-batches of many sizes would leave holes in a GPU's memory. By this name,
+    # though torch has a newer one: vLLM reads it to switch them off for its own pools.
+    if "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     _keep_freed_memory()
 
 

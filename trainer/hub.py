@@ -23,7 +23,7 @@ from trainer.console import print_error
 from trainer.internet import why_unreachable
 from trainer.model_files import resolve_inside
 
-CONFIG = "config.json"
+CONFIG, _ADAPTER_CONFIG = "config.json", "adapter_config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _TOKENIZERS = "tokenizer_config.json", "tokenizer.json"
 # With the seconds that torch takes to load, 15 from a run's start to its end.
@@ -86,11 +86,25 @@ def _check_folder(source: str) -> None:
             "model, or a Hugging Face model ID."
         )
     if not os.path.isfile(folder / CONFIG):
+        if os.path.isfile(folder / _ADAPTER_CONFIG):
+            raise ValueError(
+                f"The folder {source} is a LoRA adapter{_base_of(folder)}, not a "
+                "model. Merge the two with peft's merge_and_unload, save the result "
+                "and name its folder."
+            )
         raise ValueError(
             f"The folder {source} is not a saved model: it has no {CONFIG}. Name a "
             "folder that save_pretrained wrote."
         )
     check_files(folder)
+
+
+def _base_of(adapter: Path) -> str:
+    try:
+        settings = json.loads((adapter / _ADAPTER_CONFIG).read_bytes())
+        return f" of {settings['base_model_name_or_path']}"
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
 
 
 def check_files(folder: Path) -> None:

@@ -24,10 +24,13 @@ from trainer.config.agreement import complaints_of_many
 from trainer.console import print_line
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
-from trainer.hub import check_source
-from trainer.model.budget import MemoryBudget
+from trainer.hub import CONFIG, check_source, find_file
+from trainer.memory import estimate
+from trainer.model.budget import MemoryBudget, memory_of
+from trainer.model.loading import num_parameters, pick_device
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
+from trainer.model_sizes import dimensions_of
 from trainer.output.checkpoint import restore_policy
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
@@ -158,13 +161,16 @@ def prepare(
         data_order(phase, num_rows=len(train_rows))
         for recipe in phase.config.reward.recipes:
             check_rules(recipe)
+    check_memory(config)
     policy = restore_policy(config.model, paths.resume_from)
     policy.fix_rotation(config.longest_sequence)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
     )
-    renderer = PromptRenderer(policy.tokenizer, config.data)
+    renderer = PromptRenderer(
+        policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
+    )
     prompts = Prompts(
         train=[renderer.render(row) for row in train_rows],
         held_out=[renderer.render(row) for row in eval_rows],
@@ -198,6 +204,32 @@ def prepare(
         newest_checkpoint=paths.resume_from,
     )
     return run, state
+
+
+def check_memory(config: RunConfig) -> None:
+    """Refuse a run whose weights and optimizer alone exceed a GPU, before loading.
+
+    Raises:
+        ValueError: with what it needs and what there is, in GiB.
+    """
+    memory = memory_of(pick_device(config.model))
+    path, revision = config.model.path, config.model.revision
+    file = None if memory is None else find_file(path, CONFIG, revision)
+    if memory is None or file is None:
+        return
+    settings, total = json.loads(file.read_bytes()), memory.total_bytes()
+    try:
+        found = estimate(config, settings, on_gpu=True, gpu_bytes=total)
+        estimated = dimensions_of(settings).num_parameters
+    except ValueError:  # the sizes of this kind are not known
+        return
+    is_known = estimated <= 1.05 * num_parameters(path, revision=revision)
+    if is_known and found.always > total:
+        raise ValueError(
+            f"The model, its optimizer and references need {found.always / 2**30:.1f} "
+            f"GiB on each GPU, which has {total / 2**30:.1f} GiB. Use LoRA "
+            "(model.lora_rank), more GPUs or a smaller model."
+        )
 
 
 def _spread(

@@ -566,7 +566,9 @@ def _sample_side(
     on_prompt: Callable[[int], None],
 ) -> list[Group]:
     """With the scores that an evaluation gives: by the weights a schedule ends with."""
-    renderer = PromptRenderer(policy.tokenizer, config.data)
+    renderer = PromptRenderer(
+        policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
+    )
     prompts = [renderer.render(row) for row in rows]
     engine = TransformersEngine(
         policy,

@@ -21,7 +21,7 @@ from transformers import (
 from trainer.config import ModelConfig
 from trainer.host import num_cores
 from trainer.hub import check_source
-from trainer.model.loading import pick_device, pick_dtype
+from trainer.model.loading import pick_device, pick_dtype, refuse_missing
 from trainer.model.packing import split_by_length
 from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.rewards.rule import message_text
@@ -207,13 +207,16 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
         raise ValueError(
             f"The reward model {settings.path} cannot be loaded: {first_line(error)}"
         ) from error
-    if missing := sorted(info["missing_keys"]):
+    assert isinstance(model, PreTrainedModel)
+    missing = sorted(info["missing_keys"])
+    body = f"{model.base_model_prefix}."
+    refuse_missing(settings.path, [each for each in missing if each.startswith(body)])
+    if missing:
         # A language model loads too, and what would score is then random.
         raise ValueError(
             f"{settings.path} is not a {settings.head} classifier: it has no "
             f"{missing[0]}. Choose a reward model, or the other head."
         )
-    assert isinstance(model, PreTrainedModel)
     model.eval()
     return model
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,13 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
 )
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 
 from trainer.config import ModelConfig
+from trainer.console import print_error
 from trainer.host import keep_large_blocks
 from trainer.hub import check_source, weight_files
 from trainer.tokenizers import first_line
@@ -140,8 +145,10 @@ def load_model(
         model = _read(source, revision=revision, dtype=dtype, **settings)
         keep_packing(model)
         return model
+    if device.type == "cuda":  # past the host's memory, which no rank then fills
+        place = {"": device}
+        return _read(source, revision=revision, dtype=dtype, device_map=place)
     model = _read(source, revision=revision, dtype=dtype)
-    model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
     for parameter in model.parameters():
         # Weights read from a file may lie at any address, and matrix routines choose
         # their order of summation by it; own memory gives every run the same bits.
@@ -153,12 +160,20 @@ def _read(
     source: str, *, revision: str | None, dtype: torch.dtype, **settings: Any
 ) -> PreTrainedModel:
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        saved, _ = PreTrainedConfig.get_config_dict(source, revision=revision or "main")
+        kind = saved.get("model_type")
+        if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and (
+            kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        ):
+            raise ValueError(f"{kind} reads pictures. Choose a model of text alone.")
+        auto: Any = AutoModelForCausalLM
+        model, info = auto.from_pretrained(
             source,
             revision=revision or "main",
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,  # else a person at a terminal is asked
+            output_loading_info=True,
             **settings,
         )
     except (OSError, ValueError, KeyError) as error:
@@ -166,8 +181,27 @@ def _read(
             f"The model {source} cannot be loaded: {first_line(error)}"
         ) from error
     assert isinstance(model, PreTrainedModel)
+    refuse_missing(source, info["missing_keys"])
+    if unused := sorted(info["unexpected_keys"]):
+        print_error(
+            f"The model {source} has {_named(unused)}, which {type(model).__name__} "
+            "does not use."
+        )
     model.eval()
     return model
+
+
+def refuse_missing(source: str, names: Iterable[str]) -> None:
+    """Refuse weights that no file has: transformers would draw them at random."""
+    if missing := sorted(names):
+        raise ValueError(
+            f"The model {source} lacks {_named(missing)}. Copy or download it again."
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f"{len(names):,} {'tensor' if len(names) == 1 else 'tensors'} ({shown})"
 
 
 def prepare_device(device: torch.device, *, tf32: bool = True) -> None:
@@ -189,15 +223,32 @@ def pick_device(config: ModelConfig) -> torch.device:
             'model.device is "cuda", but no GPU is visible here. Set it to "auto" or '
             "run on a machine with a GPU."
         )
-    return torch.device("cuda" if available and config.device != "cpu" else "cpu")
+    if not available or config.device == "cpu":
+        return torch.device("cpu")
+    gpu: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    built = [
+        int(name[3:].rstrip("af"))
+        for name in torch.cuda.get_arch_list()
+        if "sm_" in name
+    ]
+    if 10 * gpu.major + gpu.minor < min(built, default=0):
+        raise ValueError(
+            f"The {gpu.name} has compute capability {gpu.major}.{gpu.minor}; torch "
+            f"{torch.__version__} needs {min(built) / 10} or newer. Set model.device "
+            'to "cpu", or use a newer GPU.'
+        )
+    return torch.device("cuda")
 
 
 def pick_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
     """float32 on a CPU: without AVX-512 or AMX, bfloat16 is 17 times slower there."""
     if config.dtype != "auto":
         return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if fast else torch.float32
+    if device.type != "cuda":
+        return torch.float32
+    # older GPUs than Ampere (8.0) emulate bfloat16, which torch counts as support
+    gpu: Any = torch.cuda.get_device_properties(device)
+    return torch.bfloat16 if gpu.major >= 8 else torch.float32
 
 
 # Rows read of each weight. A training step moves nearly every number of it.

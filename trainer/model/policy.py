@@ -159,6 +159,11 @@ class Policy:
         return bool(changing)
 
     @property
+    def num_embeddings(self) -> int:
+        """Tokens that the model can read, which the tokenizer may have more of."""
+        return len(self.model.get_input_embeddings().get_parameter("weight"))
+
+    @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 

@@ -100,7 +100,9 @@ class DatasetSource:
         Raises:
             ValueError: a prompt's row has no text in `data.completion_column`.
         """
-        self._renderer = PromptRenderer(policy.tokenizer, config.data)
+        self._renderer = PromptRenderer(
+            policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
+        )
         self._column = config.data.completion_column
         self._limit = config.rollout.max_new_tokens
         own = policy.tokenizer.eos_token_id
