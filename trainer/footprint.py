@@ -87,14 +87,15 @@ class Footprint:
     def gradients(self) -> int:
         """In float32; the embedding's also in its own format, while it is added up.
 
-        Of several processes each has its part, and for a while a layer's and the
-        embedding's whole.
+        Of several processes each has its part, and for a while those of a layer, the
+        embedding and the head whole.
         """
         if self._processes > 1:
             sizes, each = self._sizes, self._each
-            embedding = sizes.vocabulary * sizes.hidden
-            layer = (sizes.num_parameters - embedding) // max(1, sizes.layers)
-            passing = (embedding + layer) * (each + _FLOAT32)
+            # FSDP gathers embedding and head together
+            ends = sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
+            layer = (sizes.num_parameters - ends) // max(1, sizes.layers)
+            passing = (ends + layer) * (each + _FLOAT32)
             return _FLOAT32 * self._num_trained // self._processes + passing
         own = 0
         if self._has_masters and not self._has_adapters:

@@ -315,6 +315,16 @@ def test_several_processes_share_all_but_what_is_sampled_from() -> None:
     assert four.kv_cache < one.kv_cache
 
 
+def test_several_processes_hold_the_embedding_and_the_head_together() -> None:
+    parts = {"model": {"dtype": "bfloat16"}, "distributed": {"num_processes": 4}}
+    tied = of(LLAMA | {"tie_word_embeddings": True}, **parts).gradients
+
+    untied = of(LLAMA | {"tie_word_embeddings": False}, **parts).gradients
+
+    # the head's part of the gradients; whole in bfloat16 and its float32 gradient
+    assert untied - tied == (4 // 4 + 2 + 4) * 1000 * 64
+
+
 def test_more_tokens_at_once_need_more() -> None:
     budgets = (100, 200, 400)
 
