@@ -33,6 +33,7 @@ from trainer.output.checkpoint import verify_checkpoint
 from trainer.parallel import ray_driver
 from trainer.parallel.launch import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
 from trainer.parallel.ray_driver import STORAGE, complaint_of
+from trainer.parallel.ray_worker import _network
 from trainer.parallel.world import _patience
 
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
@@ -379,6 +380,18 @@ def test_processes_wait_longer_than_the_watchdog(
     config = DistributedConfig(timeout_seconds=1_800)
 
     assert _patience(config, variables).total_seconds() == seconds
+
+
+def test_gloo_and_nccl_take_the_interface_of_the_nodes_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+    assert _network() == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    assert _network() == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 def test_a_bucket_that_is_not_there_is_not_made(

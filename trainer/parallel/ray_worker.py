@@ -714,11 +714,14 @@ def _sees_folder(out: Path, token: str, rank: int) -> bool:
 
 
 def _network() -> dict[str, str]:
-    """gloo takes the address of the host's name, which may lead nowhere."""
+    """Name the node's interface for gloo and NCCL, unless the node names one.
+
+    gloo takes the address of the host's name, which may lead nowhere, and NCCL the
+    first interface that it finds.
+    """
     name = _interface_of(ray.util.get_node_ip_address())
-    if not name or "GLOO_SOCKET_IFNAME" in os.environ:
-        return {}
-    return {"GLOO_SOCKET_IFNAME": name}
+    libraries = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return {each: name for each in libraries if name and each not in os.environ}
 
 
 def _interface_of(address: str) -> str:
