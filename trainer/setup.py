@@ -42,7 +42,12 @@ from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
-from trainer.rollout.select import check_decoder, engine_name, make_engine
+from trainer.rollout.select import (
+    check_decoder,
+    engine_name,
+    make_engine,
+    say_why_not_vllm,
+)
 from trainer.rollout.server_engine import SharedEngine, rollout_servers
 from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
@@ -244,7 +249,9 @@ def _spread(
     if world.size == 1:
         return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
     sharded, rollout = ShardedPolicy(policy, world), config.rollout
-    if config.rollout.engine != "vllm_server":
+    if rollout.engine == "auto":
+        say_why_not_vllm(config, policy, num_processes=world.size)
+    if rollout.engine != "vllm_server":
         engine = ShardedPolicyEngine(
             sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
         )

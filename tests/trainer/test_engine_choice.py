@@ -110,6 +110,18 @@ def vllm(policy: Policy) -> Started:
     return Started(policy)
 
 
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that vLLM knows: one has an implementation of its own."""
+    models = {
+        "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
+        "SmolLM3ForCausalLM": "vllm.model_executor.models.transformers",
+    }
+    entries = {name: SimpleNamespace(module_name=m) for name, m in models.items()}
+    vllm = SimpleNamespace(ModelRegistry=SimpleNamespace(models=entries))
+    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: vllm)
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "find_spec", lambda _name: object())
@@ -118,7 +130,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def large_policy(**changes: Any) -> Any:
     """One that vLLM samples on a GPU."""
     sizes = {"head_dim": 64} | changes.pop("sizes", {})
-    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(**sizes))
+    config = SimpleNamespace(
+        get_text_config=lambda: SimpleNamespace(**sizes),
+        architectures=[changes.pop("architecture", "Qwen2ForCausalLM")],
+    )
     facts = {
         "device": torch.device("cuda"),
         "num_parameters": 500_000_000,
@@ -159,6 +174,25 @@ def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
     config = config_of(**{name: value for name, value in parts.items() if value})
 
     assert reason in why_not_vllm(config, large_policy(**changes))
+
+
+@pytest.mark.usefixtures("installed")
+def test_several_processes_do_not_sample_with_vllm() -> None:
+    reason = why_not_vllm(config_of(), large_policy(), num_processes=2)
+
+    assert "one process" in reason
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["SmolLM3ForCausalLM", "NewForCausalLM"])
+def test_a_class_that_vllm_would_borrow_from_transformers_is_refused(
+    name: str, policy: Policy
+) -> None:
+    assert name in why_not_vllm(config_of(), large_policy(architecture=name))
+
+    policy.model.config.architectures = [name]
+    with pytest.raises(ValueError, match=f"{name}.*vllm_server"):
+        make_engine(config_of(rollout={"engine": "vllm"}), policy)
 
 
 STATEFUL: list[PreTrainedConfig] = [
@@ -255,7 +289,7 @@ def test_a_vllm_that_does_not_start_gives_way(
         raise error
 
     monkeypatch.setattr(select, "VllmSampler", refuse)
-    monkeypatch.setattr(select, "why_not_vllm", lambda *_: "")
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
     reported: list[Slowed] = []
 
     engine = make_engine(config_of(), policy, on_slowed=reported.append)
@@ -275,7 +309,7 @@ def test_a_stop_is_no_failure_to_start(
         raise Stopped
 
     monkeypatch.setattr(select, "VllmSampler", stop)
-    monkeypatch.setattr(select, "why_not_vllm", lambda *_: "")
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
 
     with pytest.raises(Stopped):
         make_engine(config_of(), policy)
@@ -293,7 +327,7 @@ def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(
         return sampler
 
     monkeypatch.setattr(select, "VllmSampler", start)
-    monkeypatch.setattr(select, "why_not_vllm", lambda *_: "")
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
 
     engine = make_engine(config_of(), policy)
 

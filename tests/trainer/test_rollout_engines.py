@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import Qwen3MoeConfig
 
 from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
@@ -15,7 +20,7 @@ from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams, SeededPrompt
 from trainer.rollout.select import make_engine
-from trainer.rollout.vllm import SamplerSettings, VllmSampler
+from trainer.rollout.vllm import SamplerSettings, VllmSampler, torch_as_it_was
 
 SERVER = {
     "engine": "vllm_server",
@@ -178,6 +183,7 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> Llm:
     monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: None)
     return llm
 
 
@@ -282,6 +288,97 @@ def test_what_torch_keeps_is_given_back_before_vllm_wakes(
 
     assert llm.asked[:3] == ["sleep 1", "empty", "wake weights"]
     assert llm.asked.count("empty") == 1
+
+
+class Stream:
+    """A CUDA stream, and which others it waited for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.awaited: list[str] = []
+
+    def wait_stream(self, other: Stream) -> None:
+        self.awaited.append(other.name)
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> threading.local:
+    """Each thread's present stream, which torch would have."""
+    now = threading.local()
+
+    @contextmanager
+    def entered(stream: Stream) -> Iterator[None]:
+        before, now.stream = now.stream, stream
+        yield
+        now.stream = before
+
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: now.stream)
+    monkeypatch.setattr("torch.cuda.stream", entered)
+    return now
+
+
+def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(
+    llm: Llm, streams: threading.local
+) -> None:
+    own, others = Stream("vLLM's"), Stream("other")
+    streams.stream = own
+    sampler = sampler_of(llm, sleeps=True)
+    seen: set[str] = set()
+    for name in ("step", "collective_rpc", "sleep", "wake_up"):
+        act = getattr(llm, name)
+
+        def noting(*args: Any, act: Any = act, **options: Any) -> Any:
+            seen.add(streams.stream.name)
+            return act(*args, **options)
+
+        setattr(llm, name, noting)
+
+    def use() -> None:
+        streams.stream = others
+        sampler.sample([PROMPT], WARM, eos_ids=())
+        sampler.sleep()
+        sampler.load_weights([])
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+
+    assert seen == {"vLLM's"}
+    assert own.awaited == ["other"] * 3
+    assert others.awaited == ["vLLM's"] * 3
+
+
+def test_a_start_of_vllm_leaves_precision_and_stream_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_to: list[Any] = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: "the caller's")
+    monkeypatch.setattr("torch.cuda.set_stream", set_to.append)
+    monkeypatch.setattr("torch.random.fork_rng", lambda _devices: nullcontext())
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+
+    with torch_as_it_was():
+        torch.set_float32_matmul_precision("highest")
+
+    assert torch.get_float32_matmul_precision() == "high"
+    assert set_to == ["the caller's"]
+    torch.set_float32_matmul_precision(before)
+
+
+def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
+    Qwen3MoeConfig(num_experts=4).save_pretrained(tmp_path)
+    settings = SamplerSettings(
+        model=str(tmp_path), max_length=64, max_rows=4, cache_gib=1
+    )
+
+    with pytest.raises(ValueError, match="4 experts"):
+        VllmSampler(settings)
 
 
 def test_a_closed_vllm_is_referred_to_no_more(llm: Llm) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -43,7 +44,13 @@ from trainer.rollout.server_engine import (
     VllmServerEngine,
     rollout_servers,
 )
-from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler, free_vllm
+from trainer.rollout.vllm import (
+    SamplerSettings,
+    VllmEngine,
+    VllmSampler,
+    borrowed_class,
+    free_vllm,
+)
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
 
@@ -90,9 +97,7 @@ def make_engine(
             return FallbackEngine(policy, vllm, at_rest=at_rest, on_slowed=on_slowed)
         case "auto":
             own = partial(_own_decoder, config, policy, on_slowed)
-            if reason := why_not_vllm(config, policy):
-                if policy.device.type == "cuda":
-                    print_line(f"sampling with {OWN_DECODER}: {reason}")
+            if say_why_not_vllm(config, policy):
                 return own()
             try:
                 vllm = start_vllm(config, policy)
@@ -132,11 +137,23 @@ def check_decoder(config: RunConfig, *, num_processes: int) -> None:
         make_cache(read_settings(config.model.path, revision=config.model.revision))
 
 
-def why_not_vllm(config: RunConfig, policy: Policy) -> str:
+def say_why_not_vllm(
+    config: RunConfig, policy: Policy, *, num_processes: int = 1
+) -> str:
+    """Return `why_not_vllm`, and print it where there is a GPU to use."""
+    reason = why_not_vllm(config, policy, num_processes=num_processes)
+    if reason and policy.device.type == "cuda":
+        print_line(f"sampling with {OWN_DECODER}: {reason}")
+    return reason
+
+
+def why_not_vllm(config: RunConfig, policy: Policy, *, num_processes: int = 1) -> str:
     """Why "auto" takes the own decoder at once; empty: it tries vLLM."""
     model, phases = policy.model, config.phase_configs
     if policy.device.type != "cuda":
         return "there is no GPU"
+    if num_processes > 1:
+        return "vLLM samples for runs of one process only"
     if find_spec("vllm") is None:
         return "vLLM is not installed"
     if model.dtype not in (torch.bfloat16, torch.float16):
@@ -152,6 +169,9 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
         return f"vLLM starts slowly for a model of {policy.num_parameters:,} parameters"
     if _head_size(policy) < _LEAST_HEAD_SIZE:
         return f"vLLM has no kernels for a head size of {_head_size(policy)}"
+    with suppress(ValueError):  # starting it reports an import that fails
+        if name := borrowed_class(policy.model):
+            return f"vLLM has no implementation of {name} of its own"
     return ""
 
 
@@ -160,6 +180,12 @@ def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
     Raises:
         ValueError: vLLM is not installed, or cannot run the model.
     """
+    if name := borrowed_class(policy.model):
+        raise ValueError(
+            f"vLLM has no implementation of {name} of its own, and would change the "
+            'one that trains in this process. Set rollout.engine to "vllm_server" or '
+            '"transformers".'
+        )
     sampler = VllmSampler(_settings(config, policy))
     try:
         return VllmEngine(policy, sampler)

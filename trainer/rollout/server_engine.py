@@ -132,18 +132,24 @@ class VllmServerEngine:
         Raises:
             ValueError: they are too far off to be trained on.
         """
-        groups, warm = self.sample(requests, params), params.temperature
-        gap = logprob_gap(self._policy, requests, groups, temperature=warm)
-        remedy = "Restart the servers with the run's model and dtype."
-        refuse_gap(gap, sampler="rollout servers", remedy=remedy)
+        gap = logprob_gap(
+            self._policy,
+            requests,
+            self.sample(requests, params),
+            temperature=params.temperature,
+        )
+        refuse_gap(
+            gap,
+            sampler="rollout servers",
+            remedy="Restart the servers with the run's model and dtype.",
+        )
         if gap > max_logprob_gap(self._policy):
-            way, failed = "these servers", "The check of rollout servers"
             on_slowed(
                 Slowed(
                     code="engine_fallback",
                     reason=describe_gap(gap),
-                    failed=failed,
-                    way=way,
+                    failed="The check of rollout servers",
+                    way="these servers",
                 )
             )
 

@@ -19,12 +19,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.hub import check_source
-from trainer.model.loading import AdapterWeights
+from trainer.model.loading import AdapterWeights, read_settings
 from trainer.model.policy import Policy
 from trainer.rollout.engine import (
     Collected,
@@ -69,6 +69,20 @@ def import_vllm() -> Any:
         ) from None
 
 
+def borrowed_class(model: PreTrainedModel) -> str:
+    """Name the transformers class that vLLM would run for a model; "": it has its own.
+
+    vLLM decorates that class for torch.compile, and with it the trainer's own model.
+
+    Raises:
+        ValueError: vLLM is not installed.
+    """
+    name = (getattr(model.config, "architectures", None) or [type(model).__name__])[0]
+    registered = import_vllm().ModelRegistry.models.get(name)
+    module = getattr(registered, "module_name", "transformers")
+    return name if module.rpartition(".")[2] == "transformers" else ""
+
+
 class Workers:
     """The processes that vLLM has; inside, what is said of their end can be read.
 
@@ -99,8 +113,11 @@ class Workers:
 def torch_as_it_was() -> Iterator[None]:
     """Undo what vLLM does to torch, which is the trainer's too."""
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    has_gpu = torch.cuda.is_initialized()
+    stream = torch.cuda.current_stream() if has_gpu else None
     # It seeds the generators, which are the trainer's; other GPUs' are not.
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    devices = [torch.cuda.current_device()] if has_gpu else []
     try:
         with torch.random.fork_rng(devices):
             yield
@@ -109,6 +126,10 @@ def torch_as_it_was() -> Iterator[None]:
         # its own it takes all threads but one.
         torch.set_num_threads = set_num_threads
         torch.set_num_threads(num_threads)
+        # It multiplies float32 matrices without TF32, and stays on its own stream.
+        torch.set_float32_matmul_precision(precision)
+        if stream is not None:
+            torch.cuda.set_stream(stream)
 
 
 @contextmanager
@@ -124,8 +145,9 @@ def threads_shared_out(num_workers: int) -> Iterator[None]:
         del os.environ["OMP_NUM_THREADS"]
 
 
-# What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.
-_PART_BYTES = 12 * 2**20
+# What vLLM sends to workers of its own fits so into its 16 MiB of shared memory. In
+# this process nothing is sent, and a part is what merged adapters take at most.
+_PART_BYTES, _MERGED_BYTES = 12 * 2**20, 256 * 2**20
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 
 
@@ -159,6 +181,7 @@ class VllmSampler:
         self._on_gpu = torch.cuda.is_available()
         self._sleeps = settings.sleeps and self._on_gpu
         self._asleep: set[str] = set()
+        self._stream: torch.cuda.Stream | None = None
         self._llm: Any = None
         self._lora: Any = None  # the adapters to sample with, once there are any
         self._num_workers = settings.tensor_parallel_size
@@ -168,6 +191,8 @@ class VllmSampler:
             (rank for rank in _LORA_RANKS if 0 < settings.lora_rank <= rank), 0
         )
         self._check_gpus()
+        if not self._on_gpu:
+            _refuse_experts(settings)
         try:
             with torch_as_it_was(), threads_shared_out(self._num_workers):
                 others = active_children()
@@ -176,6 +201,8 @@ class VllmSampler:
                     self._workers = Workers(set(active_children()) - {*others})
                     self._call("follow_parent")
                 self._sample_once()
+                if self._on_gpu:
+                    self._stream = torch.cuda.current_stream()
         except Exception as error:
             if self._llm is not None:
                 self.close()
@@ -216,26 +243,27 @@ class VllmSampler:
                 "for this model. Lower data.max_prompt_tokens or "
                 "rollout.max_new_tokens."
             )
-        self._wake("weights", "kv_cache")
-        ids = self._llm.enqueue(
-            [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
-            [self._params(prompt.seed, params, eos_ids) for prompt in prompts],
-            use_tqdm=False,
-            lora_request=self._lora,
-        )
-        # Requests are counted; behind its number an id has a word that outputs lack.
-        first = int(ids[0].partition("-")[0])
-        found: dict[int, Sampled] = {}
-        engine = self._llm.llm_engine
-        while engine.has_unfinished_requests():
-            with self._workers:
-                outputs = engine.step()
-                tick()
-            for output in outputs:
-                number = int(output.request_id) - first
-                found[number] = _sampled(output.outputs[0])
-                on_ended(number, found[number])
-        return [found[number] for number in range(len(prompts))]
+        with self._on_its_stream():
+            self._wake("weights", "kv_cache")
+            ids = self._llm.enqueue(
+                [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
+                [self._params(prompt.seed, params, eos_ids) for prompt in prompts],
+                use_tqdm=False,
+                lora_request=self._lora,
+            )
+            # Requests are counted; behind its number an id has a word of its own.
+            first = int(ids[0].partition("-")[0])
+            found: dict[int, Sampled] = {}
+            engine = self._llm.llm_engine
+            while engine.has_unfinished_requests():
+                with self._workers:
+                    outputs = engine.step()
+                    tick()
+                for output in outputs:
+                    number = int(output.request_id) - first
+                    found[number] = _sampled(output.outputs[0])
+                    on_ended(number, found[number])
+            return [found[number] for number in range(len(prompts))]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Sample with these from now on, and without adapters.
@@ -243,18 +271,20 @@ class VllmSampler:
         Raises:
             RuntimeError: a worker was not handed all of them.
         """
-        self._wake("weights")
-        self._lora = None
-        self._call("begin_weights")
-        for part in in_parts(weights, num_bytes=_PART_BYTES):
-            self._call("take_weights", self._sendable(part))
-        for rank, missing in enumerate(self._call("finish_weights")):
-            if missing:
-                raise RuntimeError(
-                    f"Worker {rank} of vLLM did not receive {len(missing)} weights, "
-                    f"such as {missing[0]}"
-                )
-        self._forget_prefixes()
+        size = _PART_BYTES if self._has_processes else _MERGED_BYTES
+        with self._on_its_stream():
+            self._wake("weights")
+            self._lora = None
+            self._call("begin_weights")
+            for part in in_parts(weights, num_bytes=size):
+                self._call("take_weights", self._sendable(part))
+            for rank, missing in enumerate(self._call("finish_weights")):
+                if missing:
+                    raise RuntimeError(
+                        f"Worker {rank} of vLLM did not receive {len(missing)} "
+                        f"weights, such as {missing[0]}"
+                    )
+            self._forget_prefixes()
 
     def can_take(self, names: Iterable[str]) -> bool:
         """Whether adapters of layers with these names have a place in the model."""
@@ -265,13 +295,14 @@ class VllmSampler:
 
     def load_adapters(self, adapters: AdapterWeights) -> None:
         """Sample with these beside the weights from now on."""
-        self._wake("weights")
-        tensors = tuple(self._sendable(adapters.tensors))
-        self._call("put_adapters", replace(adapters, tensors=tensors))
         request = importlib.import_module("vllm.lora.request").LoRARequest
-        # The path is never read: adapters with this id are there already.
-        self._lora = request("policy", LORA_ID, "in memory")
-        self._forget_prefixes()
+        with self._on_its_stream():
+            self._wake("weights")
+            tensors = tuple(self._sendable(adapters.tensors))
+            self._call("put_adapters", replace(adapters, tensors=tensors))
+            # The path is never read: adapters with this id are there already.
+            self._lora = request("policy", LORA_ID, "in memory")
+            self._forget_prefixes()
 
     def sleep(self) -> None:
         """Give the GPU's memory back until it is needed; elsewhere nothing is given.
@@ -279,7 +310,8 @@ class VllmSampler:
         The weights wait in the machine's memory.
         """
         if self._sleeps and not self._asleep:
-            self._llm.sleep(level=1)
+            with self._on_its_stream():
+                self._llm.sleep(level=1)
             self._asleep = {"weights", "kv_cache"}
 
     @property
@@ -325,6 +357,24 @@ class VllmSampler:
                 f"{there}. Lower the tensor parallel size, or make more GPUs visible "
                 "(CUDA_VISIBLE_DEVICES)."
             )
+
+    @contextmanager
+    def _on_its_stream(self) -> Iterator[None]:
+        """Give vLLM the stream it was started on, in whatever thread it is called.
+
+        Its copies to the host wait for that stream alone. It begins behind the caller's
+        kernels, and the caller's later ones begin behind its.
+        """
+        if self._stream is None:
+            yield
+            return
+        callers = torch.cuda.current_stream()
+        self._stream.wait_stream(callers)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            callers.wait_stream(self._stream)
 
     def _wake(self, *needed: str) -> None:
         if self._asleep.intersection(needed):
@@ -389,6 +439,17 @@ class VllmSampler:
         """Keys and values of the weights before would be taken for the present ones."""
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not clear its prefix cache")
+
+
+def _refuse_experts(settings: SamplerSettings) -> None:
+    """Refuse a mixture on a CPU, where vLLM packs experts only as it starts."""
+    config = read_settings(settings.model, revision=settings.revision).get_text_config()
+    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
+        if (count := getattr(config, name, None) or 0) > 1:
+            raise ValueError(
+                f"vLLM on a CPU would sample from old weights of this model's {count} "
+                'experts. Set rollout.engine to "transformers", or use a GPU.'
+            )
 
 
 def free_vllm() -> None:
