@@ -44,6 +44,7 @@ PROMPT_NAMES = (
     "conversations",
     "conversation",
     "instruction",
+    "description",
     "question_stem",
     "input",
     "text",
@@ -56,6 +57,7 @@ ANSWER_NAMES = (
     "expected_answer",
     "ground_truth",
     "correct_answer",
+    "correct answer",
     "reference_answer",
     "answerkey",
     "answers",
@@ -77,6 +79,7 @@ CONTEXTS = {
     "context": ("question", True),
     "passage": ("question", True),
     "article": ("question", True),
+    "body": ("question", True),
 }
 OPTION_NAMES = ("choices", "options", "answer_choices", "endings")
 # One column for each option: A B C D, option_a option_b, opa opb, option1 option2.
@@ -95,7 +98,11 @@ OPTION_COLUMNS = (
 )
 CHOICE_ANSWERS = ("answerkey", "answer_idx", "answer", "correct_option", "cop")
 CHOICE_ANSWERS_TOO = (*CHOICE_ANSWERS, "label", "correct", "correct_answer", "gold")
-TEST_NAMES = ("test_list", "tests", "test", "test_cases", "input_output")
+TEST_NAMES = (
+    *("test_list", "tests", "test", "test_cases", "input_output"),
+    *("public_tests", "private_tests"),
+)
+COUNTDOWN_NUMBERS = ("nums", "numbers")
 _LETTERED = re.compile(r"\(?[A-Z][).:]\s?")
 
 
@@ -175,7 +182,7 @@ def suggest_mapping(
         return Suggestion(mapping=_mapping(columns, before, answer=answer))
     prompt = next(iter(columns.named(PROMPT_NAMES)), names[0])
     mapping = Mapping(prompt=prompt)
-    for recognise in (_multiple_choice, _code, _with_context):
+    for recognise in (_countdown, _multiple_choice, _code, _with_context):
         if found := recognise(columns, prompt):
             return found
     answer = _answer(columns, prompt)
@@ -257,6 +264,23 @@ def has_replies(records: Sequence[Record], prompt: str) -> bool:
             if isinstance(role, str) and ROLES.get(role) == "assistant":
                 return True
     return False
+
+
+def _countdown(columns: _Columns, prompt: str) -> Suggestion | None:
+    """Numbers and a target without a prompt, as in TinyZero's files."""
+    names = columns.named(COUNTDOWN_NUMBERS)
+    if columns.named(["target"]) != [prompt] or not names:
+        return None
+    numbers = _variable(names[0])
+    template = (
+        f"Using the numbers {{{{ {numbers} | join(', ') }}}}, write an equation that "
+        f"equals {{{{ {_variable(prompt)} }}}}. Use each number once, with + - * / and "
+        "parentheses."
+    )
+    return Suggestion(
+        mapping=_mapping(columns, Mapping(template=template), answer=None),
+        note="This looks like Countdown: the template writes the task.",
+    )
 
 
 def _multiple_choice(columns: _Columns, prompt: str) -> Suggestion | None:
@@ -362,6 +386,7 @@ def _choice_answer(columns: _Columns, prompt: str, options: Options) -> str | No
 def _ways_to_name(text: str | None, options: Options) -> set[str]:
     """How the text may name one of the options: "2" may be a text or an index."""
     text = (text or "").strip()
+    text = text.strip("().:") if len(text) <= 4 else text
     letters = ascii_uppercase[: len(options.texts)]
     ways = set()
     if (len(text) == 1 and text.upper() in letters) or text in options.texts:
@@ -439,6 +464,12 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
     answers = [row.answer for row in rows if row.answer is not None]
     if options is not None and answers:
         return _choice_rule(rows, options)
+    if numbers := _numbers_column(columns):
+        return RuleSuggestion(
+            kind="countdown",
+            params={} if numbers == "numbers" else {"numbers_column": numbers},
+            reason=f"The columns {numbers} and target are a Countdown task.",
+        )
     if name := _tests_column(columns):
         return RuleSuggestion(
             kind="code_tests",
@@ -496,6 +527,14 @@ def _is_number(text: str) -> bool:
     return len(number) <= _FORMULA_CHARS and read_number(number) is not None
 
 
+def _numbers_column(columns: dict[str, Any]) -> str | None:
+    """Of a Countdown task, which has a target too."""
+    for name in COUNTDOWN_NUMBERS:
+        if isinstance(columns.get(name), list) and "target" in columns:
+            return name
+    return None
+
+
 def _tests_column(columns: dict[str, Any]) -> str | None:
     for name in columns:
         if name.lower() in TEST_NAMES and _are_tests(columns[name]):
@@ -504,8 +543,13 @@ def _tests_column(columns: dict[str, Any]) -> str | None:
 
 
 def _are_tests(value: Any) -> bool:
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = typed(value.strip())
     if isinstance(value, str):
         return "assert" in value or "check(" in value
+    if isinstance(value, dict):
+        keys = {key.removesuffix("s") for key in value}
+        return {"input", "output"} <= keys
     if not isinstance(value, list) or not value:
         return False
     first = value[0]
@@ -731,8 +775,9 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
 
 
 def _lacks_answer(row: Row) -> bool:
-    """Code tests need none."""
-    return row.answer is None and _tests_column(row.columns) is None
+    """Code tests and Countdown need none."""
+    needs_none = _tests_column(row.columns) or _numbers_column(row.columns)
+    return row.answer is None and not needs_none
 
 
 def _num_chars(row: Row) -> int:

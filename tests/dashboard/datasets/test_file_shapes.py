@@ -380,6 +380,77 @@ SHAPES = {
         right="<answer>Mars</answer>",
         wrong="<answer>A</answer>",
     ),
+    "Countdown": Shape(
+        records=[{"target": 4, "nums": [1, 1, 2]}],
+        prompt="Using the numbers 1, 1, 2, write an equation that equals 4. Use each "
+        "number once, with + - * / and parentheses.",
+        columns=("target", "nums"),
+        rule=("countdown", {"numbers_column": "nums"}),
+        right="<answer>(1 + 1) * 2</answer>",
+        wrong="<answer>1 + 2</answer>",
+    ),
+    "APPS": Shape(
+        records=[
+            {
+                "question": "Add one to the number.",
+                "input_output": '{"inputs": ["1\\n"], "outputs": ["2\\n"]}',
+            }
+        ],
+        prompt="Add one to the number.",
+        columns=("input_output",),
+        rule=("code_tests", {"tests_column": "input_output"}),
+        right="```python\nprint(int(input()) + 1)\n```",
+        wrong="```python\nprint(1)\n```",
+    ),
+    "CodeContests": Shape(
+        records=[
+            {
+                "name": "p1",
+                "description": "Add one to the number.",
+                "public_tests": {"input": ["1\n"], "output": ["2\n"]},
+            }
+        ],
+        prompt="Add one to the number.",
+        columns=("name", "public_tests"),
+        rule=("code_tests", {"tests_column": "public_tests"}),
+        right="```python\nprint(int(input()) + 1)\n```",
+        wrong="```python\nprint(1)\n```",
+    ),
+    "options with letters in brackets": Shape(
+        records=[
+            {"question": "Half of 30?", "options": ["10", "15"], "answer": "(B)"},
+            {"question": "Half of 20?", "options": ["10", "15"], "answer": "(A)"},
+        ],
+        prompt="Half of 30?\n\nA) 10\nB) 15",
+        answer="(B)",
+        columns=("question", "options"),
+        rule=("multiple_choice", {"options_column": "options", "num_options": 2}),
+        right="<answer>15</answer>",
+        wrong="<answer>A</answer>",
+    ),
+    "GPQA": Shape(
+        records=[
+            {
+                "Question": "Which is a planet?",
+                "Correct Answer": "Mars",
+                "Incorrect Answer 1": "Vega",
+                "Incorrect Answer 2": "Luna",
+            }
+        ],
+        prompt="Which is a planet?",
+        answer="Mars",
+        columns=("Incorrect Answer 1", "Incorrect Answer 2"),
+        rule=("exact_answer", {}),
+    ),
+    "SVAMP": Shape(
+        records=[{"Body": "Tom has 3 pens.", "Question": "How many?", "Answer": 3.0}],
+        prompt="Tom has 3 pens.\n\nHow many?",
+        answer="3.0",
+        columns=("Body", "Question"),
+        rule=("numeric_answer", {}),
+        right="<answer>3</answer>",
+        wrong="<answer>4</answer>",
+    ),
     "MBPP": Shape(
         records=[
             {

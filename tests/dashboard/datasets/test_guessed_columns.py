@@ -141,14 +141,16 @@ def test_invalid_sharegpt_messages_are_refused() -> None:
         assert remedy in refused.remedy
 
 
-def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
-    guess = suggest_mapping(["target", "nums"]).mapping
+def test_countdown_tasks_without_a_prompt_get_a_template() -> None:
+    names = ["target", "nums"]
+    guess = suggest_mapping(names).mapping
     record = Record(line=1, row=1, values={"target": 98, "nums": [44, 19, 35]})
 
-    refused = map_record(record, guess, is_text=False)
+    row = map_record(record, guess, is_text=False)
 
-    assert isinstance(refused, Refusal)
-    assert (refused.column, refused.value) == (guess.prompt, "98")
+    assert isinstance(row, Row)
+    assert "44, 19, 35" in row.prompt
+    assert suggest_mapping(["nums", "target", "question"]).mapping.prompt == "question"
 
 
 def test_an_answer_of_many_digits_names_no_option():
