@@ -237,8 +237,8 @@ def test_a_form_sent_twice_makes_one_dataset(
 def test_a_failed_selection_can_be_sent_again(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
-    def refuse(_num_bytes: int) -> None:
-        raise ValueError("disk full")
+    def refuse(_num_bytes: int, *, purpose: str) -> None:
+        raise ValueError(f"disk full: {purpose}")
 
     key = uuid4()
     with monkeypatch.context() as full:
