@@ -86,7 +86,9 @@ class Progress:
 
     def bound(self, event: Event) -> Event:
         """The event without metrics beyond the run's limit; the first names stay."""
-        if not isinstance(event, StepFinished | Evaluated):
+        if not isinstance(event, StepFinished | Evaluated) or self._names.issuperset(
+            event.metrics
+        ):
             return event
         kept = keep_first(event.metrics, self._names, limit=MAX_METRICS)
         return event.model_copy(update={"metrics": kept})
