@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.utils.text import get_text_list
+
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.token_preview import SETTINGS
 from dashboard.rewards.models import RecipeVersion
@@ -115,6 +117,16 @@ class LaunchForm:
     @property
     def recipe_version(self) -> RecipeVersion | None:
         return self.choices.find_recipe(self.recipe)
+
+    @property
+    def missing(self) -> str:
+        """What is not chosen yet, as in a sentence; "" if nothing is."""
+        choices = {
+            "a model": self.model_path,
+            "a dataset": self.dataset_version,
+            "a reward": self.recipe_version,
+        }
+        return get_text_list([name for name, one in choices.items() if not one], "and")
 
     def load(self, start: Start) -> None:
         """Take over its settings, and of its choices those that are not `chosen`."""

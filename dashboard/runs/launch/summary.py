@@ -28,7 +28,7 @@ from dashboard.runs.queue.hosts import (
     known_hosts,
     lack_on,
 )
-from trainer.config import RunConfig, needed_packages
+from trainer.config import PhaseConfig, RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
 from trainer.rewards.rule import Sample
 from trainer.rewards.sandbox.pool import asking_for
@@ -38,6 +38,8 @@ from trainer.rewards.spec import Recipe, needs_sandbox
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
 MANY_EPOCHS = 20
+
+Phases = list[tuple[PhaseConfig, int]]  # with the steps that are left of each
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +63,7 @@ def summarize(form: LaunchForm) -> Summary:
     summary = Summary()
     if launch is not None:
         paces = _paces(launch)
-        summary.amounts = _amounts(launch, paces)
+        summary.amounts = _amounts(launch, form.start, paces)
         sizes = [one.num_rows for one in launch.evaluation_sets]
         largest = max(sizes, default=0)
         cluster = form.choices.cluster
@@ -74,7 +76,8 @@ def summarize(form: LaunchForm) -> Summary:
         if lack and lack not in summary.warnings:
             summary.hints.append(lack)
         room = _cluster_room(launch, cluster)
-        summary.line = tuple(_line(launch, paces, summary.memory, room))
+        phases = _phases_left(launch.config, form.start)
+        summary.line = tuple(_line(phases, paces, summary.memory, room))
     return summary
 
 
@@ -99,10 +102,21 @@ def _paces(launch: Launch) -> list[Pace]:
     return past_paces(_team_of(launch), launch.config)
 
 
+def _phases_left(config: RunConfig, start: Start) -> Phases:
+    """Phases with steps to train, and their number; a fork has trained some."""
+    done = start.fork.step if start.fork else 0
+    phases = [
+        (phase, phase.last_step - max(done, phase.first_step - 1))
+        for phase in config.phase_configs
+    ]
+    return [(phase, num_steps) for phase, num_steps in phases if num_steps > 0]
+
+
 def _line(
-    launch: Launch, paces: list[Pace], memory: Memory, room: str
+    phases: Phases, paces: list[Pace], memory: Memory, room: str
 ) -> Iterator[str]:
     """What it waits for, time, memory and size, each in a few words."""
+    steps = sum(num_steps for _, num_steps in phases)
     if not known_hosts():
         yield "No worker is running"
     if room:
@@ -110,41 +124,40 @@ def _line(
     if paces:
         pace = paces[0]
         where = f" on {pace.device}" if pace.device else ""
-        total = duration(pace.step_seconds * launch.config.optim.num_steps)
-        yield f"About {total}{where}"
+        yield f"About {duration(pace.step_seconds * steps)}{where}"
     else:
         yield "No time estimate yet"
     if memory.total:
         fit = memory.fits[0] if memory.fits else None
         of = f" of {num_bytes(fit.device.memory_bytes)}" if fit else ""
         yield f"{num_bytes(memory.total)}{of} memory"
-    phases = launch.config.phase_configs
-    steps = sum(phase.config.optim.num_steps for phase in phases)
-    per_step = max(phase.config.completions_per_step for phase in phases)
+    per_step = max(phase.config.completions_per_step for phase, _ in phases)
     yield f"{steps:,} steps × {per_step:,} completions"
 
 
-def _amounts(launch: Launch, paces: list[Pace]) -> list[Amount]:
+def _amounts(launch: Launch, start: Start, paces: list[Pace]) -> list[Amount]:
     config = launch.config
+    phases = _phases_left(config, start)
+    done = start.fork.step if start.fork else 0
     return [
-        *_per_step(config),
-        *_tokens(config),
-        *_times(config, paces),
-        _updates(config),
-        Amount(title="Total completions", value=si(_num_completions(config))),
+        *_per_step(phases),
+        *_tokens(phases),
+        *_times(config, paces, phases),
+        _updates(phases),
+        Amount(title="Total completions", value=si(_num_completions(phases))),
         Amount(
             title="Epochs",
-            value=sig4(float(f"{_epochs(launch):.2g}")),
+            value=sig4(float(f"{_epochs(launch, phases):.2g}")),
             how=f"{_num_train(launch):,} training rows",
         ),
-        _evaluations(launch),
-        _checkpoints(config),
+        _evaluations(launch, done),
+        _checkpoints(config, done),
     ]
 
 
-def _per_step(config: RunConfig) -> list[Amount]:
-    """Of the run's longest phase; others may differ."""
-    longest = max(config.phase_configs, key=lambda phase: phase.config.optim.num_steps)
+def _per_step(phases: Phases) -> list[Amount]:
+    """Of the longest phase; others may differ."""
+    longest, _ = max(phases, key=lambda phase: phase[1])
     rollout, per_step = longest.config.rollout, longest.config.completions_per_step
     of_phase = f" in {longest.name}" if longest.name else ""
     refills = _refills(longest.config)
@@ -164,14 +177,14 @@ def _per_step(config: RunConfig) -> list[Amount]:
     return amounts if rollout.source != "dataset" else amounts[:1]
 
 
-def _tokens(config: RunConfig) -> list[Amount]:
+def _tokens(phases: Phases) -> list[Amount]:
     """The maximum in total; completions of the dataset are not sampled."""
     total = sum(
         phase.config.completions_per_step
         * phase.config.rollout.max_new_tokens
         * (1 + _refills(phase.config))
-        * phase.config.optim.num_steps
-        for phase in config.phase_configs
+        * num_steps
+        for phase, num_steps in phases
         if phase.config.rollout.source != "dataset"
     )
     how = Amount(title="Total tokens sampled", value=f"up to {si(total)}")
@@ -183,7 +196,7 @@ def _refills(config: RunConfig) -> int:
     return rollout.max_refills if rollout.dynamic_sampling == "refill" else 0
 
 
-def _times(config: RunConfig, paces: list[Pace]) -> list[Amount]:
+def _times(config: RunConfig, paces: list[Pace], phases: Phases) -> list[Amount]:
     """Without evaluations and checkpoints."""
     if config.phases:
         how = "no estimate for runs with several phases"
@@ -191,7 +204,7 @@ def _times(config: RunConfig, paces: list[Pace]) -> list[Amount]:
     if not paces:
         how = "no similar run yet"
         return [Amount(title="Time per step", value="unknown", how=how)]
-    return [_time(pace, config.optim.num_steps) for pace in paces]
+    return [_time(pace, sum(num for _, num in phases)) for pace in paces]
 
 
 def _time(pace: Pace, num_steps: int) -> Amount:
@@ -210,44 +223,38 @@ def _time(pace: Pace, num_steps: int) -> Amount:
     )
 
 
-def _updates(config: RunConfig) -> Amount:
-    if len(config.phase_configs) > 1:
-        total = sum(_updates_of(phase.config) for phase in config.phase_configs)
-        how = f"over {len(config.phase_configs)} phases"
+def _updates(phases: Phases) -> Amount:
+    total = sum(
+        num_steps
+        * phase.config.optim.updates_per_batch
+        * phase.config.optim.minibatches
+        for phase, num_steps in phases
+    )
+    if len(phases) > 1:
+        how = f"over {len(phases)} phases"
         return Amount(title="Updates", value=f"{total:,}", how=how)
-    optim = config.optim
-    factors = [f"{optim.num_steps:,} steps", f"{optim.updates_per_batch:,}"]
+    ((phase, num_steps),) = phases
+    optim = phase.config.optim
+    factors = [f"{num_steps:,} steps", f"{optim.updates_per_batch:,}"]
     if optim.minibatches > 1:
         factors.append(f"{optim.minibatches:,} minibatches")
-    total = _updates_of(config)
     return Amount(title="Updates", value=f"{total:,}", how=" × ".join(factors))
 
 
-def _updates_of(config: RunConfig) -> int:
-    optim = config.optim
-    return optim.num_steps * optim.updates_per_batch * optim.minibatches
-
-
-def _num_completions(config: RunConfig) -> int:
-    return sum(
-        phase.config.completions_per_step * phase.config.optim.num_steps
-        for phase in config.phase_configs
-    )
+def _num_completions(phases: Phases) -> int:
+    return sum(phase.config.completions_per_step * num for phase, num in phases)
 
 
 def _num_train(launch: Launch) -> int:
     return launch.dataset_version.num_rows - launch.config.data.num_eval_rows
 
 
-def _epochs(launch: Launch) -> float:
-    prompts = sum(
-        phase.config.optim.num_steps * phase.config.rollout.prompts_per_step
-        for phase in launch.config.phase_configs
-    )
+def _epochs(launch: Launch, phases: Phases) -> float:
+    prompts = sum(num * phase.config.rollout.prompts_per_step for phase, num in phases)
     return prompts / _num_train(launch)
 
 
-def _evaluations(launch: Launch) -> Amount:
+def _evaluations(launch: Launch, done: int) -> Amount:
     config, sets = launch.config, launch.evaluation_sets
     every, rows = config.evaluation.every_steps, config.data.num_eval_rows
     num_sets = len(sets) + bool(rows)
@@ -255,7 +262,7 @@ def _evaluations(launch: Launch) -> Amount:
     if not every or not rows:
         return Amount(title="Evaluations", value="none")
     # Before the first step, at each interval, and after the last.
-    count = math.ceil(config.optim.num_steps / every) + 1
+    count = math.ceil(config.optim.num_steps / every) - done // every + (done == 0)
     samples = rows * config.evaluation.samples_per_prompt
     how = f"{samples:,} completions each"
     if num_sets > 1:
@@ -263,9 +270,9 @@ def _evaluations(launch: Launch) -> Amount:
     return Amount(title="Evaluations", value=f"{count:,}", how=how)
 
 
-def _checkpoints(config: RunConfig) -> Amount:
+def _checkpoints(config: RunConfig, done: int) -> Amount:
     every = config.checkpoint.every_steps
-    count = math.ceil(config.optim.num_steps / every) if every else 1
+    count = math.ceil(config.optim.num_steps / every) - done // every if every else 1
     kept = min(count, config.checkpoint.keep_last)
     return Amount(title="Checkpoints", value=f"{count:,}", how=f"newest {kept:,} kept")
 
@@ -278,9 +285,10 @@ def _hints(launch: Launch, start: Start) -> list[str]:
         hints += describe_fork(config, launch.dataset_version, start)
     if not known_hosts():
         hints.append(f"The run will wait. {describe_lack(Needs(), [])}")
-    if _epochs(launch) > MANY_EPOCHS:
+    epochs = _epochs(launch, _phases_left(config, start))
+    if epochs > MANY_EPOCHS:
         hints.append(
-            f"The run repeats each prompt about {_epochs(launch):,.0f} times, so the "
+            f"The run repeats each prompt about {epochs:,.0f} times, so the "
             "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets

@@ -14,9 +14,11 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.templatetags.numbers import duration, si
 from dashboard.runs.launch.checks import FIXED
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import run_directory
+from dashboard.runs.queue.estimates import Pace
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -80,6 +82,32 @@ def test_the_fork_form_shows_parent_and_fixed_settings(
     assert re.findall(r"\d+", steps) == ["41", "77"]
     assert steps in page
     assert 'select" id="field-start"' not in page  # another preset is no fork
+
+
+def test_the_estimate_of_a_fork_counts_only_the_steps_that_are_left(
+    alice_client: Client, parent: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = Pace(device="", step_seconds=10.0, num_runs=1)
+    monkeypatch.setattr("dashboard.runs.launch.summary.past_paces", lambda *_: [pace])
+    parent.config["evaluation"]["every_steps"] = 20
+    parent.config["data"]["num_eval_rows"] = 1
+    parent.config["checkpoint"]["every_steps"] = 20
+    parent.config["rollout"] |= {"prompts_per_step": 4, "group_size": 8}
+    parent.save(update_fields=["config"])
+
+    summary = alice_client.get(address(parent)).context["summary"]
+
+    amounts = {one.title: one for one in summary.amounts}
+    # Of 77 steps, 40 are done.
+    assert amounts["Updates"].value == "37"
+    assert amounts["Total completions"].value == si(37 * 32)
+    assert amounts["Evaluations"].value == "2"  # at 60 and 77
+    assert amounts["Checkpoints"].value == "2"
+    assert duration(370) in amounts["Time per step"].how
+    num_train = parent.dataset_version.num_rows - 1
+    assert float(amounts["Epochs"].value) == pytest.approx(37 * 4 / num_train, rel=0.1)
+    assert f"About {duration(370)}" in summary.line
+    assert "37 steps × 32 completions" in summary.line
 
 
 def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
