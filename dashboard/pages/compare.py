@@ -22,6 +22,7 @@ from dashboard.analysis.compare.comparison import (
 from dashboard.analysis.compare.differences import (
     Setting,
     choose_prompt,
+    compare_settings,
     find_answers,
     find_changes,
     formula_of,
@@ -48,7 +49,11 @@ from dashboard.analysis.compare.selection import (
     read_selection,
 )
 from dashboard.analysis.compare.series import MAX_PINS, choose_pins, list_metrics
-from dashboard.analysis.compare.verdicts import compare_summaries, conclude
+from dashboard.analysis.compare.verdicts import (
+    compare_summaries,
+    conclude,
+    have_different_rewards,
+)
 from dashboard.analysis.compare.win_rate import (
     MAX_PROMPTS,
     Choice,
@@ -111,7 +116,8 @@ def compare_charts(request: Request, team: str) -> HttpResponse:
         return JsonResponse({"charts": [], "answer": "", "is_live": False})
     known = [name for run in selection.runs for name in run.metric_names]
     pins = choose_pins(request.GET.getlist("pin"), known)
-    context = {"conclusion": conclude(arrangement, window=form.value("window"))}
+    conclusion = conclude(arrangement, window=form.value("window"))
+    context = {"team": team_, "conclusion": conclusion}
     return JsonResponse(
         {
             "charts": draw_charts(arrangement, form, pins),
@@ -300,6 +306,7 @@ def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
         "common_steps": common_steps,
         "max_prompts": MAX_PROMPTS,
         "summary": summarise(pairs),
+        "is_comparable": not have_different_rewards(compare_settings(runs)),
         "page": page,
         "rows": _with_texts(runs[0], list(page)),
         **_prompt(choice, runs, common_steps),

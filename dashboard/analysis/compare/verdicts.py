@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.analysis.compare.differences import Setting
 from dashboard.analysis.compare.points import read_at, read_drawn
 from dashboard.analysis.compare.seeds import IQM, MEAN, Arrangement, RunSet
 from dashboard.analysis.compare.series import (
@@ -35,11 +36,14 @@ from dashboard.analysis.statistics import (
     t_quantile,
     welch_difference,
 )
+from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import REWARD, Evaluation, Run
 from trainer.metric_names import MAIN_SET, title_of
 
-Kind = Literal["none", "one", "open", "same", "better", "worse", "differs"]
+Kind = Literal[
+    "none", "incomparable", "one", "open", "same", "better", "worse", "differs"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,6 +274,11 @@ class Conclusion:
     difference: float | None = None
     interval: tuple[float, float] | None = None
     caveats: list[str] = field(default_factory=list)
+    # Of runs with different rewards: those to score with the baseline's, which rules
+    # are equal in all.
+    rescored: list[Run] = field(default_factory=list)
+    recipe: RecipeVersion | None = None
+    common_rules: list[str] = field(default_factory=list)
 
 
 def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusion:
@@ -279,10 +288,15 @@ def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusi
     """
     if len(arrangement.sets) < 2:
         return Conclusion(kind="none", text="")
-    scores = _read_held_out(arrangement) or _read_rewards(arrangement, window)
-    if scores is None or len(scores.sets) < 2:
-        text = "Fewer than two of these runs have a reward at the same steps yet."
-        return Conclusion(kind="none", text=text)
+    if have_different_rewards(arrangement.settings):
+        return _refuse(arrangement)
+    scores = _read_scores(arrangement, window)
+    left_out: list[str] = []
+    if scores is None:
+        arrangement, left_out = _narrow(arrangement)
+        scores = _read_scores(arrangement, window)
+    if scores is None:
+        return Conclusion(kind="none", text="These runs share no steps.")
     base = scores.sets[0]
     ranked = sorted(scores.sets, key=lambda one: -scores.mean(one))
     if len(scores.sets) == 2:
@@ -301,8 +315,79 @@ def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusi
         best=ranked[0],
         difference=verdict.difference,
         interval=verdict.interval,
-        caveats=_find_caveats(arrangement, scores),
+        caveats=_find_caveats(arrangement, scores) + left_out,
     )
+
+
+def have_different_rewards(settings: Sequence[Setting]) -> bool:
+    """Whether rules, their combination or a penalty differ: scores do not compare."""
+    parts = ("rules.", "recipe.", "reward.overlong")
+    keys = (s.key.removeprefix(f"phases.{s.phase}.") for s in settings if s.differs)
+    return any(key.startswith(parts) for key in keys)
+
+
+def _refuse(arrangement: Arrangement) -> Conclusion:
+    base, *others = (one.run for one in arrangement.sets)
+    recipe = base.recipe_version
+    versions = dict.fromkeys(run.recipe_version for run in arrangement.runs)
+    names = [str(version) for version in versions if version]
+    are = f"{' and '.join(names)} are different rewards"
+    rules = [
+        {
+            (rule["name"], rule.get("kind"), str(rule.get("params")))
+            for rule in run.config["reward"]["recipe"]["rules"]
+        }
+        for run in arrangement.runs
+    ]
+    return Conclusion(
+        kind="incomparable",
+        text=f"Not comparable: {are if len(names) > 1 else 'the rewards differ'}.",
+        rescored=[
+            run
+            for run in others
+            if recipe and not run.is_imported and run.recipe_version != recipe
+        ],
+        recipe=recipe,
+        common_rules=sorted(name for name, _, _ in set.intersection(*rules)),
+    )
+
+
+def _read_scores(arrangement: Arrangement, window: int | None) -> Scores | None:
+    """None: fewer than two sets have a score."""
+    scores = _read_held_out(arrangement) or _read_rewards(arrangement, window)
+    return scores if scores and len(scores.sets) > 1 else None
+
+
+def _narrow(arrangement: Arrangement) -> tuple[Arrangement, list[str]]:
+    """The most sets whose runs share a step, and why others are left out.
+
+    The baseline's first step is tried first.
+    """
+    runs = arrangement.runs
+    points = read_drawn(runs, [REWARD], axis="step", most=100, is_aligned=True)[REWARD]
+    spans = {
+        run.pk: range(int(points[run.pk].steps[0]), int(points[run.pk].steps[-1]) + 1)
+        for run in runs
+        if len(points[run.pk])
+    }
+    together = [
+        [s for s in arrangement.sets if all(at in spans.get(r.pk, ()) for r in s.runs)]
+        for at in (steps.start for steps in spans.values())
+    ]
+    kept = max(together, key=len, default=[])
+    left_out = [run for one in arrangement.sets if one not in kept for run in one.runs]
+    return replace(arrangement, sets=kept), [
+        _leave(run, spans.get(run.pk)) for run in left_out
+    ]
+
+
+def _leave(run: Run, steps: range | None) -> str:
+    if steps is None:
+        return f"{run.name} has no reward yet: not compared."
+    sentence = f"{run.name} has steps {steps[0]:,} to {steps[-1]:,}: not compared."
+    if (parent := run.forked_from) is None:
+        return sentence
+    return f"{sentence} It forks {parent.name}, which is at step {parent.last_step:,}."
 
 
 def _read_held_out(arrangement: Arrangement) -> Scores | None:
@@ -411,10 +496,6 @@ def _find_caveats(arrangement: Arrangement, scores: Scores) -> list[str]:
     """Why the scores may not be of the same thing."""
     differing = {setting.key for setting in arrangement.settings if setting.differs}
     found = []
-    if any(key.startswith(("rules.", "recipe.", "reward.")) for key in differing):
-        found.append(
-            "The runs have different rewards, so their scores may not compare."
-        )
     if "dataset" in differing:
         found.append("The runs have different datasets.")
     if len(scores.sets) < len(arrangement.sets):

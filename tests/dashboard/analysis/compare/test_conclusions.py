@@ -15,7 +15,13 @@ from dashboard.analysis.compare.seeds import arrange
 from dashboard.analysis.compare.verdicts import Conclusion, conclude
 from dashboard.runs.models import Evaluation, Run
 from tests.dashboard.analysis.compare.seeds import make_seeds
-from tests.dashboard.samples.factories import RULES, make_config, make_run, make_steps
+from tests.dashboard.samples.factories import (
+    RULES,
+    make_config,
+    make_recipe,
+    make_run,
+    make_steps,
+)
 
 pytestmark = pytest.mark.django_db
 MEAN = "eval/heldout/mean"
@@ -128,15 +134,52 @@ def test_of_several_the_best_is_named_and_compared_with_the_baseline(
     assert first.difference == pytest.approx(-0.3)  # of the next one
 
 
-def test_scores_of_other_rewards_have_a_caveat(base: Run) -> None:
-    rules = [{**RULES[0], "weight": 2.0}, RULES[1]]
-    other = like(base, "other", config=make_config(rules=rules))
+def test_scores_of_other_rewards_have_no_winner(base: Run) -> None:
+    rules = [{**RULES[0], "weight": 2.0}, {**RULES[1], "kind": "tag_count"}]
+    version = make_recipe(base.team, "other", rules)
+    config = make_config(rules=rules)
+    other = like(base, "other", config=config, recipe_version=version)
     alike = like(base, "alike")
-    for run in (base, other, alike):
-        evaluate(run, 5, 0.5)
+    for run, mean in ((base, 0.5), (other, 0.9), (alike, 0.5)):
+        evaluate(run, 5, mean)
 
-    assert len(conclusion(base, other).caveats) == 1
-    assert conclusion(base, alike).caveats == []
+    found = conclusion(base, other)
+
+    assert (found.kind, found.best, found.difference) == ("incomparable", None, None)
+    assert str(base.recipe_version) in found.text
+    assert str(version) in found.text
+    assert (found.rescored, found.recipe) == ([other], base.recipe_version)
+    assert found.common_rules == ["answer"]
+    assert conclusion(base, alike).kind == "one"
+
+
+def test_a_run_that_shares_no_steps_is_left_out(base: Run) -> None:
+    other = like(base, "other")
+    point = {"fork_step": 116, "fork_checkpoint": "c", "fork_sha256": "0" * 64}
+    fork = like(base, "fork", forked_from=base, **point)
+    make_steps(base, {"reward/mean": [0.5] * 60})
+    make_steps(other, {"reward/mean": [0.7] * 80})
+    make_steps(fork, {"reward/mean": [None] * 116 + [0.9] * 20})
+
+    found = conclusion(base, other, fork)
+
+    assert found.best is not None
+    assert (found.best.run, found.step) == (other, 60)
+    assert found.difference == pytest.approx(0.2)
+    (left_out,) = found.caveats
+    assert "117" in left_out
+    assert "fork" in left_out
+    assert "base" in left_out
+
+
+def test_runs_that_share_no_steps_conclude_nothing(base: Run) -> None:
+    other = like(base, "other")
+    make_steps(base, {"reward/mean": [0.5] * 20})
+    make_steps(other, {"reward/mean": [None] * 20 + [0.9] * 20})
+
+    found = conclusion(base, other)
+
+    assert (found.kind, found.best) == ("none", None)
 
 
 def test_runs_without_rewards_conclude_nothing(base: Run) -> None:

@@ -134,6 +134,22 @@ def test_all_prompts_are_listed_and_sorted_by_win_rate(
     assert [prompt_pair.rate for prompt_pair, _ in page.context["rows"]] == [1, 0.5, 0]
 
 
+def test_runs_with_different_rewards_have_no_win_rate(
+    alice_client: Client, ours: Run, theirs: Run
+) -> None:
+    for run in (ours, theirs):
+        make_group(run, step=1, prompt_index=1)
+    alike = get_page(alice_client, ours, theirs, prompt=1)
+    theirs.config["reward"]["recipe"]["rules"][1]["weight"] = 3.0
+    theirs.save(update_fields=["config"])
+
+    page = get_page(alice_client, ours, theirs, prompt=1)
+
+    assert alike.text.count("Win rate of A") > 0
+    assert "Win rate of A" not in page.text
+    assert "Not comparable" in page.text
+
+
 def test_prompts_of_other_versions_are_matched_by_their_rows(
     alice_client: Client, team: Team, ours: Run
 ) -> None:
