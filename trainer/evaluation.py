@@ -13,8 +13,9 @@ import numpy.typing as npt
 from trainer.config import RunConfig
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
+from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import AnswerReader, answer_reader, votes_of
-from trainer.rewards.scoring import is_right, without_special_tokens
+from trainer.rewards.scoring import without_special_tokens
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
@@ -207,6 +208,7 @@ def evaluate(
     measured = evaluation_metrics(
         groups,
         bounds=recipe_bounds(recipe, step=AT_THE_END),
+        correctness=correctness_of(recipe, step=AT_THE_END),
         read_answer=answer_reader(recipe),
     )
     return {f"eval/{name}/{metric}": value for metric, value in measured.items()}
@@ -216,25 +218,27 @@ def evaluation_metrics(
     groups: Sequence[Group],
     *,
     bounds: tuple[float, float],
+    correctness: Correctness,
     read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
     """Mean reward, pass@k and maj@k over prompts, length, truncated share.
 
-    A completion passes when its reward is the highest that the recipe gives. maj@k is
-    the share of prompts where the most frequent of the first k answers passes. Each has
-    its 95 % confidence interval as /low and /high (`mean_interval`); that of the reward
-    is computed on the scale of `bounds`.
+    A completion passes when it is correct. maj@k is the share of prompts where the most
+    frequent of the first k answers passes. Each has its 95 % confidence interval as
+    /low and /high (`mean_interval`); that of the reward is computed on the scale of
+    `bounds`.
 
     Args:
         groups: P prompts with n completions each.
         bounds: the recipe's lowest and highest reward.
+        correctness: the recipe's definition of a correct completion.
         read_answer: finds a completion's answer; None: there is no majority.
     """
     num_samples = len(groups[0].completions)
     ks = reported_ks(num_samples)
     right = np.array(
         [
-            [is_right(score.total, highest=bounds[1]) for score in group.scores]
+            [correctness.holds(score.total, score.rules) for score in group.scores]
             for group in groups
         ]
     )

@@ -21,8 +21,8 @@ from pydantic import (
 
 # unknown: of an outside trainer that does not tell.
 EndReason = Literal["stop", "length", "unknown"]
-# mixed: rewards differ, the group teaches. The others are dead: every completion at
-# the recipe's highest reward, at its lowest, at one value between, or without a score.
+# mixed: rewards differ, the group teaches. The others are dead: every completion
+# correct, at the recipe's lowest reward, at another one, or without a score.
 Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from trainer.algorithm import advantages
 from trainer.algorithm.advantages import Floats, group_std
 from trainer.data import Prompt
-from trainer.events import EndReason, Signal
-from trainer.rewards.scoring import Score, signal_of_rewards
+from trainer.events import EndReason
+from trainer.rewards.scoring import Score
 
 Author = Literal["policy", "environment"]
 
@@ -133,8 +133,3 @@ def reward_std(group: Group, *, ddof: int) -> float | None:
         return None
     values = np.array([group.scored_rewards])
     return group_std(values, np.full(values.shape, True), ddof=ddof).item()
-
-
-def signal_of(group: Group, *, bounds: tuple[float, float]) -> Signal:
-    """What a group teaches; `bounds` are the recipe's lowest and highest reward."""
-    return signal_of_rewards(group.scored_rewards, bounds)

@@ -64,8 +64,8 @@ class CompletionFilters(Schema):
     )
     outcome: Short = Field(
         "",
-        description="right (the highest reward that the recipe can give; of an "
-        "imported run its threshold or more), not_right (a lower reward) or unscored",
+        description="right (correct by the rules that compare with the answer; without "
+        "such rules, by the highest reward), not_right or unscored",
     )
     end: Short = Field("", description="stop, length or unknown")
     first_step: StepBound

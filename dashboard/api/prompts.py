@@ -46,8 +46,8 @@ class LearnedPromptOut(Schema):
         examples=["What is 17 + 1?"],
     )
     kind: Kind = Field(
-        description="By its last groups: never, solved, forgotten, oscillating or "
-        "unscored.",
+        description="By its last groups: never, solved (at least once in each), always "
+        "(all completions), forgotten, oscillating or unscored.",
         examples=["solved"],
     )
     num_seen: int = Field(description="Number of groups.", examples=[12])

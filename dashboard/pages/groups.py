@@ -52,6 +52,7 @@ from dashboard.samples.prompts import read_question
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.rewards import (
     GroupRank,
+    correct_if,
     count_right,
     find_base,
     merge_equal,
@@ -310,7 +311,8 @@ def _describe_group(
         "base": find_base(ranks) if view.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_completions": len(completions),
-        "num_right": count_right(run, found.step, completions, recipe),
+        "correct_if": correct_if(run, found.step),
+        "num_right": count_right(run, found.step, completions),
         "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
         "visits": visits,

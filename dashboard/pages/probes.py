@@ -210,16 +210,13 @@ def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
             f"exceeds the {k} samples"
         )
     )
-    named = [("pass@1", "pass@1", "a completion gets the highest reward")]
+    named = [("pass@1", "pass@1", "a completion is correct")]
     if k > 1:
         named.append(
             (
                 f"pass@{k}",
                 f"pass@{k}",
-                (
-                    f"at least one of {k} completions gets the highest reward "
-                    "(unbiased estimator)"
-                ),
+                (f"at least one of {k} completions is correct (unbiased estimator)"),
             )
         )
     named.append(

@@ -33,7 +33,7 @@ from dashboard.samples.prompts import (
     make_lines,
     source_of_prompts,
 )
-from dashboard.samples.rewards import why_nothing_is_right
+from dashboard.samples.rewards import correct_if, why_nothing_is_right
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100
@@ -122,7 +122,7 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
 def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
     """Filters by class; another click removes one."""
     which = form.value("which")
-    shown: list[Kind] = ["never", "forgotten", "oscillating", "solved"]
+    shown: list[Kind] = ["never", "forgotten", "oscillating", "solved", "always"]
     if counts.kinds["unscored"] or which == "unscored":
         shown.append("unscored")
     return [
@@ -193,6 +193,7 @@ def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:
     )
     return {
         "span": span,
+        "correct_if": correct_if(run, span.last),
         "problem": why_nothing_is_right(run, span.last),
         "line": line,
         "num_last": form.value("visits"),

@@ -33,6 +33,7 @@ from dashboard.rewards.recipe_text import (
 from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.services import get_recipe, list_recipes, versions_with_use
 from dashboard.runs.models import REWARD, Run
+from trainer.rewards.correctness import correctness_of
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 COMBINATIONS = {
@@ -136,6 +137,7 @@ def reward(request: Request, team: str, recipe_id: int) -> HttpResponse:
         "sentence": recipe_sentence(spec),
         "formula": write_formula(spec),
         "bounds": recipe_bounds(spec),
+        "correct_if": correctness_of(spec).condition,
         "json_text": write_json(spec),
         "num_runs": runs.count(),
         "runs": runs.annotate(
@@ -262,4 +264,5 @@ def derived_context(draft: RecipeDraft) -> dict[str, Any]:
         "draft": draft,
         "combinations": COMBINATIONS,
         "bounds": recipe_bounds(recipe) if recipe else None,
+        "correct_if": correctness_of(recipe).condition if recipe else "",
     }

@@ -1,8 +1,8 @@
 """Flags of a completion as bits of a byte, and filters by them.
 
-right: its reward is the highest that the recipe can give at its step, as in pass@k.
-right_low: every rule that compares with the row's answer gives its full score, and yet
-the reward is below the mean of its group. high_short: of its step, the reward is in the
+right: it is correct (trainer/rewards/correctness.py), as in pass@k. right_low: it is by
+the rules that compare with the row's answer, and yet the reward is below the mean of
+its group. high_short: of its step, the reward is in the
 highest tenth and the length in the shortest tenth, and both beyond the median. near:
 most of its words are those of another completion of its group.
 """
@@ -34,8 +34,8 @@ ENDS = {
     "unknown": FlagFilter("unknown", END_UNKNOWN, END_UNKNOWN),
 }
 OUTCOMES = {
-    "right": FlagFilter("highest reward", RIGHT, RIGHT),
-    "not_right": FlagFilter("lower reward", RIGHT | UNSCORED, 0),
+    "right": FlagFilter("correct", RIGHT, RIGHT),
+    "not_right": FlagFilter("not correct", RIGHT | UNSCORED, 0),
     "unscored": FlagFilter("no score", UNSCORED, UNSCORED),
 }
 SURPRISES = {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dashboard.samples.prompt_visits import Visits
 
-Kind = Literal["never", "solved", "forgotten", "oscillating", "unscored"]
+Kind = Literal["never", "solved", "always", "forgotten", "oscillating", "unscored"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NONE = -1  # instead of a step, where there is none
 
@@ -47,6 +47,7 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
     forgotten: one was right, of the last num_last visits none.
     oscillating: of the last num_last visits at least one was right, and at least one
         was wrong after any right one.
+    always: all completions of the last num_last visits were right.
     solved: all others: right at each of the last num_last visits since the first right.
     unscored: no visit.
 
@@ -82,12 +83,14 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
             first_right < 0,
             is_forgotten,
             wrong_since > 0,
+            found["num_right"] == found["num_scored"],
         ],
         [
             KINDS.index("unscored"),
             KINDS.index("never"),
             KINDS.index("forgotten"),
             KINDS.index("oscillating"),
+            KINDS.index("always"),
         ],
         KINDS.index("solved"),
     )
@@ -148,24 +151,17 @@ def _step_at(visits: Visits, indices: Numbers, is_there: NDArray[np.bool_]) -> N
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Numbers of sampled prompts, by class and by pass rate."""
+    """Numbers of sampled prompts, by class."""
 
     seen: int
     kinds: dict[Kind, int]
-    unsolved: int
-    mixed: int
-    solved: int  # pass rate 1
 
 
 def count_prompts(tallies: Tallies) -> Counts:
-    right, scored = tallies["num_right"], tallies["num_scored"]
     by_kind = np.bincount(tallies["kind"], minlength=len(KINDS)).tolist()
     return Counts(
         seen=len(tallies),
         kinds=dict(zip(KINDS, by_kind, strict=True)),
-        unsolved=int(((scored > 0) & (right == 0)).sum()),
-        mixed=int(((right > 0) & (right < scored)).sum()),
-        solved=int(((scored > 0) & (right == scored)).sum()),
     )
 
 

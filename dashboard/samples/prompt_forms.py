@@ -15,7 +15,8 @@ from dashboard.samples.prompt_visits import Span
 CLASS_WORDS = {
     "all": "sampled",
     "never": "never solved",
-    "solved": "solved",
+    "solved": "solved at least once",
+    "always": "always solved",
     "forgotten": "forgotten",
     "oscillating": "unstable",
     "unscored": "not scored",
@@ -23,7 +24,8 @@ CLASS_WORDS = {
 PROMPT_CHOICES = [
     ("all", "sampled: all prompts"),
     ("never", "never solved: no correct group"),
-    ("solved", "solved: last groups correct"),
+    ("solved", "solved at least once: in each of the last groups"),
+    ("always", "always solved: all completions of the last groups"),
     ("forgotten", "forgotten: correct before, not in the last groups"),
     ("oscillating", "unstable: sometimes correct in the last groups"),
     ("unscored", "not scored"),

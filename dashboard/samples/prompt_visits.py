@@ -1,12 +1,13 @@
 """Each group of a run's prompts, with its number of right completions.
 
-Right means the highest reward that the recipe can give at the step, as in pass@k.
+Right is what `correctness_by_step` says, as in pass@k.
 Rollups contain these numbers. Groups of a step in progress, and of runs older than the
 rollups' column, are counted. No texts are read.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from dashboard.samples.rewards import right_from
+from dashboard.samples.rewards import correctness_by_step
 from dashboard.samples.signals.records import (
     GROUP,
     PASSES,
@@ -51,16 +52,25 @@ SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
 """
 COUNTED = """
 SELECT visit.prompt_index, visit.step, coalesce(cardinality(packed.rewards), 0),
-       of_rewards.num_scored, of_rewards.num_right,
+       of_group.num_scored, of_group.num_right,
        coalesce(visit.reward_mean, 'NaN'), coalesce(visit.reward_std, 'NaN')
   FROM samples_group visit
-  JOIN unnest(%s::int[], %s::float8[]) AS bound(step, right_from)
+  JOIN jsonb_to_recordset(%s) AS bound(
+           step int, is_known bool, least_reward float8, names text[], needed float8[])
     ON bound.step = visit.step
   LEFT JOIN samples_groupcompletions packed ON packed.group_id = visit.id
  CROSS JOIN LATERAL (
-       SELECT count(reward) FILTER (WHERE bound.right_from IS NOT NULL) AS num_scored,
-              count(*) FILTER (WHERE reward >= bound.right_from) AS num_right
-         FROM unnest(packed.rewards) reward) of_rewards
+       SELECT count(reward) FILTER (WHERE bound.is_known) AS num_scored,
+              count(reward) FILTER (WHERE CASE WHEN bound.names = '{}'
+                  THEN reward >= bound.least_reward
+                  ELSE (SELECT bool_and(scores.score >= rule.needed)
+                          FROM unnest(bound.names, bound.needed) rule(name, needed),
+                               unnest(visit.rule_names, packed.rule_scores[
+                                   (place - 1) * cardinality(visit.rule_names) + 1 :
+                                   place * cardinality(visit.rule_names)
+                               ]) scores(name, score)
+                         WHERE scores.name = rule.name) END) AS num_right
+         FROM unnest(packed.rewards) WITH ORDINALITY completion(reward, place)) of_group
  WHERE visit.run_id = %s AND visit.superseded_by IS NULL
    AND (%s::int IS NULL OR visit.prompt_index = %s)
 """
@@ -158,11 +168,18 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
     if not holes:
         return np.empty(0, VISIT)
     steps = _steps_within(run, holes)
-    bounds = right_from(run, steps)
+    bounds = [
+        {
+            "step": step,
+            "is_known": each.is_known,
+            "least_reward": each.least_reward,
+            "names": list(each.full_scores),
+            "needed": list(each.full_scores.values()),
+        }
+        for step, each in correctness_by_step(run, steps).items()
+    ]
     with connection.cursor() as cursor:
-        cursor.execute(
-            COUNTED, [list(bounds), list(bounds.values()), run.pk, prompt, prompt]
-        )
+        cursor.execute(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])
         return np.fromiter(cursor, VISIT)
 
 

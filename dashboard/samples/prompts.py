@@ -31,7 +31,7 @@ from dashboard.samples.pass_rates import (
 )
 from dashboard.samples.prompt_forms import PromptFilterForm
 from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
-from dashboard.samples.rewards import why_nothing_is_right
+from dashboard.samples.rewards import correct_if, why_nothing_is_right
 from dashboard.samples.sparklines import Scale, Sparkline, draw_sparkline
 
 MAX_BARS = 40
@@ -204,6 +204,7 @@ class Found:
     counts: Counts | None = None
     bins: list[tuple[float, float, int]] = field(default_factory=list)
     chosen: Tallies | None = None  # None: no prompt matches
+    correct_if: str = ""
     problem: str = ""
 
 
@@ -223,6 +224,7 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
         counts=count_prompts(tallies),
         bins=count_bins(tallies),
         chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
+        correct_if=correct_if(run, span.last),
         problem=why_nothing_is_right(run, span.last),
     )
 

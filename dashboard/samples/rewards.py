@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +15,9 @@ from dashboard.runs.models import Run
 from dashboard.samples.flags import OUTCOMES, FlagFilter
 from dashboard.samples.models import Completion, Group
 from dashboard.samples.sparklines import Balance, draw_balance
+from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.scoring import parts_of
-from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
+from trainer.rewards.spec import Recipe, recipe_bounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,17 +167,12 @@ def merge_equal(
     return list(found.values())
 
 
-def count_right(
-    run: Run, step: int, completions: Iterable[Completion], recipe: Recipe | None
-) -> int | None:
-    """Completions with the highest reward; None: correctness is unknown."""
-    if run.is_imported:
-        least: float | None = run.config["reward"]["right_from"]
-    else:
-        least = right_reward(recipe, step) if recipe else None
-    if least is None:
+def count_right(run: Run, step: int, completions: Iterable[Completion]) -> int | None:
+    """Correct completions of a step; None: correctness is unknown."""
+    correctness = correctness_at(run, step)
+    if not correctness.is_known:
         return None
-    return sum(c.reward is not None and c.reward >= least for c in completions)
+    return sum(correctness.holds(c.reward, dict(c.scores)) for c in completions)
 
 
 # The engine logs its length penalty as a rule with a negative score.
@@ -234,58 +229,59 @@ def rule_weights(run: Run, step: int) -> dict[str, float]:
     return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
 
 
-def right_reward(recipe: Recipe, step: int) -> float | None:
-    """The threshold for right completions: the highest reward.
-
-    None without a highest reward.
-    """
-    highest = recipe_bounds(recipe, step=step)[1]
-    return highest - bound_tolerance(highest) if math.isfinite(highest) else None
+def correctness_at(run: Run, step: int) -> Correctness:
+    return correctness_by_step(run, [step])[step]
 
 
-def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
-    """The threshold for right completions by step; None: unknown."""
-    found: dict[int, float | None] = {}
+def correct_if(run: Run, step: int) -> str:
+    """The definition of a step as pages show it; "" if correctness is unknown."""
+    condition = correctness_at(run, step).condition
+    return f"{condition} or more" if condition and run.is_imported else condition
+
+
+def correctness_by_step(run: Run, steps: Iterable[int]) -> dict[int, Correctness]:
+    """By the step's recipe, or an imported run's threshold."""
     if run.is_imported:
-        return dict.fromkeys(steps, run.config["reward"]["right_from"])
+        threshold = Correctness(least_reward=run.config["reward"]["right_from"])
+        return dict.fromkeys(steps, threshold)
+    found: dict[int, Correctness] = {}
     recipes: dict[int, Recipe | None] = {}
-    highest: dict[tuple[int, tuple[float, ...]], float | None] = {}
+    known: dict[tuple[int, tuple[float, ...]], Correctness] = {}
     for step in steps:
         spec = recipe_spec(run, step)
         if id(spec) not in recipes:
             recipes[id(spec)] = step_recipe(run, step)
         recipe = recipes[id(spec)]
         if recipe is None:
-            found[step] = None
+            found[step] = Correctness()
             continue
         # A schedule changes the weights at each step.
         weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
-        if weights not in highest:
-            highest[weights] = right_reward(recipe, step)
-        found[step] = highest[weights]
+        if weights not in known:
+            known[weights] = correctness_of(recipe, step=step)
+        found[step] = known[weights]
     return found
 
 
 def why_nothing_is_right(run: Run, step: int) -> str:
     """Why correctness is unknown at this step; "" if it is known."""
+    if correctness_at(run, step).is_known:
+        return ""
     if run.is_imported:
-        return "" if run.config["reward"]["right_from"] is not None else NO_THRESHOLD
-    recipe = step_recipe(run, step)
-    if recipe is None:
+        return NO_THRESHOLD
+    if step_recipe(run, step) is None:
         return (
             "A rule of this run no longer exists, so correctness is unknown. See the "
             "run's settings."
         )
-    if right_reward(recipe, step) is None:
-        return (
-            "The recipe has no highest reward, so correctness is unknown. Use mean "
-            "rewards, or sort completions by reward."
-        )
-    return ""
+    return (
+        "No rule compares with the answer and the recipe has no highest reward, so "
+        "correctness is unknown. Use mean rewards, or sort completions by reward."
+    )
 
 
 def why_never_right(run: Run) -> str:
-    """Why no step has a known highest reward; "" where one has."""
+    """Why correctness is unknown at every step; "" where it is known at one."""
     lengths = (phase["num_steps"] for phase in run.config.get("phases") or ())
     ends = [end for end in accumulate(lengths) if end < run.last_step]
     reasons = [why_nothing_is_right(run, step) for step in (*ends, run.last_step)]

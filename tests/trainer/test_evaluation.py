@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from trainer.evaluation import (
     pass_at_k,
     reported_ks,
 )
+from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
@@ -92,6 +94,9 @@ def test_a_majority_equals_a_slow_version(answers: list[str | None]) -> None:
     assert majority_places(answers) == expected
 
 
+DEFINED: Any = {"bounds": (0.0, 1.0), "correctness": Correctness(least_reward=1.0)}
+
+
 def group(*texts: str, right: str) -> Group:
     row = Row(index=0, prompt="?", answer=right, columns={})
     scores = [float(text == right) for text in texts]
@@ -120,7 +125,7 @@ def test_metrics_of_held_out_groups() -> None:
     ]
     reader = answer_reader(recipe("numeric_answer"))
 
-    metrics = evaluation_metrics(groups, bounds=(0.0, 1.0), read_answer=reader)
+    metrics = evaluation_metrics(groups, **DEFINED, read_answer=reader)
 
     assert metrics["mean"] == pytest.approx(4 / 8)
     assert metrics["pass@1"] == pytest.approx(4 / 8)
@@ -186,11 +191,23 @@ def test_rules_without_an_answer_have_no_majority() -> None:
     assert answer_reader(recipe("length")) is None
 
 
+def test_pass_at_k_counts_correct_answers_below_the_highest_reward() -> None:
+    groups = [scaled(group("4", "5", right="4"), lambda reward: reward - 0.5)]
+    made = recipe("numeric_answer")
+
+    metrics = evaluation_metrics(
+        groups, bounds=(0.0, 1.0), correctness=correctness_of(made)
+    )
+
+    assert metrics["pass@1"] == 0.5
+    assert metrics["mean"] == 0.0
+
+
 def test_each_share_has_interval_ends() -> None:
     groups = [group("4", "5", right="4"), group("7", "7", right="7")]
     reader = answer_reader(recipe("numeric_answer"))
 
-    metrics = evaluation_metrics(groups, bounds=(0.0, 1.0), read_answer=reader)
+    metrics = evaluation_metrics(groups, **DEFINED, read_answer=reader)
 
     for name in ("mean", "pass@1", "pass@2", "maj@1", "maj@2"):
         low, mean, high = (metrics[f"{name}{end}"] for end in ("/low", "", "/high"))
@@ -205,10 +222,11 @@ def test_each_share_has_interval_ends() -> None:
 def test_rewards_on_another_scale_have_the_same_intervals() -> None:
     groups = [group("4", "5", right="4"), group("7", "7", right="7")]
 
-    plain = evaluation_metrics(groups, bounds=(0.0, 1.0))
+    plain = evaluation_metrics(groups, **DEFINED)
     wide = evaluation_metrics(
         [scaled(each, lambda reward: 5 * reward - 2) for each in groups],
         bounds=(-2.0, 3.0),
+        correctness=Correctness(least_reward=3.0),
     )
 
     for end in ("mean", "mean/low", "mean/high"):
@@ -226,7 +244,7 @@ def scaled(each: Group, change: Callable[[float], float]) -> Group:
 def test_without_any_score_there_is_no_mean() -> None:
     unscored = replace(group("4", right="4"), scores=(Score(None, {}, {}),))
 
-    metrics = evaluation_metrics([unscored], bounds=(0.0, 1.0))
+    metrics = evaluation_metrics([unscored], **DEFINED)
 
     assert (metrics["mean"], metrics["mean/low"], metrics["mean/high"]) == (None,) * 3
     assert metrics["pass@1"] == 0.0

@@ -14,24 +14,38 @@ from trainer.events import Warned, parse_event
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.output.metrics import completion_metrics, reward_metrics, signal_metrics
+from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
-from trainer.types import Group, reward_std, signal_of
+from trainer.types import Group, reward_std
+
+RECIPE = Recipe.model_validate({"rules": [{"name": "rule", "kind": "length"}]})
 
 
 @pytest.mark.parametrize(
     ("rewards", "signal"),
     [
-        ((0.0, 1.1), "mixed"),
+        ((0.0, 1.0), "mixed"),
         ((0.0, None, 0.5), "mixed"),
-        ((0.1 + 0.2 + 0.8, 1.1), "all_right"),  # rounding is no difference to learn
-        ((1.1, 1.1, None), "all_right"),
+        ((0.1 + 0.2 + 0.7, 1.0), "all_right"),  # rounding is no difference to learn
+        ((1.0, 1.0, None), "all_right"),
         ((0.0, 0.0), "all_wrong"),
         ((0.5, 0.5), "tied"),
         ((None, None), "unscorable"),
     ],
 )
 def test_signals(rewards: tuple[float | None, ...], signal: str) -> None:
-    assert signal_of(make_group(*rewards), bounds=(0.0, 1.1)) == signal
+    assert signal_of(make_group(*rewards).scores, RECIPE, step=1) == signal
+
+
+def test_equal_rewards_of_correct_answers_are_all_right_below_the_highest() -> None:
+    kinds = ("numeric_answer", "format_tags", "length")
+    rules = [{"name": kind, "kind": kind} for kind in kinds]
+    recipe = Recipe.model_validate({"rules": rules})
+    right = Score(2.0, {"numeric_answer": 1, "format_tags": 1, "length": 0}, {})
+    wrong = Score(2.0, {"numeric_answer": 0, "format_tags": 1, "length": 1}, {})
+
+    assert signal_of([right, right], recipe, step=1) == "all_right"
+    assert signal_of([right, wrong], recipe, step=1) == "tied"
 
 
 def test_shares_of_groups_add_up() -> None:
@@ -43,9 +57,6 @@ def test_shares_of_groups_add_up() -> None:
     assert metrics["group/frac_all_max"] == metrics["group/frac_all_min"] == 0.25
     assert metrics["group/frac_tied"] == 0.25
     assert metrics["group/num_effective"] == 1
-
-
-RECIPE = Recipe.model_validate({"rules": [{"name": "rule", "kind": "length"}]})
 
 
 def test_spread_within_groups_is_not_that_of_the_batch() -> None:

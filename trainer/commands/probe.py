@@ -51,6 +51,7 @@ from trainer.parallel.launch import (
     EXIT_FINISHED,
     EXIT_STOPPED,
 )
+from trainer.rewards.correctness import correctness_of
 from trainer.rewards.rules.rightness import answer_reader
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import check_rules, recipe_bounds
@@ -268,6 +269,7 @@ class Probing:
         measured = evaluation_metrics(
             self.groups,
             bounds=recipe_bounds(recipe),
+            correctness=correctness_of(recipe),
             read_answer=answer_reader(recipe),
         )
         lengths = [c.num_tokens for group in self.groups for c in group.completions]

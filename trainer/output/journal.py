@@ -32,10 +32,10 @@ from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, own_metrics, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
-from trainer.rewards.scoring import Score
-from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.rewards.scoring import Score, signal_of
+from trainer.rewards.spec import Recipe
 from trainer.tokenizers import decode_text, special_ids
-from trainer.types import Group, reward_std, signal_of
+from trainer.types import Group, reward_std
 
 # Told of a group, in a line of 5 MB at most. Beyond, long completions are cut.
 MAX_TOKENS = 65_536
@@ -307,9 +307,7 @@ class Journal:
             answer=group.prompt.row.answer,
             reward_mean=sum(rewards) / len(rewards) if rewards else None,
             reward_std=reward_std(group, ddof=config.advantage.ddof),
-            signal=signal_of(
-                group, bounds=recipe_bounds(config.reward.recipe, step=self.step)
-            ),
+            signal=signal_of(group.scores, config.reward.recipe, step=self.step),
             is_trained=is_trained,
             num_notes=sum(len(part) for notes in values for part in notes),
             completions=[

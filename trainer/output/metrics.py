@@ -24,9 +24,9 @@ from trainer.gathering import Gathered
 from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.parallel.world import World, waited_seconds
-from trainer.rewards.scoring import Score
-from trainer.rewards.spec import Recipe, recipe_bounds
-from trainer.types import Group, reward_matrix, signal_of
+from trainer.rewards.scoring import Score, signal_of
+from trainer.rewards.spec import Recipe
+from trainer.types import Group, reward_matrix
 
 
 class Stopwatch:
@@ -210,11 +210,10 @@ def step_metrics(
     """
     groups = outcome.first_round
     recipe = config.reward.recipe
-    bounds = recipe_bounds(recipe, step=step)
     return (
         reward_metrics(groups, recipe, ddof=config.advantage.ddof)
         | weight_metrics(recipe, step=step)
-        | signal_metrics([signal_of(group, bounds=bounds) for group in groups])
+        | signal_metrics([signal_of(g.scores, recipe, step=step) for g in groups])
         | completion_metrics(groups)
         | sampling_metrics(outcome.gathered)
         | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}

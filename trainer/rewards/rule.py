@@ -428,6 +428,9 @@ class Rule(Generic[P]):
     One that `compares_answer` reads the row's answer as one text. Where a row has
     several, it scores each of them, and the best score counts.
 
+    One that `checks_task` gives its full score to correct completions alone, by other
+    columns or through another rule.
+
     `example_pass` scores the upper bound, or next to it where none but an empty
     completion could; `example_fail` scores less. One that `is_slow` takes longer than a
     completion's way to another process and back. One that `needs_sandbox` runs code,
@@ -449,6 +452,7 @@ class Rule(Generic[P]):
     also_fail: tuple[Example, ...] = ()
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
     compares_answer: bool = False
+    checks_task: bool = False
     is_slow: bool = False
     needs_sandbox: bool = False
     # Of a rule that asks a model, without asking it. The first raises ValueError where
@@ -463,6 +467,11 @@ class Rule(Generic[P]):
         assert num_ways == (2 if self.compares else 1), self.kind
         assert self.score or not self.needs_sandbox, self.kind
         assert self.score or not self.compares_answer, self.kind
+
+    @property
+    def decides_correctness(self) -> bool:
+        """Whether only correct completions get the full score."""
+        return self.compares_answer or self.checks_task
 
     def judges_groups(self, params: P) -> bool:
         """Whether it looks at all completions of a prompt at once."""

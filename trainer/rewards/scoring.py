@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from trainer.rewards.correctness import correctness_of
 from trainer.rewards.rule import (
     NotApplicable,
     Outcome,
@@ -18,7 +19,7 @@ from trainer.rewards.rule import (
     replace_surrogates,
 )
 from trainer.rewards.rules import RULES
-from trainer.rewards.spec import Recipe, RuleSpec, bound_tolerance
+from trainer.rewards.spec import Recipe, RuleSpec, bound_tolerance, recipe_bounds
 
 if TYPE_CHECKING:
     from trainer.events import Signal
@@ -368,26 +369,20 @@ def penalised(
     )
 
 
-def signal_of_rewards(rewards: Sequence[float], bounds: tuple[float, float]) -> Signal:
-    """What the rewards of a group teach.
+def signal_of(scores: Sequence[Score], recipe: Recipe, *, step: int) -> Signal:
+    """What the rewards of a group teach; completions without one are left out.
 
-    `rewards`: of the completions that have one; `bounds`: the recipe's.
-
-    >>> signal_of_rewards([1.0, 1.0], (0.0, 1.0))
-    'all_right'
+    Equal rewards: `all_right` where all completions are correct, `all_wrong` at the
+    recipe's lowest reward.
     """
-    if not rewards:
+    scored = [(score.total, score) for score in scores if score.total is not None]
+    if not scored:
         return "unscorable"
-    lowest, highest = bounds
+    rewards = [reward for reward, _ in scored]
     if min(rewards) < max(rewards):
         return "mixed"
-    if is_right(rewards[0], highest=highest):
+    correctness = correctness_of(recipe, step=step)
+    if all(correctness.holds(reward, score.rules) for reward, score in scored):
         return "all_right"
-    if rewards[0] <= lowest + bound_tolerance(lowest):
-        return "all_wrong"
-    return "tied"
-
-
-def is_right(reward: float | None, *, highest: float) -> bool:
-    """Whether a reward is the highest that the recipe can give."""
-    return reward is not None and reward >= highest - bound_tolerance(highest)
+    lowest = recipe_bounds(recipe, step=step)[0]
+    return "all_wrong" if rewards[0] <= lowest + bound_tolerance(lowest) else "tied"

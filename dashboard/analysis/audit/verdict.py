@@ -23,8 +23,8 @@ from dashboard.analysis.audit.completions import Feature
 from dashboard.analysis.audit.signals import read_series
 from dashboard.runs.models import Run
 from dashboard.samples.rewards import all_rules, rule_weights, step_recipe
-from dashboard.samples.search.columns import ANSWER_KINDS
 from trainer.metric_names import MAIN_SET
+from trainer.rewards.correctness import ANSWER_KINDS
 
 LEAST_FALL = 0.1  # of the value before
 LEAST_RISE = 0.05  # of the highest score: what stands still has risen by less

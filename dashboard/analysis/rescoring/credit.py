@@ -24,8 +24,8 @@ from trainer.algorithm.advantages import (
 from trainer.config import RewardConfig, RunConfig
 from trainer.events import Signal
 from trainer.rewards.rules import RULES
-from trainer.rewards.scoring import OVERLONG, Score, parts_of, signal_of_rewards
-from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.rewards.scoring import OVERLONG, Score, parts_of
+from trainer.rewards.spec import Recipe
 
 Numbers = NDArray[np.float64]
 Records = NDArray[np.void]
@@ -233,11 +233,6 @@ def choose_batch(
         return [True] * len(groups)
     kept = [_differs(group, config, step=step) for group in groups]
     return kept if any(kept) else list(was_trained)
-
-
-def signal_of(group: Sequence[Score], config: RunConfig, *, step: int) -> Signal:
-    rewards = [score.total for score in group if score.total is not None]
-    return signal_of_rewards(rewards, recipe_bounds(config.reward.recipe, step=step))
 
 
 def _advantages(

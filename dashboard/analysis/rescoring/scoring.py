@@ -20,7 +20,6 @@ from dashboard.analysis.rescoring.credit import (
     give_credit,
     numbers,
     ranks,
-    signal_of,
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.datasets.models import DatasetRow
@@ -29,7 +28,7 @@ from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
 from trainer.rewards.rule import Sample, conversation
-from trainer.rewards.scoring import OVERLONG, Score, penalised
+from trainer.rewards.scoring import OVERLONG, Score, penalised, signal_of
 from trainer.rewards.workers import GroupScorer, Scored
 
 # Groups in memory together; judges are called for all of them at once.
@@ -243,7 +242,7 @@ def _group_of(
     each: ScoredGroup, new: Numbers, config: RunConfig, *, is_trained: bool
 ) -> tuple[Any, ...]:
     group = each.group
-    signal = signal_of(each.scores, config, step=group.step)
+    signal = signal_of(each.scores, config.reward.recipe, step=group.step)
     return (
         *(group.step, group.prompt_index, len(new)),
         *(SIGNALS.index(group.signal), SIGNALS.index(signal)),

@@ -129,8 +129,7 @@ def _of_signal(metrics: Mapping[str, Any], group_size: int) -> list[_Reason]:
     answer: Answer = "hardly" if share < LITTLE_SIGNAL else "can"
     remedy = _more_signal(solved) if answer == "hardly" else ""
     if not metrics.get(f"pass@{metrics['num_samples']}"):
-        seen += ", but no completion got the highest reward: only partial credit "
-        seen += "differs"
+        seen += ", but no completion is correct: only partial credit differs"
     return [_Reason(answer, seen, remedy)]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,9 @@ from dashboard.samples.flags import (
     RIGHT_LOW,
     UNSCORED,
 )
-from dashboard.samples.rewards import all_rules, recipe_spec, right_from, step_recipe
+from dashboard.samples.rewards import all_rules, correctness_by_step
 from dashboard.samples.signals.records import fetch_packed
-from trainer.rewards.rules.rightness import ANSWER_RULES
-from trainer.rewards.spec import Recipe, bound_tolerance
+from trainer.rewards.correctness import ANSWER_KINDS
 
 Column = NDArray[Any]
 
@@ -39,13 +36,6 @@ KIND = np.dtype("u1")
 CUT_END, UNKNOWN_END = 1, 2
 TALLY = np.dtype("<u4")
 MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
-ANSWER_KINDS = {
-    *ANSWER_RULES,
-    "code_tests",
-    "countdown",
-    "reasoning_answer",
-    "reasoning_gym",
-}
 TENTH = 0.1
 FLAGS = ("kinds", "full_scores", "no_scores")
 
@@ -187,20 +177,9 @@ def tally_flags(packed: Mapping[str, Column]) -> bytes:
     return np.concatenate(tallies).astype(TALLY).tobytes()
 
 
-def answer_rules(recipe: Recipe | None) -> dict[str, float]:
-    """The full score of each rule that compares with the row's answer."""
-    rules = recipe.rules if recipe else ()
-    full = {rule.name: rule.own_bounds[1] for rule in rules if _compares(rule.kind)}
-    return {name: score - bound_tolerance(score) for name, score in full.items()}
-
-
 def compares_answers(run: Run) -> bool:
     """Whether a rule of any phase does."""
-    return any(_compares(rule.get("kind", "")) for rule in all_rules(run))
-
-
-def _compares(kind: str) -> bool:
-    return kind in ANSWER_KINDS
+    return any(rule.get("kind") in ANSWER_KINDS for rule in all_rules(run))
 
 
 def compute_kinds(run: Run, columns: Columns) -> Column:
@@ -209,16 +188,13 @@ def compute_kinds(run: Run, columns: Columns) -> Column:
     if not len(kinds):
         return kinds
     counts = columns.steps["num_completions"]
-    steps = columns.steps["step"].tolist()
-    bounds = right_from(run, steps)
-    known = [bounds[step] for step in steps]
-    from_reward = np.array([math.inf if each is None else each for each in known])
     kinds[columns.ends == CUT_END] |= CUT
     kinds[columns.ends == UNKNOWN_END] |= END_UNKNOWN
     kinds[np.isnan(columns.rewards)] |= UNSCORED
-    kinds[columns.rewards >= np.repeat(from_reward, counts)] |= RIGHT
+    is_right, is_by_answer = _find_right(run, columns)
+    kinds[is_right] |= RIGHT
     is_low = columns.rewards < _group_means(columns)
-    kinds[_has_right_answer(run, columns) & is_low] |= RIGHT_LOW
+    kinds[is_right & is_by_answer & is_low] |= RIGHT_LOW
     ends = np.cumsum(counts)
     for start, end in zip(ends - counts, ends, strict=True):
         is_odd = _is_high_and_short(
@@ -228,27 +204,28 @@ def compute_kinds(run: Run, columns: Columns) -> Column:
     return kinds
 
 
-def _has_right_answer(run: Run, columns: Columns) -> Column:
-    """By the rules of the step's recipe."""
-
-    @cache
-    def answer_rules_of(key: int) -> dict[str, float]:
-        return answer_rules(step_recipe(run, step_of[key]))
-
+def _find_right(run: Run, columns: Columns) -> tuple[Column, Column]:
+    """Which completions are correct (`Correctness.holds`), and which by the answer."""
     steps = columns.steps["step"].tolist()
-    keys = [id(recipe_spec(run, step)) for step in steps]
-    step_of = dict(zip(keys, steps, strict=True))
-    found = np.zeros(columns.num_completions, bool)
+    by_step = correctness_by_step(run, steps)
     row_of = {name: row for row, name in enumerate(columns.rule_names)}
+    right, by_answer = np.zeros((2, columns.num_completions), bool)
     end = 0
-    for key, count in zip(keys, columns.steps["num_completions"].tolist(), strict=True):
-        start, end = end, end + count
-        rules = answer_rules_of(key)
-        if rules and rules.keys() <= row_of.keys():
-            scores = columns.scores[[row_of[name] for name in rules], start:end]
-            full = np.array(list(rules.values()))[:, None]
-            found[start:end] = (scores >= full).all(axis=0)
-    return found
+    for step, count in zip(steps, columns.steps["num_completions"], strict=True):
+        start, end = end, end + int(count)
+        correctness, rewards = by_step[step], columns.rewards[start:end]
+        names = [name for name in correctness.full_scores if name in row_of]
+        scores = columns.scores[[row_of[name] for name in names], start:end]
+        full = np.array([[correctness.full_scores[name]] for name in names])
+        if names:
+            is_missing = np.isnan(scores)
+            is_full = (scores >= full) | is_missing
+            right[start:end] = is_full.all(axis=0) & ~is_missing.all(axis=0)
+            right[start:end] &= ~np.isnan(rewards)
+            by_answer[start:end] = True
+        elif correctness.least_reward is not None:
+            right[start:end] = rewards >= correctness.least_reward
+    return right, by_answer
 
 
 def _group_means(columns: Columns) -> Column:

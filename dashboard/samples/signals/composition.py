@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dashboard.samples.rewards import PENALTIES, right_reward
+from dashboard.samples.rewards import PENALTIES
 from dashboard.samples.signals.records import Numbers
 from trainer.config import RunConfig
+from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import AnswerReader, answer_reader
 from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe
@@ -34,7 +35,7 @@ class Composition:
     kind: Kind
     recipe: Recipe | None
     weights: Mapping[str, float]  # of names that are not in the recipe
-    right: float | None = None  # threshold for correct completions without a recipe
+    right_from: float | None = None  # least reward of a correct one without a recipe
 
     def parts(
         self,
@@ -55,8 +56,10 @@ class Composition:
             weights |= {rule.name: rule.weight_at(step) for rule in self.recipe.rules}
         return np.array([weights.get(name, 1.0) for name in names])
 
-    def right_from(self, step: int) -> float | None:
-        return self.right if self.recipe is None else right_reward(self.recipe, step)
+    def correctness_at(self, step: int) -> Correctness:
+        if self.recipe is None:
+            return Correctness(least_reward=self.right_from)
+        return correctness_of(self.recipe, step=step)
 
     @cached_property
     def read_answer(self) -> AnswerReader | None:
@@ -133,7 +136,7 @@ def _unknown(tree: Mapping[str, Any]) -> Composition:
     weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
     right = tree["reward"].get("right_from")  # of an imported run
     return Composition(
-        kind="sum", recipe=None, weights=PENALTIES | weights, right=right
+        kind="sum", recipe=None, weights=PENALTIES | weights, right_from=right
     )
 
 

@@ -30,9 +30,12 @@ from dashboard.samples.signals.records import (
     count_bins,
 )
 from dashboard.samples.signals.rule_shares import share
+from trainer.rewards.correctness import Correctness
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
 
 NAME_LENGTH = 40
+
+Outcomes = Sequence[Sequence[tuple[str, bool]]]  # one list a group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +75,7 @@ def _roll_up(
     trained = [group for group in groups if group.is_trained]
     advantages = _finite(chain.from_iterable(g.advantages for g in trained))
     names = list(dict.fromkeys(n for g in groups for scored in g.rules for n in scored))
+    outcomes = _outcomes(groups, composition.correctness_at(step))
     return Rollup(
         groups=_groups(groups, step),
         reward_quantiles=_quantiles(rewards),
@@ -81,8 +85,8 @@ def _roll_up(
         rule_names=[name[:NAME_LENGTH] for name in names],
         rules=_rules(groups, names, composition, step) if groups else b"",
         anatomy=np.array(step_timing(groups, metrics), SECONDS).tobytes(),
-        passes=_passes(groups, composition.right_from(step)),
-        majorities=_majorities(groups, composition, step),
+        passes=_passes(outcomes),
+        majorities=_majorities(outcomes, composition.read_answer),
     )
 
 
@@ -110,27 +114,34 @@ def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
     return records.tobytes()
 
 
-def _passes(groups: Sequence[StepGroup], right_from: float | None) -> bytes:
-    """Where no one can tell what is right, no completion counts as scored."""
-    if right_from is None:
-        return np.zeros(len(groups), PASSES).tobytes()
-    counted = []
-    for group in groups:
-        scored = [reward for reward in group.rewards if reward is not None]
-        counted.append((len(scored), sum(reward >= right_from for reward in scored)))
+def _outcomes(groups: Sequence[StepGroup], correctness: Correctness) -> Outcomes:
+    """Text and correctness of completions with a reward; none, if it is unknown."""
+    if not correctness.is_known:
+        return [[] for _ in groups]
+    return [
+        [
+            (text, correctness.holds(reward, scores))
+            for text, reward, scores in zip(
+                group.texts, group.rewards, group.rules, strict=True
+            )
+            if reward is not None
+        ]
+        for group in groups
+    ]
+
+
+def _passes(outcomes: Outcomes) -> bytes:
+    counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
     return np.array(counted, PASSES).tobytes()
 
 
-def _majorities(
-    groups: Sequence[StepGroup], composition: Composition, step: int
-) -> bytes:
-    right_from, read = composition.right_from(step), composition.read_answer
-    if right_from is None or read is None:
+def _majorities(outcomes: Outcomes, read: AnswerReader | None) -> bytes:
+    if read is None:
         return np.zeros(1, MAJORITY).tobytes()
     nums = np.zeros(MAX_K, np.int64)
     sums = np.zeros(MAX_K)
-    for group in groups:
-        shares = _majority_shares(group, right_from, read)[:MAX_K]
+    for scored in outcomes:
+        shares = _majority_shares(scored, read)[:MAX_K]
         nums[: len(shares)] += 1
         sums[: len(shares)] += shares
     found = np.zeros(np.count_nonzero(nums), MAJORITY)
@@ -139,15 +150,8 @@ def _majorities(
     return found.tobytes() or np.zeros(1, MAJORITY).tobytes()
 
 
-def _majority_shares(
-    group: StepGroup, right_from: float, read: AnswerReader
-) -> Numbers:
+def _majority_shares(scored: Sequence[tuple[str, bool]], read: AnswerReader) -> Numbers:
     """Texts are read only where it matters: some are right, and some are not."""
-    scored = [
-        (text, reward >= right_from)
-        for text, reward in zip(group.texts, group.rewards, strict=True)
-        if reward is not None
-    ]
     is_right = [right for _, right in scored]
     if all(is_right) or not any(is_right):
         return np.full(len(scored), float(any(is_right)))

@@ -48,7 +48,7 @@ def test_prompts_are_listed_with_their_learning(program: Program, run: Run) -> N
     found = get(program, f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
 
     kinds = [(each["prompt_index"], each["kind"]) for each in found["items"]]
-    assert kinds == [(0, "never"), (1, "solved"), (2, "forgotten")]
+    assert kinds == [(0, "never"), (1, "always"), (2, "forgotten")]
     assert found["kinds"]["never"] == 1
     assert (found["total"], found["num_seen"]) == (3, 3)
     assert found["items"][1]["text"] == "1+1?"

@@ -146,7 +146,9 @@ def _signal(scored: list[float]) -> str:
         return "unscorable"
     if min(scored) < max(scored):
         return "mixed"
-    return {1.2: "all_right", 0.0: "all_wrong"}.get(scored[0], "tied")
+    if scored[0] >= 1:  # a correct answer
+        return "all_right"
+    return "all_wrong" if scored[0] == 0 else "tied"
 
 
 def _scores(reward: float | None, num_rules: int) -> list[float | None]:

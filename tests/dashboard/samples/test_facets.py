@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from html import unescape
 
@@ -15,6 +14,7 @@ from dashboard.runs.models import Run
 from dashboard.samples.models import Comment, Group, Tag, Thumb
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_config, make_group, make_run
+from trainer.rewards.correctness import Correctness
 
 VALUE = re.compile(
     r'class="facet-value[^"]*"(?: href="([^"]*)")?( aria-current)?[^>]*>'
@@ -22,7 +22,7 @@ VALUE = re.compile(
 )
 
 
-OUTCOMES = ("highest reward", "lower reward", "no score")
+OUTCOMES = ("correct", "not correct", "no score")
 
 
 @pytest.fixture(params=["from the table", "from blocks"])
@@ -90,7 +90,7 @@ def test_without_a_highest_reward_there_are_no_outcomes(
     alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dashboard.samples.rewards.recipe_bounds", lambda *_, **__: (0.0, math.inf)
+        "dashboard.samples.rewards.correctness_of", lambda *_, **__: Correctness()
     )
     run = make_run(team)
     make_group(run, step=1, rewards=(1.2, None))
@@ -162,7 +162,7 @@ def test_each_facet_link_finds_its_count(
 def test_the_link_of_a_chosen_value_removes_it(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run, "?outcome=right&end=stop&page=1")
 
-    link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>highest reward ', html)
+    link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>correct ', html)
     assert link
     assert unescape(link[1]) == "?end=stop"
 

@@ -228,7 +228,7 @@ def test_a_chip_says_what_it_filters_by_and_is_removed(
 
     chips = {chip.title: chip for chip in response.context["chips"]}
     assert {title: chip.words for title, chip in chips.items() if chip.words} == {
-        "Outcome": "highest reward",
+        "Outcome": "correct",
         "Reward": "≥ 0.5",
         "Steps": "1–2",
         "Rule score": "answer, ≤ 1",

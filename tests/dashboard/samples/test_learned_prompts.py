@@ -27,6 +27,7 @@ from tests.dashboard.samples.prompts import (
     visit,
     words,
 )
+from trainer.rewards.correctness import Correctness
 
 
 @pytest.fixture
@@ -56,6 +57,8 @@ def right(*counts: int) -> list[tuple[int, int]]:
         (right(0, 0, 0), 3, "never", NONE, NONE),
         (right(0, 1, 4), 3, "solved", 20, NONE),
         (right(1), 3, "solved", 10, NONE),
+        (right(0, 4, 4), 2, "always", 20, NONE),
+        (right(0, 4, 4), 3, "solved", 20, NONE),
         (right(0, 1, 0, 0, 0), 3, "forgotten", 20, 30),
         (right(0, 1, 0, 2, 0, 0, 0), 3, "forgotten", 20, 50),
         # Wrong of late, but not yet at all of the last three.
@@ -163,7 +166,7 @@ def test_prompts_without_a_value_are_sorted_last():
 
 @pytest.fixture
 def learned(run: Run) -> Run:
-    """A prompt of each class: never, solved, forgotten, oscillating, unscored."""
+    """Of each class but one: never, solved, forgotten, oscillating, unscored."""
     curves = [(0, 0, 0, 0), (0, 1, 2, 4), (3, 0, 0, 0), (2, 0, 1, 0)]
     for step in range(4):
         for prompt, counts in enumerate(curves):
@@ -197,7 +200,7 @@ def test_the_table_counts_classes_and_describes_each_prompt(
     for kind in ("never solved", "solved", "forgotten", "unstable", "not scored"):
         assert f"1 {kind}" in page
     assert "0 / 12 −37.5 points forgotten Prompt 2 forgotten from 2" in page
-    assert "7 / 12 +62.5 points solved Prompt 1 solved first at 2" in page
+    assert "7 / 12 +62.5 points solved at least once Prompt 1 solved first at 2" in page
     assert "4 4 ×" in page
 
 
@@ -296,7 +299,7 @@ def test_a_recipe_without_a_highest_reward_lists_its_prompts(
     alice_client: Client, learned: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        "dashboard.samples.rewards.recipe_bounds", lambda *_, **__: (0.0, math.inf)
+        "dashboard.samples.rewards.correctness_of", lambda *_, **__: Correctness()
     )
 
     page = alice_client.get(address(learned))

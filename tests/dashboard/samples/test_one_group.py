@@ -151,9 +151,10 @@ def test_an_annotated_completion_has_its_own_row(
 
 
 def test_right_completions_are_counted(alice_client: Client, run: Run) -> None:
-    html = get(alice_client, make_group(run, rewards=(1.2, 1.0, None, 1.2)))
+    html = get(alice_client, make_group(run, rewards=(1.2, 1.0, None, 0.2)))
 
     assert "data-num-right>2<" in html
+    assert "answer = 1" in html
 
 
 def test_a_link_of_the_list_gets_only_its_group(alice_client: Client, run: Run) -> None:

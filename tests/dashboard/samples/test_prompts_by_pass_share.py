@@ -86,7 +86,7 @@ def test_superseded_visits_do_not_count(alice_client: Client, seen: Run):
 
 def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVersion):
     fading = {"points": [{"step": 3, "weight": 0.0}]}
-    rules = [RULES[0], {**RULES[1], "schedule": fading}]
+    rules = [{**RULES[0], "kind": "tag_count"}, {**RULES[1], "schedule": fading}]
     run = make_run(
         team, dataset_version=version, config=make_config(rules), rules=rules
     )
@@ -103,7 +103,8 @@ def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
     team: Team, version: DatasetVersion
 ):
     weights = [0.1, 0.2, 0.7]  # 1.0 in this order, 0.9999999999999999 in another
-    rules = [{**RULES[0], "name": f"r{10 * w:.0f}", "weight": w} for w in weights]
+    plain = {**RULES[0], "kind": "tag_count"}
+    rules = [{**plain, "name": f"r{10 * w:.0f}", "weight": w} for w in weights]
     run = make_run(
         team, dataset_version=version, config=make_config(rules), rules=rules
     )

@@ -11,8 +11,10 @@ from django.db import connection
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from dashboard.samples.flags import RIGHT
 from dashboard.samples.models import StepRollup
 from dashboard.samples.prompt_visits import Span, holes_in, read_visits
+from dashboard.samples.search.columns import compute_kinds, read_columns
 from dashboard.samples.signals.composition import read_compositions
 from dashboard.samples.signals.records import read_groups
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
@@ -38,11 +40,15 @@ def roll_up_steps(run: Run, *steps: int, superseded_by: int | None = None) -> No
         )
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    """Its format's weight fades, so that the highest reward does, too."""
+@pytest.fixture(params=["exact_answer", "tag_count"])
+def run(team: Team, request: pytest.FixtureRequest) -> Run:
+    """Its format's weight fades, so that the highest reward does, too.
+
+    The first rule compares with the answer, or does not.
+    """
     fading = {"points": [{"step": 9, "weight": 0.0}]}
-    rules = [RULES[0], {**RULES[1], "schedule": fading}]
+    first = {"name": "answer", "kind": request.param, "weight": 1.0}
+    rules = [first, {**RULES[1], "schedule": fading}]
     return make_run(team, config=make_config(rules), rules=rules)
 
 
@@ -50,6 +56,7 @@ def run(team: Team) -> Run:
 def slow(run: Run) -> list[tuple[Any, ...]]:
     """Twelve steps of five of twelve prompts, and what is to be found."""
     draw = random.Random(0)
+    by_answer = run.config["reward"]["recipe"]["rules"][0]["kind"] == "exact_answer"
     wanted = []
     for step in range(1, 13):
         highest = 1.0 + 0.2 * max(0.0, 1 - (step - 1) / 8)
@@ -57,7 +64,8 @@ def slow(run: Run) -> list[tuple[Any, ...]]:
             rewards = tuple(draw.choice((highest, *REWARDS[1:])) for _ in range(3))
             group = make_group(run, step=step, prompt_index=prompt, rewards=rewards)
             scored = [reward for reward in rewards if reward is not None]
-            num_right = sum(reward >= highest - 1e-9 for reward in scored)
+            least = 1.0 if by_answer else highest - 1e-9
+            num_right = sum(reward >= least for reward in scored)
             wanted.append(
                 (prompt, step, 3, len(scored), num_right, group.reward_mean or 0.0)
             )
@@ -86,6 +94,14 @@ def test_visits_are_those_of_a_slow_count(
     assert found(run, prompt=3) == [row for row in slow if row[0] == 3]
     some = Span(first=3, last=11)
     assert found(run, some) == [row for row in slow if 3 <= row[1] <= 11]
+
+
+def test_the_search_flags_as_many_as_correct(
+    run: Run, slow: list[tuple[Any, ...]]
+) -> None:
+    kinds = compute_kinds(run, read_columns(run.pk, first=1, last=12))
+
+    assert np.count_nonzero(kinds & RIGHT) == sum(row[4] for row in slow)
 
 
 def test_rollups_are_read_in_one_query(

@@ -150,6 +150,7 @@ CODE_TESTS = Rule(
     summary="The completion's Python code passes the row's tests, run in a sandbox.",
     params_model=CodeTestsParams,
     score=score_code,
+    checks_task=True,
     example_pass=Example(
         sample=Sample(
             "Write add(a, b).",

@@ -150,6 +150,7 @@ COUNTDOWN = Rule(
     "once, that reaches the row's target.",
     params_model=CountdownParams,
     score=score_countdown,
+    checks_task=True,
     example_pass=Example(
         sample=Sample("3 5 7 > 1", "<answer>3 + 5 - 7</answer>", None, _COLUMNS)
     ),

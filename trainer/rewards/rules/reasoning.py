@@ -112,6 +112,7 @@ REASONING_ANSWER = Rule(
     "the score is 0.",
     params_model=ReasoningAnswerParams,
     score=score_reasoning,
+    checks_task=True,
     example_pass=Example(
         sample=Sample("2+2?", "<think>Or 5?</think>It is 4.", "4"), params=_SETTINGS
     ),

@@ -151,6 +151,7 @@ RULE = Rule(
     summary="The task's scorer from reasoning-gym scores the answer.",
     params_model=ReasoningGymParams,
     score=score_puzzle,
+    checks_task=True,
     example_pass=Example(
         sample=Sample("4 + 3 =", "<answer>7</answer>", "7", _COLUMNS),
         params={"task": "chain_sum"},

@@ -22,8 +22,8 @@ from tests.dashboard.samples.factories import make_config, make_run
 from tests.dashboard.samples.stored import store_completions
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
-from trainer.rewards.scoring import score_all, signal_of_rewards
-from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.rewards.scoring import score_all, signal_of
+from trainer.rewards.spec import Recipe
 
 RIGHT = {"name": "right", "kind": "numeric_answer", "weight": 1.0}
 SHORT = {
@@ -79,7 +79,7 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
         answer=row.answer,
         reward_mean=statistics.fmean(known) if known else None,
         reward_std=statistics.pstdev(known) if known else None,
-        signal=signal_of_rewards(known, recipe_bounds(recipe, step=step)),
+        signal=signal_of(scores, recipe, step=step),
         rule_names=[rule.name for rule in recipe.rules],
     )
     found = [
