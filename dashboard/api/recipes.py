@@ -31,7 +31,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.recipe_checks import RecipeWarning
+from dashboard.rewards.recipe_checks import UNCHECKED, RecipeWarning
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.rule_editor import find_fault
@@ -256,6 +256,7 @@ def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut
         findings=[
             fill(RecipeFindingOut, found, rows=list(found.positions))
             for found in findings
+            if found.kind != UNCHECKED
         ],
     )
 

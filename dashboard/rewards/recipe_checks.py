@@ -10,6 +10,7 @@ from trainer.rewards.scoring import Score
 
 # Fewer completions may well agree by chance.
 MIN_COMPLETIONS = 4
+UNCHECKED = "unchecked"
 # Share of the highest reward that a baseline completion must not reach.
 HIGH_SHARE = 0.5
 MOST_POSITIONS = 8  # rows that a warning names
@@ -138,6 +139,14 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     ]
 
 
+def tell_unchecked(num_checked: int, num_rows: int) -> RecipeWarning:
+    """A note, not a finding: nothing is known of the other rows."""
+    counts = f"{num_checked:,} of {num_rows:,} rows checked"
+    return RecipeWarning(
+        kind=UNCHECKED, short=f"{counts}, then time ran out", sentence="", remedy=""
+    )
+
+
 def find_unread_references(
     unread: Sequence[UnreadReference], *, num_checked: int, num_rows: int
 ) -> list[RecipeWarning]:
@@ -160,26 +169,28 @@ def find_high_baselines(
     *,
     bounds: tuple[float, float],
     num_rows: int,
+    least_rows: int = 1,
 ) -> list[RecipeWarning]:
     """Completions that solve nothing and get much of the highest reward.
 
     Much is HIGH_SHARE of the way up to it from 0, or from the lowest reward where that
-    is more than 0 or the highest is not.
+    is more than 0 or the highest is not. A mean over fewer than `least_rows` says
+    nothing.
     """
     low, high = bounds
     floor = 0.0 if low < 0 < high else low
     found = []
     for each in baselines:
         share = (each.mean - floor) / (high - floor) if high > floor else 0.0
-        if share < HIGH_SHARE:
+        if share < HIGH_SHARE or each.num_rows < least_rows:
             continue
+        label = f"{each.label[:1].upper()}{each.label[1:]}"
         found.append(
             RecipeWarning(
                 kind="trivial",
-                short=f"{each.label[:1].upper()}{each.label[1:]}: {each.mean:.4g}",
-                sentence=f"{each.label[:1].upper()}{each.label[1:]} scores "
-                f"{each.mean:.4g} on average, {share:.0%} of the way to the highest "
-                f"reward, {high:.4g} ({_rows_checked(each.num_rows, num_rows)}).",
+                short=f"{label} would earn {each.mean:.4g} of {high:.4g}",
+                sentence=f"{label} would earn {each.mean:.4g} of {high:.4g} on "
+                f"average over {_rows_checked(each.num_rows, num_rows)}.",
                 remedy="The model learns this before it learns the task. Increase the "
                 "weight of correctness, or require more than the format.",
                 positions=each.positions,

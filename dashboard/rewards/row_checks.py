@@ -20,6 +20,7 @@ from dashboard.rewards.recipe_checks import (
     UnreadReference,
     find_high_baselines,
     find_unread_references,
+    tell_unchecked,
 )
 from dashboard.rewards.trial import Trial, as_sample, try_groups, try_samples
 from trainer.rewards.judge import limited_to
@@ -30,6 +31,7 @@ from trainer.rewards.spec import Recipe, recipe_bounds, scores_alone
 
 MAX_ROWS = 500  # whose references are read
 MAX_BASELINE_ROWS = 40  # each with a dozen completions or more
+MIN_BASELINE_ROWS = 20  # of a mean that says something of a larger dataset
 REFERENCE_SECONDS = 4.0
 BASELINE_SECONDS = 4.0
 CACHE_SECONDS = 3_600
@@ -70,7 +72,7 @@ def check_rows(
     """Warnings about references and baselines; versions never change.
 
     Checks at most MAX_ROWS rows for a few seconds, or a `share` of them; warnings say
-    how many.
+    how many. With UNCHECKED last if time ran out.
     """
     spec = recipe.model_dump_json()
     key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
@@ -93,9 +95,15 @@ def _check(
         unread_references(checked), num_checked=len(checked), num_rows=version.num_rows
     )
     baselines, is_whole = _try_baselines(recipe, rows, owner, share)
+    is_small = is_whole and version.num_rows < MIN_BASELINE_ROWS
     findings += find_high_baselines(
-        baselines, bounds=recipe_bounds(recipe), num_rows=version.num_rows
+        baselines,
+        bounds=recipe_bounds(recipe),
+        num_rows=version.num_rows,
+        least_rows=1 if is_small else MIN_BASELINE_ROWS,
     )
+    if len(checked) < len(rows):
+        findings.append(tell_unchecked(len(checked), len(rows)))
     return findings, is_whole and len(checked) == len(rows)
 
 
@@ -138,10 +146,10 @@ def baseline_completions(
     if answers:
         guess, _ = Counter(answers).most_common(1)[0]
         shown = guess if len(guess) <= 40 else f"{guess[:39]}…"
-        label = f"the dataset's most frequent answer, “{shown}”"
+        label = f"always answering “{shown}”"
         guesses = [Baseline(label, written(guess, tags))]
     letters = [
-        Baseline(f"always the letter {letter}", written(letter, tags))
+        Baseline(f"always answering {letter}", written(letter, tags))
         for letter in choice_letters(answers)
     ]
     number = str(random.Random(seed).randint(0, 100))  # noqa: S311 - a repeatable guess

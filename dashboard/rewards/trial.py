@@ -20,7 +20,7 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.slots import slot
 from dashboard.project.overload import Busy
 from trainer.rewards.child import Child, NoReply
-from trainer.rewards.judge import START_SECONDS, limited_to
+from trainer.rewards.judge import START_SECONDS, TIMED_OUT, limited_to
 from trainer.rewards.rule import Sample, message_text
 from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.levels import NAMES
@@ -31,7 +31,6 @@ from trainer.rewards.spec import Recipe, judges_several
 
 NUM_PROCESSES = 2  # of each web process
 PAGE_SECONDS = 10.0  # to look for a sandbox on a busy machine
-NO_TIME = "Scoring timed out. Score fewer completions at once."
 BUSY = "All scoring processes are busy. Try again in a moment."
 SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
@@ -88,7 +87,7 @@ def ask_models(
     for group in groups:
         begin = time.monotonic()
         if begin > deadline:
-            tried.append([Trial(None, problem=NO_TIME) for _ in group])
+            tried.append([Trial(None, problem=TIMED_OUT) for _ in group])
             continue
         with limited_to(deadline - begin), asking_for(owner):
             scores = score_all(recipe, group)
@@ -105,7 +104,7 @@ def try_groups(
     owner: str = "",
     reads_rows: bool = False,
 ) -> list[list[Trial]]:
-    """A trial of each completion; NO_TIME after the timeout.
+    """A trial of each completion; TIMED_OUT after the timeout.
 
     Args:
         groups: the completions of each row.
@@ -209,11 +208,11 @@ class _Process:
                 trials += _trials(child.read(timeout_seconds=left), size)
         except NoReply as error:
             is_late = time.monotonic() >= deadline
-            message = NO_TIME if is_late else f"The scoring process failed: {error}."
+            message = TIMED_OUT if is_late else f"The scoring process failed: {error}."
             trials.append(Trial(None, problem=message))
         if len(trials) < num_samples or trials[-1].problem:
             self.end()  # late replies must not reach the next request
-        return trials + [Trial(None, problem=NO_TIME)] * (num_samples - len(trials))
+        return trials + [Trial(None, problem=TIMED_OUT)] * (num_samples - len(trials))
 
     def _running(self) -> tuple[Child, float]:
         if self._child is not None and self._child.is_alive():

@@ -25,6 +25,7 @@ Library = Literal["math_verify", "py3langid", "reasoning_gym"]
 START_SECONDS = 120.0
 # The child's own alarm comes first; this is for a machine too busy to deliver it.
 GRACE_SECONDS = 5.0
+TIMED_OUT = "Scoring timed out. Score fewer completions at once."
 _NO_TIME = (
     "Checking the answer timed out before it started. Score fewer completions at once."
 )

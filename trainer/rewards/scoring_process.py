@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from trainer.rewards.child import questions, send, take_over_stdout
-from trainer.rewards.judge import limited_to
+from trainer.rewards.judge import TIMED_OUT, limited_to, seconds_left
 from trainer.rewards.rule import Outcome, Params, Rule, Sample, Unscorable
 from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.pool import asking_for
@@ -131,6 +131,8 @@ def reply_of(
         scores = [asdict(score) for score in judged_by(recipe, samples)]
     except Exception as error:  # noqa: BLE001 - a fault of ours, to be shown where it is
         return {"problem": f"{type(error).__name__}: {error}"}
+    if not seconds_left() and any(score["errors"] for score in scores):
+        return {"problem": TIMED_OUT}  # not the rules' failure
     return {
         "scores": scores,
         "seconds": (time.perf_counter() - begin) / len(samples),

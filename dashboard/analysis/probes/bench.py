@@ -22,6 +22,7 @@ from dashboard.project.errors import UserError
 from dashboard.rewards.recipe_checks import ScoredGroup
 from dashboard.rewards.recipe_text import read_json
 from dashboard.rewards.trial import (
+    BUSY,
     Trial,
     as_sample,
     ask_models,
@@ -31,6 +32,7 @@ from dashboard.rewards.trial import (
 from dashboard.samples.models import Group
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
+from trainer.rewards.judge import TIMED_OUT
 from trainer.rewards.rule import answers_of
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
@@ -146,6 +148,12 @@ class Bench:
             for group in self.groups
             for one in group.tried
         )
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether another attempt may score more."""
+        trials = (one.trial for group in self.groups for one in group.tried)
+        return any(trial and trial.problem in (BUSY, TIMED_OUT) for trial in trials)
 
     def scored_groups(self) -> list[ScoredGroup]:
         return [

@@ -168,6 +168,7 @@ const SLOW_MS = 400;
 const progress = document.querySelector(".editor-progress");
 let pending = 0;
 let slow = 0;
+let revision = 0; // of the rules: scores of others have no place to go
 
 function isScoring({ detail }) {
   return detail.requestConfig?.path.endsWith("/rewards/scores") ?? false;
@@ -182,10 +183,33 @@ document.addEventListener("htmx:beforeRequest", ({ detail }) => {
 document.addEventListener("htmx:beforeSend", (event) => {
   if (!progress || !isScoring(event)) return;
   pending += 1;
+  event.detail.xhr.revision = revision;
   clearTimeout(slow);
   slow = setTimeout(() => {
     progress.hidden = false;
   }, SLOW_MS);
+});
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (isScoring(event) && event.detail.xhr.revision !== revision)
+    event.detail.shouldSwap = false;
+});
+
+// What was found of the rules before an edit says nothing of them now.
+function clearFindings() {
+  document.querySelector("#samples-findings")?.replaceChildren();
+  const rows = document.querySelector("#row-findings");
+  if (!rows) return;
+  const checking = document.createElement("span");
+  checking.className = "text-quiet";
+  checking.textContent = "Checking…";
+  rows.replaceChildren(checking);
+}
+
+editor?.addEventListener("input", clearFindings);
+editor?.addEventListener("rules-changed", () => {
+  revision += 1;
+  clearFindings();
 });
 
 document.addEventListener("htmx:afterRequest", (event) => {

@@ -133,6 +133,20 @@ def test_a_baseline_with_half_of_the_highest_reward_is_high() -> None:
         assert kinds(found) == ["trivial"] * is_found, (mean, bounds)
 
 
+def test_a_baseline_of_few_rows_of_many_is_no_finding() -> None:
+    one, many = (
+        BaselineScore(label="nothing", mean=1.2, positions=(), num_rows=num)
+        for num in (1, 20)
+    )
+
+    found = find_high_baselines(
+        [one, many], bounds=(0.0, 2.2), num_rows=62, least_rows=20
+    )
+
+    assert kinds(found) == ["trivial"]
+    assert found[0].short.endswith("1.2 of 2.2")
+
+
 def test_baseline_completions_of_a_row() -> None:
     made = baseline_completions(
         prompt="2+2?", answers=["4", "7", "7"], tags=TAGS, seed=1
@@ -144,7 +158,8 @@ def test_baseline_completions_of_a_row() -> None:
     every = {text for several in texts.values() for text in several}
     assert "<think></think><answer></answer>" in every
     assert {"7", "\\boxed{7}", "#### 7"} < every
-    assert not any("letter" in label for label in texts)
+    assert "always answering “7”" in texts
+    assert "always answering A" not in texts
 
 
 def test_each_letter_of_a_multiple_choice_is_tried() -> None:
@@ -152,8 +167,8 @@ def test_each_letter_of_a_multiple_choice_is_tried() -> None:
         prompt="?", answers=["A", "C", "b", "A", "C"], tags=TAGS, seed=1
     )
 
-    labels = [each.label for each in made if "letter" in each.label]
-    assert labels == [f"always the letter {letter}" for letter in "ABC"]
+    labels = [each.label for each in made if "“" not in each.label]
+    assert labels[3:6] == [f"always answering {letter}" for letter in "ABC"]
 
 
 def test_other_answers_are_no_multiple_choice() -> None:
@@ -212,8 +227,8 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
 
     sentences = warned(version, "multiple_choice")
 
-    assert any("letter B scores 0.75" in each for each in sentences)
-    assert not any("letter A" in each for each in sentences)
+    assert any("answering B would earn 0.75" in each for each in sentences)
+    assert not any("answering A" in each for each in sentences)
 
 
 def test_a_guess_may_be_any_of_a_rows_answers(team: Team) -> None:
@@ -221,7 +236,7 @@ def test_a_guess_may_be_any_of_a_rows_answers(team: Team) -> None:
 
     sentences = warned(version, "multiple_choice")
 
-    assert any("letter B scores 0.75" in each for each in sentences)
+    assert any("answering B would earn 0.75" in each for each in sentences)
 
 
 def test_a_recipe_that_requires_the_answer_has_no_warning(team: Team) -> None:

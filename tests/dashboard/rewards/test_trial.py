@@ -12,10 +12,17 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards import row_checks, trial
 from dashboard.rewards.row_checks import check_rows
-from dashboard.rewards.trial import BUSY, NO_TIME, try_groups, try_samples
+from dashboard.rewards.trial import (
+    BUSY,
+    Trial,
+    try_groups,
+    try_samples,
+)
 from tests.trainer.rewards.judge_server import judge_server
+from trainer.rewards.judge import TIMED_OUT, limited_to
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_all
+from trainer.rewards.scoring import Score, score_all
+from trainer.rewards.scoring_process import reply_of
 from trainer.rewards.spec import Recipe
 
 
@@ -75,7 +82,7 @@ def test_a_rule_that_hangs_times_out(
 
     trials = try_samples(NUMERIC, SAMPLES, seconds=0.3)
 
-    assert {each.problem for each in trials} == {NO_TIME}
+    assert {each.problem for each in trials} == {TIMED_OUT}
     # The next trial has a process again.
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
 
@@ -128,7 +135,38 @@ def test_a_guess_that_scores_high_is_found(version: DatasetVersion) -> None:
     (guess,) = [each for each in found if each.kind == "trivial"]
     assert "“4”" in guess.sentence
     # 1 on each of the three rows that can be judged
-    assert "scores 1 " in guess.sentence
+    assert guess.short.endswith("1 of 1")
+
+
+def test_rows_that_ran_out_of_time_are_no_finding(
+    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_out(
+        recipe: Recipe, groups: list[list[Sample]], **_: object
+    ) -> list[list[Trial]]:
+        done = try_groups(recipe, groups[:1], seconds=60)
+        return done + [[Trial(None, problem=TIMED_OUT)] * len(g) for g in groups[1:]]
+
+    monkeypatch.setattr(row_checks, "try_groups", time_out)
+    monkeypatch.setattr(row_checks, "_try_baselines", lambda *_: ([], False))
+
+    (note,) = check_rows(recipe(("numeric_answer", {})), version)
+
+    assert (note.kind, note.positions) == ("unchecked", ())
+    assert "1 of 4" in note.short
+
+
+def test_a_rule_that_runs_out_of_the_pages_time_is_not_scored() -> None:
+    def late(*_: object) -> list[Score]:
+        return [Score(None, {"a": None}, {"a": "No time was left."})]
+
+    with limited_to(0):
+        reply = reply_of(NUMERIC, [SAMPLES[0]], late, [])
+    with limited_to(60):
+        failed = reply_of(NUMERIC, [SAMPLES[0]], late, [])
+
+    assert reply == {"problem": TIMED_OUT}
+    assert failed["scores"][0]["errors"]
 
 
 def test_an_empty_completion_that_scores_high_is_found(
