@@ -132,32 +132,22 @@ def reader_of(params: Params) -> AnswerReader | None:
 
     None when it looks for none that two completions could share.
     """
-    if isinstance(params, MathVerifyParams):
-        return _math_reader(params)
-    if isinstance(params, NumericAnswerParams):
-        return _number_reader(params)
-    if isinstance(params, MarkerAnswerParams):
-        return _marked_reader(params)
-    if isinstance(params, MultipleChoiceParams):
-        return _choice_reader(params)
-    if isinstance(params, ExactAnswerParams):
-        return _text_reader(params)
-    return None
+    find = _FINDERS.get(type(params))
+    if find is None:
+        return None
+    settings: Any = params
+    is_published = getattr(params, "mode", "strict") == "as_published"
+    is_whole = settings.read_thinking or is_published
+    return lambda text: find(text if is_whole else without_thinking(text), settings)
 
 
-def _math_reader(params: MathVerifyParams) -> AnswerReader:
+def _find_formula(text: str, params: MathVerifyParams) -> str | None:
     """Formulas that are written alike are one answer, 1/2 and 0.5 are two."""
-
-    def read(text: str) -> str | None:
-        if not params.read_thinking and params.mode == "strict":
-            text = without_thinking(text)
-        if params.mode == "as_published" or params.source == "whole":
-            found = last_boxed(text) or last_line(text)
-        else:
-            found = extract(text, params)
-        return None if found is None else _written(found)
-
-    return read
+    if params.mode == "as_published" or params.source == "whole":
+        found = last_boxed(text) or last_line(text)
+    else:
+        found = extract(text, params)
+    return None if found is None else _written(found)
 
 
 def _written(formula: str) -> str | None:
@@ -172,39 +162,28 @@ def _written(formula: str) -> str | None:
     return plain.rstrip(".") or None
 
 
-def _choice_reader(params: MultipleChoiceParams) -> AnswerReader:
-    def read(text: str) -> str | None:
-        reply = text if params.read_thinking else without_thinking(text)
-        return read_choice(reply, params)
-
-    return read
+def _find_text(text: str, params: ExactAnswerParams) -> str | None:
+    found = extract(text, params)
+    return None if found is None else normalise(found, params)
 
 
-def _text_reader(params: ExactAnswerParams) -> AnswerReader:
-    def read(text: str) -> str | None:
-        reply = text if params.read_thinking else without_thinking(text)
-        found = extract(reply, params)
-        return None if found is None else normalise(found, params)
-
-    return read
+def _find_marked(text: str, params: MarkerAnswerParams) -> str | None:
+    found = read_marked(text, params)
+    return None if found is None else same_answer(found, params)
 
 
-def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
-    def read(text: str) -> str | None:
-        is_whole = params.read_thinking or params.mode == "as_published"
-        found = read_marked(text if is_whole else without_thinking(text), params)
-        return None if found is None else same_answer(found, params)
-
-    return read
+def _find_number(text: str, params: NumericAnswerParams) -> str | None:
+    number = find_number(text, params)
+    return None if number is None else str(number)  # 0.5 and 1/2 are one answer
 
 
-def _number_reader(params: NumericAnswerParams) -> AnswerReader:
-    def read(text: str) -> str | None:
-        is_whole = params.read_thinking or params.mode == "as_published"
-        number = find_number(text if is_whole else without_thinking(text), params)
-        return None if number is None else str(number)  # 0.5 and 1/2 are one answer
-
-    return read
+_FINDERS: dict[type[Params], Callable[[str, Any], str | None]] = {
+    MathVerifyParams: _find_formula,
+    NumericAnswerParams: _find_number,
+    MarkerAnswerParams: _find_marked,
+    MultipleChoiceParams: read_choice,
+    ExactAnswerParams: _find_text,
+}
 
 
 RIGHT = "\N{CHECK MARK} correct"  # no reader finds such a text
