@@ -30,6 +30,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.prompt_template import read_template
 from dashboard.datasets.row import Row, question_of
+from trainer.rewards.extraction import unwrapped
 from trainer.rewards.numbers import read_number
 from trainer.rewards.rule import answers_of
 from trainer.rewards.rules import RULES
@@ -477,7 +478,7 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
             reason=f"The column {name} has tests.",
         )
     texts = [text for answer in answers for text in answers_of(answer)]
-    if not texts:
+    if not texts or any(_is_object(text) for text in texts):
         return None
     if all(_is_number(text) for text in texts):
         return RuleSuggestion(
@@ -523,8 +524,16 @@ _SHORT_CHARS = 60
 
 
 def _is_number(text: str) -> bool:
-    number = text.rpartition("####")[2]  # GSM8K has the solution before it
-    return len(number) <= _FORMULA_CHARS and read_number(number) is not None
+    # GSM8K has the solution before it.
+    number = unwrapped(text.rpartition("####")[2], "answer")
+    is_short = len(number) <= _FORMULA_CHARS
+    return is_short and read_number(number, with_unit=True) is not None
+
+
+def _is_object(text: str) -> bool:
+    """Whether the text is JSON with names in it: constraints, or a case to run."""
+    value = typed(text.strip())
+    return isinstance(value[0] if isinstance(value, list) and value else value, dict)
 
 
 def _numbers_column(columns: dict[str, Any]) -> str | None:

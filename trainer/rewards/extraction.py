@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,6 +14,11 @@ LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>")
 _OPEN_AT_END = re.compile(r"<think(?:ing)?>\s*\Z")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_WRAPPER = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{")
+_MOST_WRAPPERS = 3  # a hostile text may have thousands
+# Bold text in Markdown. Two asterisks behind a letter or digit are a power.
+_BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*]+)(?<=\S)\*\*(?![\w(*])")
 
 
 def thinking_field() -> Any:
@@ -145,17 +151,74 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"so \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
-    opening = "\\boxed{"
-    start = text.rfind(opening)
-    if start < 0:
+    boxes = list(_BOX.finditer(text)) if "box" in text else []
+    if not boxes:
         return None
-    start += len(opening)
+    start = boxes[-1].end()
+    end = closing_of(text, start, "{}")
+    return None if end is None else text[start:end]
+
+
+def closing_of(text: str, start: int, brackets: str) -> int | None:
+    """The place of the bracket that closes one before `start`; None without it."""
     depth = 1
     for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if text[position] in brackets:
+            depth += 1 if text[position] == brackets[0] else -1
         if depth == 0:
-            return text[start:position]
+            return position
     return None
+
+
+# Raised, lowered and fraction characters mean more than the digits they are made of.
+_NOT_ALIKE = ("<super>", "<sub>", "<fraction>")
+# Quotation marks and minus signs as a keyboard has them; characters without a width.
+_TYPED = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2212\u2010\u2011\u2012\ufe63\uff0d", "-"),
+        **dict.fromkeys("\u200b\u2060\ufeff\u00ad\u200e\u200f", ""),
+    }
+)
+
+
+def as_typed(text: str) -> str:
+    """The text with the characters that a keyboard writes, without marks of bold words.
+
+    >>> as_typed("It\u2019s **\uff11\uff12**, or 2**3.")
+    "It's 12, or 2**3."
+    """
+    if not text.isascii():
+        text = text.translate(_TYPED)
+        alike = {ord(it): _compatible(it) for it in set(text) if not it.isascii()}
+        text = unicodedata.normalize("NFC", text.translate(alike))
+    return _BOLD.sub(r"\1", text) if "**" in text else text
+
+
+def _compatible(character: str) -> str:
+    if unicodedata.decomposition(character).startswith(_NOT_ALIKE):
+        return character
+    return unicodedata.normalize("NFKC", character)
+
+
+def unwrapped(text: str, tag: str) -> str:
+    r"""The text without tags, a box, \text{} or dollar signs around all of it.
+
+    >>> unwrapped(r"<answer> \boxed{cat} </answer>", "answer")
+    'cat'
+    """
+    text = text.strip()
+    if text.startswith(f"<{tag}>") and text.endswith(f"</{tag}>"):
+        text = last_block(text, tag) or text
+    if text[:1] == text[-1:] == "$" and text.count("$") == 2:
+        text = text[1:-1].strip()
+    for _ in range(_MOST_WRAPPERS):
+        wrapper = _WRAPPER.match(text)
+        if wrapper is None or closing_of(text, wrapper.end(), "{}") != len(text) - 1:
+            break
+        text = text[wrapper.end() : -1].strip()
+    return text
 
 
 def after_marker(text: str, marker: str, *, until: str = "") -> str | None:

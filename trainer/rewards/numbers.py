@@ -20,17 +20,23 @@ _MAX_TAIL = 300
 _SEPARATOR = r"(?:,|\{,\}|\\[,;: ]|['\x{2019}]|[\x{a0}\x{2007}\x{2009}\x{202f}])"
 _DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+|\d+)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_LATEX_FRACTION = r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}"
-_TIMES = (
-    r"\s?(?:\x{d7}|\\times|\\cdot)\s?10\s?"
-    r"(?:\^\s?\{?\s?(-?\d+)\s?\}?|([\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+_PART = r"\s*(?:\{\s*(-?\d+)\s*\}|(\d))"
+# Groups that match: the whole part, if any, the top and the bottom.
+_FRACTION = (
+    rf"(?:(\d+)\s?)?\\[dt]?frac{_PART}{_PART}"
+    r"|(\d+)\s+(\d+)\s?/\s?(\d+)"
 )
-# Groups: sign, top and bottom of a LaTeX fraction, digits, divisor, power of ten as a
-# number or raised, percent sign.
+_RAISED_TO = r"\s?(?:\^\s?\{?\s?(-?\d+)\s?\}?|([\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+_POWER_OF_TEN = rf"(?:({_UNSIGNED})\s?(?:\x{{d7}}|\*|\\times|\\cdot)\s?)?10{_RAISED_TO}"
+_POWER = rf"{_UNSIGNED}{_RAISED_TO}"
+_RATIO = rf"({_UNSIGNED})(?:\s?/\s?({_DIGITS}))?"
+# Groups: sign, number, percent sign. RE2 is the slower the more groups there are.
 _NUMBER = (
-    rf"([-+])?\s?[$€£]?(?:{_LATEX_FRACTION}"
-    rf"|({_UNSIGNED})(?:\s?/\s?({_DIGITS})|{_TIMES})?)"
-    r"(\s?\\?%)?"
+    r"([-+])?\s?[$€£]?("
+    + "|".join((_FRACTION, _POWER_OF_TEN, _POWER, _RATIO))
+    .replace("(?:", "(")
+    .replace("(", "(?:")
+    + r")(\s?\\?%)?"
 )
 # Read with the number before it, so that the exponent of cm^2 is not the last number.
 _UNIT = (
@@ -48,17 +54,21 @@ _WITH_UNIT = (
 Percent = Literal["ignore", "divide"]
 
 
-def read_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
+def read_number(
+    text: str, *, percent: Percent = "ignore", with_unit: bool = False
+) -> Fraction | None:
     """The number that the whole text is; None when it is anything else.
 
-    `percent`: what a percent sign means; "divide" makes 50% one half.
+    `percent`: what a percent sign means; "divide" makes 50% one half. `with_unit`: a
+    unit such as cm may follow.
 
     >>> read_number("-1,234.50")
     Fraction(-2469, 2)
     """
     if text.isascii() and text.isdigit() and len(text) <= _MAX_CHARACTERS:
         return Fraction(int(text))
-    match = compile_pattern(_NUMBER).fullmatch(_plain(text))
+    pattern = compile_pattern(_WITH_UNIT if with_unit else _NUMBER)
+    match = pattern.fullmatch(_plain(text))
     return None if match is None else _value(match, "", percent)
 
 
@@ -105,26 +115,23 @@ _ASCII = {
 
 def _plain(text: str) -> str:
     if not text.isascii():
-        text = "".join(map(_in_ascii, text))
+        text = text.translate({ord(it): _in_ascii(it) for it in set(text)})
     return text.replace("\\!", "").replace("\\$", "$").strip()
 
 
 def _in_ascii(character: str) -> str:
-    """A digit of any script as 0 to 9, a sign or point in ASCII."""
+    """A digit of any script as 0 to 9, a sign or point in ASCII, ½ as 1/2."""
     if character.isdecimal():
         return str(unicodedata.decimal(character))
+    if unicodedata.decomposition(character).startswith("<fraction>"):
+        return " " + unicodedata.normalize("NFKC", character).replace("\u2044", "/")
     return _ASCII.get(character, character)
 
 
 def _value(match: Any, before: str, percent: Percent) -> Fraction | None:
     # Not by name, which the pattern's library looks up at each use.
-    sign, top, bottom, digits, over, power, raised, has_percent = match.groups()
-    if len(digits or "") > _MAX_CHARACTERS:
-        return None
-    if top is not None:
-        value = _ratio(Fraction(top), Fraction(bottom))
-    else:
-        value = _unsigned(digits, over, power or (raised or "").translate(_RAISED))
+    sign, number, has_percent = match.groups()
+    value = _unsigned(number)
     if value is None:
         return None
     if sign == "-" and not _subtracts(before, match.group(0)):
@@ -142,27 +149,41 @@ def _subtracts(before: str, number: str) -> bool:
     return last.isalnum() or last in {")", "]"}
 
 
-def _unsigned(number: str, over: str | None, power: str) -> Fraction | None:
-    digits = _without_separators(number).lower()
-    _, _, exponent = digits.partition("e")
+def _unsigned(number: str) -> Fraction | None:
+    if len(number) > _MAX_CHARACTERS:
+        return None
+    if parts := _groups(_FRACTION, number):
+        *whole, top, bottom = map(Fraction, parts)
+        value = _ratio(top, bottom)
+        if value is None or not whole:
+            return value
+        return whole[0] + value if 0 < value < 1 else None
+    if parts := _groups(_POWER_OF_TEN, number):
+        return _scaled(parts[0] if len(parts) > 1 else "1", parts[-1])
+    values = [_scaled(part) for part in _groups(_RATIO, number)]
+    # Another power, such as 2^10, matches no pattern and has no value.
+    top, bottom = [*values, Fraction(1), None][:2]
+    return None if top is None or bottom is None else _ratio(top, bottom)
+
+
+def _groups(pattern: str, text: str) -> list[str]:
+    """Those of the pattern's groups that match; none where the pattern does not."""
+    match = compile_pattern(pattern).fullmatch(text)
+    return [group for group in match.groups() if group] if match else []
+
+
+def _scaled(factor: str, power: str = "0") -> Fraction | None:
+    """factor * 10 ** power, of a factor that may have an exponent itself."""
+    digits, exponent, own = factor.lower().partition("e")
+    powers = [own if exponent else "0", power.translate(_RAISED)]
     # Fraction("1e999999999") would fill the memory.
-    if len(exponent) > 5 or abs(int(exponent or 0)) > _MAX_EXPONENT:
+    if not all(it.strip("+-") and abs(int(it[:6])) <= _MAX_EXPONENT for it in powers):
         return None
-    value = Fraction(digits)
-    if over is not None:
-        return _ratio(value, Fraction(_without_separators(over)))
-    if power in {"", "-"}:
-        return value
-    if len(power) > 5 or abs(int(power)) > _MAX_EXPONENT:
-        return None
-    return value * Fraction(10) ** int(power)
+    scale = sum(map(int, powers))
+    return Fraction(re.sub(r"[^0-9.]", "", digits)) * Fraction(10) ** scale
 
 
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹\u207b", "0123456789-")
-
-
-def _without_separators(digits: str) -> str:
-    return re.sub(r"[^0-9.eE+-]", "", digits)
 
 
 def _ratio(top: Fraction, bottom: Fraction) -> Fraction | None:

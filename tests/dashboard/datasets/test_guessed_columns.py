@@ -17,6 +17,7 @@ from dashboard.datasets.suggestions import (
     suggest_rule,
     warn,
 )
+from tests.trainer.rewards.scores import score
 
 # Columns as published, in their order.
 KNOWN = {
@@ -251,3 +252,43 @@ def test_an_empty_last_reply_is_no_answer() -> None:
 
 def _turn(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["$1$", "$-2.5$"],
+        ["<answer> 3 </answer>", "<answer>4</answer>"],
+        [r"\boxed{5}", r"\boxed{1,200}"],
+        ["12 cm", "3 kg"],
+        ["2 1/2", r"$2\frac{1}{2}$"],
+    ],
+)
+def test_wrapped_numbers_get_the_numeric_rule_which_reads_them(answers):
+    rule = suggest_rule([Row(prompt="Q", answer=answer) for answer in answers])
+
+    assert rule is not None
+    assert rule.kind == "numeric_answer"
+    for answer in answers:
+        assert score(rule.kind, answer, answer, **rule.params) == 1.0
+
+
+@pytest.mark.parametrize("answer", ["Route 66", "COVID-19", "7 or 8", "July 4"])
+def test_texts_that_contain_a_number_get_the_exact_rule(answer):
+    rule = suggest_rule([Row(prompt="Q", answer=answer)])
+
+    assert rule is not None
+    assert rule.kind == "exact_answer"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"func_name": "validate_lowercase", "N": null}',
+        '{"pattern": "^\\\\d+$"}',
+        '[{"type": "length", "max": 5}]',
+    ],
+)
+def test_answers_that_are_json_objects_get_no_rule(answer):
+    assert suggest_rule([Row(prompt="Q", answer=answer)]) is None
+    assert suggest_rule([Row(prompt="Q", answer="[1, 2]")]) is not None

@@ -71,6 +71,29 @@ NUMBERS = [
     ("3 × 10^8 m/s", "300000000"),
     (r"$1.5 \times 10^{-3}$", "0.0015"),
     ("2 × 10⁶", "2000000"),
+    ("10^6", "1000000"),
+    ("10^{6} people", "1000000"),
+    ("about 10⁶", "1000000"),
+    ("10^{-2}", "0.01"),
+    ("3*10^4", "30000"),
+    ("-10^3", "-1000"),
+    # Mixed numbers and fractions.
+    ("2 1/2", "2.5"),
+    (r"$2\frac{1}{2}$", "2.5"),
+    (r"$2 \dfrac12$", "2.5"),
+    (r"\frac12", "0.5"),
+    ("-2 1/2", "-2.5"),
+    ("so 2½ cups", "2.5"),
+    ("¾", "0.75"),
+    ("1 1/2%", "1.5"),
+    ("2.5", "2 1/2"),
+    # References that a row has wrapped.
+    ("It is 1.", "$1$"),
+    ("It is 1.", r"\boxed{1}"),
+    ("It is 12.", "12 cm"),
+    ("It is 72.", "72 apples"),
+    ("It is 3.", "<answer> 3 </answer>"),
+    ("It is 1,200.", r"\$1,200"),
 ]
 
 
@@ -90,6 +113,18 @@ def test_a_number_is_read_as_it_is_written(completion: str, answer: str) -> None
         ("12 and 500", "12500"),
         ("rooms 12, 500", "12500"),
         ("2^10", "1024"),
+        ("2^10", "10"),
+        ("2^{10}", "2"),
+        ("5²", "5"),
+        ("110^6", "6"),
+        ("10^6", "6"),
+        ("10^999", "999"),
+        ("2 1/2", "1/2"),
+        (r"2\frac{1}{2}", "1/2"),
+        (r"2\frac{3}{2}", "3/2"),
+        ("12 3/2", "13.5"),
+        ("2½", "2"),
+        (r"\frac12", "12"),
     ],
 )
 def test_a_number_is_not_made_of_several(completion: str, wrong: str) -> None:
@@ -231,3 +266,99 @@ def test_the_last_option_that_is_not_ruled_out_is_chosen(
 def test_an_answer_that_only_rules_out_names_none() -> None:
     assert score("multiple_choice", "Answer: not B", "B", source="marker") == 0
     assert score("multiple_choice", "Answer: not only B", "B", source="marker") == 1
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "answer: D",
+        "ANSWER: (D)",
+        "Answer: D because A is too large",
+        "Answer: (D), since B and C are even",
+        "Answer: D as A is too large.",
+    ],
+)
+def test_a_choice_is_read_in_any_case_and_before_its_reason(completion: str) -> None:
+    assert score("multiple_choice", completion, "D", source="marker") == 1
+    assert score("multiple_choice", completion, "A", source="marker") == 0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "Answer: A or D because both are odd",
+        "Answer: A because it is odd, or D because it is prime",
+        "Answer: A as well as D",
+        "answer: D\nanswer: A and D",
+    ],
+)
+def test_two_choices_with_reasons_are_none(completion: str) -> None:
+    assert score("multiple_choice", completion, "A", source="marker") == 0
+    assert score("multiple_choice", completion, "D", source="marker") == 0
+
+
+def test_a_marker_has_its_case_when_case_counts() -> None:
+    strict = {"source": "marker", "ignore_case": False}
+
+    assert score("multiple_choice", "Answer: D", "D", **strict) == 1
+    assert score("multiple_choice", "answer: D", "D", **strict) == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        ("cafe\u0301", "café"),
+        ("It\u2019s", "It's"),
+        ("\u201cyes\u201d", '"yes"'),
+        ("Pa\u200bris", "Paris"),
+        ("\ufeffParis", "Paris"),
+        ("Ｐａｒｉｓ", "Paris"),
+        ("New\u00a0York", "New York"),
+        ("\u22125", "-5"),
+        ("**Paris**", "Paris"),
+        ("**Paris**.", "Paris"),
+        (r"\text{Paris}", "Paris"),
+        ("$x+1$", "x+1"),
+    ],
+)
+def test_texts_that_look_alike_are_equal(written: str, answer: str) -> None:
+    assert score("exact_answer", f"<answer>{written}</answer>", answer) == 1
+    assert score("exact_answer", f"<answer>{answer}</answer>", written) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        ("x²", "x2"),
+        ("H₂O", "H2O2"),
+        ("½", "12"),
+        ("cafe", "café"),
+        ("2**3**4", "234"),
+        ("**Paris** or **Lyon**", "Paris"),
+        ("dog", "<answer>cat</answer>"),
+        ("", "<answer></answer>"),
+    ],
+)
+def test_texts_that_mean_different_things_are_not_equal(
+    written: str, answer: str
+) -> None:
+    assert score("exact_answer", f"<answer>{written}</answer>", answer) == 0
+
+
+def test_a_wrapped_reference_equals_its_text() -> None:
+    wrapped = "<answer>cat</answer>"
+
+    assert score("exact_answer", wrapped, wrapped) == 1
+    assert score("exact_answer", wrapped, r"\boxed{\text{cat}}") == 1
+    assert score("exact_answer", wrapped, wrapped, source="whole") == 1
+    assert score("exact_answer", "cat", wrapped, source="whole") == 1
+
+
+@pytest.mark.parametrize(
+    "box", [r"\boxed{7}", r"\boxed {7}", "\\boxed\n{7}", r"\fbox{7}"]
+)
+def test_a_box_is_read_however_it_is_written(box: str) -> None:
+    for kind in ("numeric_answer", "exact_answer", "math_verify"):
+        assert score(kind, f"so {box}.", "7", source="boxed") == 1
+        assert score(kind, rf"\boxed{{8}}, no, {box}", "7", source="boxed") == 1
+        assert score(kind, rf"{box}, no, \boxed{{8}}", "7", source="boxed") == 0

@@ -17,6 +17,37 @@ def test_an_equation_that_reaches_the_target_scores_one(expression):
     assert grade(expression) == 1.0
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "3 × (1 + 2)",
+        "3 · (2 + 1)",
+        r"3 \times (1 + 2)",
+        r"$3 \cdot \left(1 + 2\right)$",
+        r"\(3 \times (1 + 2)\)",
+    ],
+)
+def test_signs_of_multiplication_are_read(expression):
+    assert grade(expression) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("expression", "columns"),
+    [
+        ("6 ÷ 2", {"numbers": [2, 6], "target": 3}),
+        (r"6 \div 2", {"numbers": [2, 6], "target": 3}),
+        ("6 − 2", {"numbers": [2, 6], "target": 4}),
+    ],
+)
+def test_signs_of_division_and_subtraction_are_read(expression, columns):
+    assert grade(expression, columns) == 1.0
+    assert grade(expression, columns | {"target": 12}) == 0.0
+
+
+def test_signs_beyond_ascii_stay_unread_as_published():
+    assert grade("3 × (1 + 2)", mode="as_published") == 0.0
+
+
 def test_any_other_text_scores_zero():
     wrong = [
         (expression, found)
@@ -27,6 +58,9 @@ def test_any_other_text_scores_zero():
             "12-3",  # joined digits
             "9",
             "(1+2)*3=9",
+            "3 × 3",
+            "1 × 2 × 3",
+            "$12$ − 3",
             "3**(2)*1",
             "",
             "the sum",

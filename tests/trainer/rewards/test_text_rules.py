@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.trainer.rewards.scores import recipe_of, score
+from tests.trainer.rewards.scores import recipe_of, score, scored
 from trainer.rewards.rules.language import LANGUAGES
 
 
@@ -75,13 +75,27 @@ CHINESE = "我们先把所有的数字加在一起，然后再把结果乘以二
         (ENGLISH, 1.0),
         (FRENCH, 0.0),
         (ENGLISH + r"So $x = \frac{12}{7}$. <answer>12</answer>", 1.0),
-        ("", 0.0),
-        ("1 + 1 = 2", 0.0),
-        (r"$\frac{1}{2}$", 0.0),
     ],
 )
 def test_a_text_is_in_the_language_or_not(text, expected):
     assert score("language", text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1 + 1 = 2", r"$\frac{1}{2}$", r"\boxed{42}", "<answer>x = 3</answer>", "№ 5"],
+)
+def test_a_text_without_words_has_no_language_and_no_score(text):
+    result = scored("language", text)
+
+    assert (result.total, result.not_applicable) == (None, ["it"])
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("no", "zh"), ("我", "en"), (r"\boxed{42} нет", "en")]
+)
+def test_a_single_word_of_another_language_scores_zero(text, language):
+    assert score("language", text, language=language) == 0.0
 
 
 def test_the_share_counts_letters():
@@ -103,6 +117,7 @@ def test_only_the_tags_inside_may_be_looked_at():
     assert score("language", text, tag="think") == 1.0
     assert score("language", text) < 0.5
     assert score("language", FRENCH, tag="think") == 0.0
+    assert score("language", f"<think>1 + 1</think>{FRENCH}", tag="think") is None
 
 
 def test_a_language_that_cannot_be_detected_is_refused():

@@ -11,15 +11,17 @@ from trainer.rewards.extraction import (
     TAG_NAME,
     ExtractionParams,
     after_marker,
+    as_typed,
     extract,
     last_block,
     last_boxed,
     reply_of,
     require_answer,
     thinking_field,
+    unwrapped,
 )
 from trainer.rewards.judge import JudgeFailed, ask
-from trainer.rewards.numbers import last_number, read_number
+from trainer.rewards.numbers import last_number, only_number, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
     Example,
@@ -52,7 +54,7 @@ def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
 
 def normalise(text: str, params: ExactAnswerParams) -> str:
     """The same for all texts that count as one another."""
-    text = text.strip()
+    text = unwrapped(as_typed(text), params.tag)
     if params.ignore_final_period:
         text = text.removesuffix(".").rstrip()
     if params.white_space != "strip":
@@ -174,7 +176,7 @@ def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
     number = read_number(answer, percent=params.percent)
     if number is None:
         after = answer.rpartition(params.marker)[2]
-        number = read_number(after, percent=params.percent)
+        number = only_number(after, percent=params.percent)
     if number is None:
         raise NotApplicable(
             f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '

@@ -23,6 +23,33 @@ from trainer.rewards.rule import (
     quote,
 )
 
+# Arithmetic as texts write it, and the signs that it is computed with.
+_SIGNS = {
+    "\u00d7": "*",
+    "\u00f7": "/",
+    "\u2212": "-",
+    "\u00b7": "*",
+    "\u22c5": "*",
+    "\u2217": "*",
+    "\u2215": "/",
+    "\u2044": "/",
+    "\\times": "*",
+    "\\cdot": "*",
+    "\\div": "/",
+    "\\left": "",
+    "\\right": "",
+    "\\(": " ",
+    "\\)": " ",
+    "$": "",
+}
+
+
+def _as_arithmetic(text: str) -> str:
+    for written, sign in _SIGNS.items():
+        text = text.replace(written, sign)
+    return text
+
+
 # Both published graders compare floating-point values to within this.
 _PUBLISHED_TOLERANCE = Fraction(1, 100_000)
 # How each finds the answer, and which characters it lets through to evaluation. Let
@@ -73,7 +100,7 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
 
 def _passes_strict(expression: str, numbers: list[int], target: Fraction) -> bool:
     try:
-        computed = compute(expression)
+        computed = compute(_as_arithmetic(expression))
     except ArithmeticRefused:
         return False
     used = sorted(int(numeral) for numeral in computed.numerals)
@@ -160,16 +187,6 @@ COUNTDOWN = Rule(
 )
 
 
-# Arithmetic as texts write it, and the signs that it is computed with.
-_SIGNS = {
-    "\u00d7": "*",
-    "\u00f7": "/",
-    "\u2212": "-",
-    "\\times": "*",
-    "\\cdot": "*",
-    "\\div": "/",
-    "$": "",
-}
 _NUMERAL = r"\d+(?:\.\d+)?"
 # A sign belongs to the number right behind it: the dash of a list is no minus.
 _OPERAND = rf"[-+]?(?:\([ \t]*)*[-+]?{_NUMERAL}(?:[ \t]*\))*"
@@ -220,8 +237,7 @@ def score_equations(sample: Sample, params: EquationsParams) -> float:
 
 
 def _equations(text: str) -> Iterator[_Equation]:
-    for written, sign in _SIGNS.items():
-        text = text.replace(written, sign)
+    text = _as_arithmetic(text)
     for match in compile_pattern(_CHAIN).finditer(text):
         before = text[match.start() - 1 : match.start()]
         if before.isalnum() or before in ("_", ")"):  # the end of a longer term

@@ -10,7 +10,14 @@ from pydantic import Field, field_validator
 from trainer.rewards.extraction import last_block
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule, Sample, Unscorable
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+)
 
 # Those that py3langid's model knows; a test compares them with the installed one.
 LANGUAGES = frozenset(
@@ -29,8 +36,10 @@ _FEWEST_BYTES = 40
 _MAX_CHARACTERS = 100_000
 # What is written alike in every language: commands, tags, numbers and signs.
 _NO_WORDS = re.compile(
-    r"\\[A-Za-z]+|</?[A-Za-z][^<>]{0,100}>|[\d_=+*/^$\\{}\[\]()|~#`]+"
+    r"\\[A-Za-z]*|</?[A-Za-z][^<>]{0,100}>|[\d_=+*/^${}\[\]()|~#`]+"
 )
+# Two letters; one where each is a syllable or word.
+_WORD = re.compile(r"[^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ENDS = re.compile(r"(?<=[.!?。！？\n])")
 
 
@@ -76,16 +85,22 @@ class LanguageParams(Params):
 def score_language(sample: Sample, params: LanguageParams) -> float:
     """min(1, letters of pieces in the language / all letters / minimum_share).
 
-    A piece is some sentences, of at least 40 bytes of letters together. 0 for a text
-    without letters.
+    A piece is some sentences, of at least 40 bytes of letters together. A text without
+    words is in no language and has no score. 0 without the tags.
     """
     text = sample.completion[-_MAX_CHARACTERS:]
     if params.tag:
-        text = last_block(text, params.tag) or ""
+        block = last_block(text, params.tag)
+        if block is None:
+            return 0.0
+        text = block
     pieces = _pieces(text)
     counts = [_num_letters(piece) for piece in pieces]
-    if sum(counts) == 0:
-        return 0.0
+    if not _WORD.search(" ".join(pieces)):
+        raise NotApplicable(
+            "The text has no words, only numbers, signs or single letters, so it has "
+            "no language. It gets a score when it has a word."
+        )
     try:
         found = ask(
             "py3langid", {"texts": pieces}, timeout_seconds=params.timeout_seconds

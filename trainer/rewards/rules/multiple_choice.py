@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from trainer.rewards.extraction import (
     reply_of,
     require_answer,
     thinking_field,
+    unwrapped,
 )
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
@@ -49,6 +51,9 @@ _RULED_OUT = (
     rf"|{_LETTER}\s+(?:is\s+{_WRONG}|(?:is\s+not|isn['’]t)\s+{_RIGHT})"
     rf"|{_LETTER}(?:{_AND}{_LETTER})+\s+are\s+(?:{_WRONG}|not\s+{_RIGHT})"
 )
+# What stands behind it is a reason, which may name other options.
+_REASON = r"(?is),?\s+(?:because|since|as|due to)\b(.*)"
+_OTHER_CHOICE = r"(?i)\b(?:or|also|and|but|well|maybe|perhaps|either|both)\b"
 # Words of one letter, when a word in lower case follows: "A better reason is".
 _WORDS = {"A", "I"}
 
@@ -67,7 +72,8 @@ class MultipleChoiceParams(Params):
         "Answer:",
         min_length=1,
         max_length=100,
-        description="Text before the choice. The last occurrence counts.",
+        description="Text before the choice, in any letter case unless case counts. "
+        "The last occurrence counts.",
     )
     num_options: int = Field(
         4,
@@ -126,6 +132,10 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
         return last_block(completion, params.tag)
     if params.source == "boxed":
         return last_boxed(completion)
+    if params.ignore_case:
+        # In the place of each one, so that the text behind it keeps its case.
+        any_case = re.compile(re.escape(params.marker), re.IGNORECASE)
+        completion = any_case.sub(lambda _: params.marker, completion)
     return after_marker(completion, params.marker)
 
 
@@ -142,8 +152,16 @@ def _read(
         return letter
     if by_text := _of_text(plain, params, options):
         return by_text
-    kept = _remaining(plain)
+    kept = _remaining(_without_reason(plain))
     return _leading(kept, params, options) or _named(kept, letters)
+
+
+def _without_reason(text: str) -> str:
+    """What stands before "because A is too large", unless more is chosen there."""
+    reason = compile_pattern(_REASON).search(text)
+    if reason is None or compile_pattern(_OTHER_CHOICE).search(reason.group(1)):
+        return text
+    return text[: reason.start()]
 
 
 def _remaining(text: str) -> str:
@@ -206,10 +224,7 @@ def _letter(found: str, params: MultipleChoiceParams) -> str:
 
 def _plain(text: str) -> str:
     """Without what Markdown and LaTeX put around a word: **B**, $\\text{B}$."""
-    bare = text.strip().strip("*_`$ ")
-    if bare.startswith(("\\text{", "\\mathrm{", "\\textbf{")) and bare.endswith("}"):
-        bare = bare.partition("{")[2][:-1]
-    return bare.strip()
+    return unwrapped(text.strip("*_`$ \n"), "answer")
 
 
 def _normalise(text: str, params: MultipleChoiceParams) -> str:
