@@ -6,7 +6,6 @@ needs one.
 
 from __future__ import annotations
 
-import logging
 import math
 import resource
 import signal
@@ -47,89 +46,10 @@ def main(library: str) -> int:
     return 0
 
 
-class _MathVerify:
-    """Compares mathematical answers."""
+def _math_verify() -> Grade:
+    from trainer.rewards.math_grader import grade  # noqa: PLC0415 - see the module
 
-    def __init__(self) -> None:
-        import re2  # noqa: PLC0415 - see the module
-        from latex2sympy2_extended import (  # noqa: PLC0415 - see the module
-            NormalizationConfig,
-        )
-        from math_verify import (  # noqa: PLC0415 - see the module
-            ExprExtractionConfig,
-            LatexExtractionConfig,
-            parse,
-            verify,
-        )
-
-        self._parse, self._verify = parse, verify
-        # Four letters in a row that are no LaTeX command.
-        self._word = re2.compile(r"(?:^|[^\\a-zA-Z])[a-zA-Z]{4,}")
-        self._targets = (LatexExtractionConfig(), ExprExtractionConfig())
-        # Open R1 reads LaTeX alone, between marks, and mends no malformed operator.
-        self._published_targets = (
-            LatexExtractionConfig(
-                try_extract_without_anchor=False,
-                boxed_match_priority=0,
-                normalization_config=NormalizationConfig(
-                    basic_latex=True,
-                    units=True,
-                    malformed_operators=False,
-                    nits=False,
-                    boxed="all",
-                    equations=True,
-                ),
-            ),
-        )
-        logging.disable(logging.CRITICAL)
-
-    def __call__(self, question: dict[str, Any]) -> dict[str, Any]:
-        """`{"reference", "text", "is_bare", "as_published"}` → `{"is_readable", …}`.
-
-        `is_bare`: the text is an answer alone, not a completion that holds one
-        somewhere. The reply holds `is_readable` (the reference) and `is_right` (the
-        text).
-
-        math-verify's own timeout is a signal handler, which fails outside the main
-        thread and cannot interrupt C code; ours is the judge's alarm, so it is off.
-        """
-        text, reference = question["text"], question["reference"]
-        if question.get("as_published"):
-            gold = self._read_first(reference, self._targets)
-            found = self._read_first(text, self._published_targets)
-        else:
-            gold = self._read_bare(reference)
-            found = self._read_bare(text) if question["is_bare"] else self._read(text)
-        is_right = bool(gold and found) and self._verify(
-            gold, found, timeout_seconds=None
-        )
-        return {"is_readable": bool(gold), "is_right": bool(is_right)}
-
-    def _read_bare(self, text: str) -> list[Any]:
-        """Without dollar signs x^2+1 would read as 1; with them, Paris as a product."""
-        has_marks = any(mark in text for mark in ("$", "\\boxed", "\\(", "\\["))
-        if has_marks or self._word.search(text):
-            return self._read(text)
-        return self._read(f"${text}$") or self._read(text)
-
-    def _read(self, text: str) -> list[Any]:
-        parsed: list[Any] = self._parse(
-            text,
-            extraction_config=self._targets,
-            parsing_timeout=None,
-            raise_on_error=False,
-        )
-        return parsed
-
-    def _read_first(self, text: str, targets: tuple[Any, ...]) -> list[Any]:
-        parsed: list[Any] = self._parse(
-            text,
-            extraction_config=targets,
-            extraction_mode="first_match",
-            parsing_timeout=None,
-            raise_on_error=False,
-        )
-        return parsed
+    return grade
 
 
 class _LanguageIdentifier:
@@ -200,7 +120,7 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 
 _GRADERS: dict[str, Callable[[], Grade]] = {
-    "math_verify": _MathVerify,
+    "math_verify": _math_verify,
     "py3langid": _LanguageIdentifier,
     "reasoning_gym": _PuzzleScorer,
 }

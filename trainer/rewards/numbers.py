@@ -160,10 +160,11 @@ def _unsigned(number: str) -> Fraction | None:
         return whole[0] + value if 0 < value < 1 else None
     if parts := _groups(_POWER_OF_TEN, number):
         return _scaled(parts[0] if len(parts) > 1 else "1", parts[-1])
-    values = [_scaled(part) for part in _groups(_RATIO, number)]
     # Another power, such as 2^10, matches no pattern and has no value.
-    top, bottom = [*values, Fraction(1), None][:2]
-    return None if top is None or bottom is None else _ratio(top, bottom)
+    values = [_scaled(part) for part in _groups(_RATIO, number)]
+    if not values or values[0] is None:
+        return None
+    return _ratio(values[0], values[-1] or Fraction(0)) if values[1:] else values[0]
 
 
 def _groups(pattern: str, text: str) -> list[str]:
@@ -175,7 +176,7 @@ def _groups(pattern: str, text: str) -> list[str]:
 def _scaled(factor: str, power: str = "0") -> Fraction | None:
     """factor * 10 ** power, of a factor that may have an exponent itself."""
     digits, exponent, own = factor.lower().partition("e")
-    powers = [own if exponent else "0", power.translate(_RAISED)]
+    powers = [own if exponent else "0", power.translate(RAISED_DIGITS)]
     # Fraction("1e999999999") would fill the memory.
     if not all(it.strip("+-") and abs(int(it[:6])) <= _MAX_EXPONENT for it in powers):
         return None
@@ -183,7 +184,7 @@ def _scaled(factor: str, power: str = "0") -> Fraction | None:
     return Fraction(re.sub(r"[^0-9.]", "", digits)) * Fraction(10) ** scale
 
 
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹\u207b", "0123456789-")
+RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹\u207b", "0123456789-")
 
 
 def _ratio(top: Fraction, bottom: Fraction) -> Fraction | None:

@@ -35,9 +35,7 @@ LANGUAGES = frozenset(
 _FEWEST_BYTES = 40
 _MAX_CHARACTERS = 100_000
 # What is written alike in every language: commands, tags, numbers and signs.
-_NO_WORDS = re.compile(
-    r"\\[A-Za-z]*|</?[A-Za-z][^<>]{0,100}>|[\d_=+*/^${}\[\]()|~#`]+"
-)
+_NO_WORDS = re.compile(r"\\[A-Za-z]*|</?[A-Za-z][^<>]{0,100}>|[\d_=+*/^${}\[\]()|~#`]+")
 # Two letters; one where each is a syllable or word.
 _WORD = re.compile(r"[^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ENDS = re.compile(r"(?<=[.!?。！？\n])")
