@@ -209,6 +209,8 @@ def unwrapped(text: str, tag: str) -> str:
     'cat'
     """
     text = text.strip()
+    if not text.startswith(("<", "\\", "$")):
+        return text
     if text.startswith(f"<{tag}>") and text.endswith(f"</{tag}>"):
         text = last_block(text, tag) or text
     if text[:1] == text[-1:] == "$" and text.count("$") == 2:

@@ -152,6 +152,8 @@ def _subtracts(before: str, number: str) -> bool:
 def _unsigned(number: str) -> Fraction | None:
     if len(number) > _MAX_CHARACTERS:
         return None
+    if number.isdecimal():  # nearly always
+        return Fraction(number)
     if parts := _groups(_FRACTION, number):
         *whole, top, bottom = map(Fraction, parts)
         value = _ratio(top, bottom)

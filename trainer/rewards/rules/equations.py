@@ -45,6 +45,8 @@ _SIGNS = {
 
 
 def _as_arithmetic(text: str) -> str:
+    if text.isascii() and "\\" not in text and "$" not in text:
+        return text
     for written, sign in _SIGNS.items():
         text = text.replace(written, sign)
     return text
