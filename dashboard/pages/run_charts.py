@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_number
-from dashboard.runs.charts.chart import Chart, chart_id
+from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
 from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import (
     combined_charts,
@@ -50,6 +50,7 @@ from dashboard.samples.signals.figures import (
     SignalForm,
     signal_charts,
 )
+from dashboard.samples.signals.signal_map import seen_rewards
 from dashboard.training.models import SystemSample, Worker
 from dashboard.training.ranks import PHASES, newest_step, read_ranks
 from dashboard.training.system_metrics import METRICS as SYSTEM_METRICS
@@ -60,6 +61,7 @@ from dashboard.training.system_samples import (
     as_columns,
     read_points,
 )
+from trainer.config import RunConfig
 from trainer.metric_names import METRICS, group_names, list_titles, rank_of, title_of
 
 MAX_METRICS = 200
@@ -80,6 +82,14 @@ def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
     curves = reverse("run_curves", args=[team.slug, run.id])
     fork = describe_fork(run)
     return {"name": run.name, "step": step, "curves": curves, "fork": fork}
+
+
+def read_features(run: Run, config: RunConfig | None = None) -> ChartFeatures:
+    """Rewards that were seen limit the band of a run without percentiles."""
+    features = features_of_run(run, config)
+    if features.has_percentiles or features.limits:
+        return features
+    return replace(features, limits=seen_rewards(run))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +117,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     """?q= finds, ?show= chooses charts and ?view=values shows the table."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
-    features, names = features_of_run(run), metric_names(run)
+    features, names = read_features(run), metric_names(run)
     combined = [one for one in combined_charts(features) if is_filled(one, run)]
     items = {item.name: item for item in _items(run, names)}
     notes = {} if run.is_imported else notes_of(features)
@@ -176,13 +186,15 @@ def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
 
 
 def _title(run: Run, name: str) -> str:
-    """It says where values are means over several steps, as the loss in TRL's log."""
+    """It says that values are means over several steps, as the loss in TRL's log."""
     settings = run.config.get("settings", {})
-    every = settings.get("logging_steps", 1)
-    if name != "loss" or run.source.get("tools") != ["TRL"] or every == 1:
-        return title_of(name, with_unit=True)
-    is_count = settings.get("logging_strategy", "steps") == "steps"
-    return f"Loss (mean of {f'the last {every}' if is_count else 'some'} steps)"
+    is_logged = name == "loss" and run.source.get("tools") == ["TRL"]
+    num = settings.get("logging_steps", 1) if is_logged else 1
+    if is_logged and settings.get("logging_strategy", "steps") != "steps":
+        num = "some"
+    return title_of(name, with_unit=True) + f" (mean of the last {num} steps)" * (
+        num != 1
+    )
 
 
 def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:

@@ -18,10 +18,9 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
-from dashboard.pages.run_charts import chart_context
+from dashboard.pages.run_charts import chart_context, read_features
 from dashboard.runs.charts.chart import Chart
 from dashboard.runs.charts.figures import (
-    features_of_run,
     is_filled,
     overview_charts,
 )
@@ -97,7 +96,7 @@ def headline(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
-    charts = overview_charts(features_of_run(run, config))
+    charts = overview_charts(read_features(run, config))
     return [chart for chart in charts if is_filled(chart, run)]
 
 

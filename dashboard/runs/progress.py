@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -28,8 +27,6 @@ class Progress:
     last_step: int
     num_steps: int
     attempt: int
-    num_losses: int
-    worker: str
     seconds_left: float | None
     notice: str
     fail_reason: str
@@ -38,9 +35,6 @@ class Progress:
     # run and step of the checkpoint, seconds of training before it
     fork: dict[str, int | float | None] | None
     errors_allowed: float | None  # None if phases differ
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
     has_ended: bool
     on_hold: bool
     priority: int
@@ -58,8 +52,6 @@ def describe_progress(run: Run) -> Progress:
         last_step=run.last_step,
         num_steps=run.num_steps,
         attempt=run.attempt,
-        num_losses=run.num_losses,
-        worker=run.worker,
         seconds_left=seconds_left(run),
         notice=_notice(run),
         fail_reason=run.fail_reason,
@@ -67,9 +59,6 @@ def describe_progress(run: Run) -> Progress:
         stop_reason=run.stop_reason if run.state == RunState.STOPPED else "",
         fork=describe_fork(run),
         errors_allowed=common_share(run.config),
-        created_at=run.created_at.isoformat(),
-        started_at=_isoformat(run.started_at),
-        finished_at=_isoformat(run.finished_at),
         has_ended=run.has_ended,
         on_hold=run.on_hold,
         priority=run.priority,
@@ -95,10 +84,6 @@ def describe_fork(run: Run) -> dict[str, int | float | None] | None:
         return None
     seconds = (run.fork_totals or {}).get("seconds")
     return {"run": run.forked_from_id, "step": run.fork_step, "seconds": seconds}
-
-
-def _isoformat(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
 
 
 def seconds_left(run: Run) -> float | None:

@@ -70,18 +70,13 @@ def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> dict[str
             "dash": style.dash,
         },
         "marker": {"size": 5, "color": colour_of(style)},
-        **_hover(series),
+        "text": _xy(series, series.values)["y"],
+        "hovertemplate": "%{y:.4~g}"
+        if series.smoothed == series.values
+        else "%{text:.4~g}<br>smoothed %{y:.4~g}",
         "customdata": series.steps,
         "meta": {"run": run.pk},
     }
-
-
-def _hover(series: Series) -> dict[str, Any]:
-    """The value itself, and what is drawn of it."""
-    if series.smoothed == series.values:
-        return {"hovertemplate": "%{y:.4~g}"}
-    text = [float(f"{value:.6g}") for value in series.values]
-    return {"hovertemplate": "%{text:.4~g}<br>smoothed %{y:.4~g}", "text": text}
 
 
 def _xy(series: Series, values: Sequence[float]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def reward_edge(side: Literal[-1, 1], limits: tuple[float, float] | None) -> go.
     """One edge of the band of the reward; the upper one fills down to the lower.
 
     The 10th or 90th percentile of the step's completions; the mean ± the deviation of
-    runs that lack it, within the rewards that are possible.
+    runs that lack it, within the rewards that are possible or were seen.
     """
     metric = "reward/p90" if side > 0 else "reward/p10"
     return go.Scatter(
@@ -186,6 +186,7 @@ class ChartFeatures:
     has_dual_clip: bool
     has_penalty: bool  # for length
     limits: tuple[float, float] | None  # of rewards; None: unknown
+    has_percentiles: bool = True  # of the step's rewards; else their deviation
 
 
 def features_of(config: RunConfig) -> ChartFeatures:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
@@ -106,7 +107,9 @@ def _reward(features: ChartFeatures) -> Chart:
         reward_edge(1, features.limits),
         line("reward/mean", color=1),
     ]
-    about = "Mean; shaded: 10th to 90th percentile of completions"
+    percentiles = "10th to 90th percentile of completions"
+    band = percentiles if features.has_percentiles else "± 1 standard deviation"
+    about = f"Mean; shaded: {band}"
     return chart("reward/mean", about, traces, title="Reward", y="reward")
 
 
@@ -278,7 +281,9 @@ def metric_figure() -> dict[str, Any]:
 def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:
     """`config`: its settings, where they have been read."""
     config = config or settings_of(run)
-    return features_of(config) if config else _features_of_import(run)
+    features = features_of(config) if config else _features_of_import(run)
+    has_percentiles = "reward/p10" in run.metric_names or not run.last_step
+    return replace(features, has_percentiles=has_percentiles)
 
 
 def is_filled(one: Chart, run: Run) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dashboard.runs.charts.chart import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
+from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.records import (
     BIN,
     GROUP,
@@ -261,6 +262,14 @@ def read_distribution(
         "counts": cells.tolist(),
         "note": NOTE if has_clipped([q[i] for q in quantiles for i in (0, -1)]) else "",
     }
+
+
+def seen_rewards(run: Run) -> tuple[float, float] | None:
+    """The lowest and the highest reward of its completions, if it has any."""
+    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
+    packed = rollups.values_list("reward_quantiles", flat=True)
+    rewards = np.frombuffer(b"".join(map(bytes, packed)), QUANTILE)
+    return (rewards.min().item(), rewards.max().item()) if rewards.size else None
 
 
 def _quantiles(stretch: Stretch) -> list[float]:

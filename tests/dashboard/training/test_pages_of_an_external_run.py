@@ -16,6 +16,7 @@ from dashboard.training.external_runs import open_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import send
 from tests.dashboard.training.test_opening_a_run import OPENING
+from trainer.events import StepFinished
 
 pytestmark = pytest.mark.django_db
 PAGES = (
@@ -62,6 +63,26 @@ def test_each_page_exists_and_names_the_trainer(
     assert not any("was imported" in text for text in (ended, *shown.values()))
     counted = page(alice_client, "run_prompts", external.pk)
     assert "2 of 2 prompts" in counted
+
+
+def test_the_band_of_rewards_is_what_was_measured(
+    external: Run, team: Team, alice: User, alice_client: Client
+) -> None:
+    run = open_run(replace(OPENING, key=uuid4()), team=team, user=alice)[0]
+    ends = {"reward/p10": 0.25, "reward/p90": 0.75, "reward/mean": 0.5}
+    send(run, LogBuilder().add(StepFinished, step=1, metrics=ends))
+
+    def chart_of(pk: int) -> tuple[str, list[object]]:
+        answer = alice_client.get(reverse("run", args=["alpha", pk]))
+        chart = next(c for c in answer.context["charts"] if c.name == "reward/mean")
+        return chart.about, [t["meta"].get("limits") for t in chart.figure["data"][:2]]
+
+    # Completions have rewards of 0 and 1, and no step a percentile.
+    about, limits = chart_of(external.pk)
+    assert ("percentile" in about, "deviation" in about) == (False, True)
+    assert limits == [(0.0, 1.0)] * 2
+    about, _ = chart_of(run.pk)
+    assert ("percentile" in about, "deviation" in about) == (True, False)
 
 
 @pytest.mark.parametrize(
