@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 
 from dashboard.datasets.models import DatasetVersion
@@ -67,10 +66,9 @@ def _line(version: DatasetVersion, row: Row) -> str:
 
 
 def write_csv(version: DatasetVersion) -> Iterator[str]:
-    """With a byte order mark, which spreadsheets need for UTF-8."""
-    writer = csv.writer(_Line())
+    writer = csv.writer(CsvLine())
     names = _names(version)
-    yield "\ufeff" + writer.writerow([defused(name) for name in names])
+    yield writer.writerow([defused(name) for name in names])
     for row in read_rows(version):
         record = _record(version, row)
         yield writer.writerow([_cell(record.get(name)) for name in names])
@@ -133,14 +131,14 @@ def _cell(value: Any) -> str:
     return defused(value if isinstance(value, str) else as_json(value))
 
 
-class _Line:
+class CsvLine:
     """What csv writes to: `writerow` gives the line back."""
 
     def write(self, line: str) -> str:
         return line
 
 
-def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
+def send_rows(version: DatasetVersion, suffix: str) -> Streamed:
     """As a file of this format, after `check_rows`."""
     name = content_disposition_header(True, filename(version, suffix))
     return Streamed(

@@ -17,7 +17,7 @@ from django import forms
 from django.http import QueryDict
 from django.utils.http import urlencode
 
-from dashboard.datasets.row_exports import defused, joined
+from dashboard.datasets.row_exports import CsvLine, defused, joined
 
 ROW_GROUP_ROWS = 1_000
 ROW_GROUP_BYTES = 8 * 2**20
@@ -67,14 +67,13 @@ def _as_text(value: Any) -> str:
 
 
 def write_csv(table: Table) -> Iterator[bytes]:
-    """With a mark at the beginning by which spreadsheets know UTF-8."""
     return joined(_csv_lines(table))
 
 
 def _csv_lines(table: Table) -> Iterator[str]:
-    writer = csv.writer(_Line())
+    writer = csv.writer(CsvLine())
     cells = list(_csv_cells(table))
-    yield "\ufeff" + writer.writerow([defused(name) for name, _ in cells])
+    yield writer.writerow([defused(name) for name, _ in cells])
     for row in table.rows:
         yield writer.writerow([_cell(read(row)) for _, read in cells])
 
@@ -145,13 +144,6 @@ def jsonl_bytes(table: Table, num_rows: int) -> tuple[int, int]:
     """The size of the first rows as JSON lines, and their number."""
     lines = [len(_line(table, row).encode()) for row in islice(table.rows, num_rows)]
     return sum(lines), len(lines)
-
-
-class _Line:
-    """What csv writes to: `writerow` gives the line back."""
-
-    def write(self, line: str) -> str:
-        return line
 
 
 class Sink(io.RawIOBase):

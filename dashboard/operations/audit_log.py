@@ -23,7 +23,7 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.row_exports import defused
+from dashboard.datasets.row_exports import CsvLine, defused
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPreset
 from dashboard.samples.models import Group
@@ -207,9 +207,8 @@ def jsonl_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
 
 
 def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
-    """With a mark at the beginning by which spreadsheets know UTF-8."""
-    writer = csv.writer(_Line())
-    yield "\ufeff" + writer.writerow(COLUMNS)
+    writer = csv.writer(CsvLine())
+    yield writer.writerow(COLUMNS)
     for row in _rows(entries):
         yield writer.writerow([_cell(row[name]) for name in COLUMNS])
 
@@ -250,13 +249,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return defused(json.dumps(value, ensure_ascii=False))
     return defused(str(value))
-
-
-class _Line:
-    """What csv writes to: `writerow` gives the line back."""
-
-    def write(self, line: str) -> str:
-        return line
 
 
 def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:

@@ -42,6 +42,7 @@ from dashboard.datasets.trash import (
     trash_dataset,
 )
 from dashboard.pages.requests import Request, choose_version
+from dashboard.project.downloads import mark_for_spreadsheets
 
 DATASETS_PER_PAGE = 30
 LOOKED_AT = 10  # rows that suggest a reward rule
@@ -199,7 +200,7 @@ def dataset_download(request: Request, team: str, dataset_id: int) -> HttpRespon
     except RowsMissing as error:
         messages.error(request, str(error))
         return redirect("dataset", team, dataset.pk)
-    return send_rows(version, suffix)
+    return mark_for_spreadsheets(send_rows(version, suffix))
 
 
 @require_GET

@@ -45,6 +45,7 @@ from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
 from dashboard.pages.requests import Request
+from dashboard.project.downloads import mark_for_spreadsheets
 from dashboard.project.errors import UserError
 from dashboard.project.middleware import MAX_BODY_BYTES
 from dashboard.runs.models import Evaluation, Run, Step
@@ -320,7 +321,7 @@ def run_export_file(
             status=422,
             content_type="text/plain; charset=utf-8",
         )
-    return send_file(run, form.span, file)
+    return mark_for_spreadsheets(send_file(run, form.span, file))
 
 
 # An import's files in parts, for scripts: the answers are JSON.

@@ -40,7 +40,7 @@ from dashboard.analysis.rescoring.services import (
 from dashboard.datasets.row_exports import joined
 from dashboard.jobs.queue import waiting_reason
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.downloads import attach
+from dashboard.project.downloads import attach, mark_for_spreadsheets
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
@@ -119,11 +119,12 @@ def rescoring_export(
     found = get_rescoring(get_team(request, team), rescoring_id)
     if file_format not in WRITERS:
         raise Http404(f"Unknown export format {file_format!r}.")
-    return attach(
+    file = attach(
         joined(WRITERS[file_format](found)),
         filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )
+    return mark_for_spreadsheets(file)
 
 
 def _sentence(found: Rescoring) -> str:

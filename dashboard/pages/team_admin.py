@@ -31,7 +31,7 @@ from dashboard.operations.retention import (
     retention_of,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.downloads import attach
+from dashboard.project.downloads import attach, mark_for_spreadsheets
 from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
 from dashboard.runs.queue.hosts import known_cluster
 from dashboard.training.clusters import address_of, allowed_addresses, choose_address
@@ -267,8 +267,9 @@ def audit_log_file(request: Request, team: str, file_format: str) -> HttpRespons
     form = FilterForm(request.GET, team=team_)
     if not form.is_valid():
         return audit_log(request, team)  # which says what is wrong
-    return attach(
+    file = attach(
         joined(WRITERS[file_format](form.narrow())),
         filename=f"audit-log-{team_.slug}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )
+    return mark_for_spreadsheets(file)

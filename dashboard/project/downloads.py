@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ class Streamed(StreamingHttpResponse):
         pieces = iter(self)
         while (piece := await sync_to_async(_next)(pieces)) is not None:
             yield piece
+
+
+def mark_for_spreadsheets(answer: Streamed) -> Streamed:
+    """Begin a CSV file with the mark by which spreadsheets know UTF-8.
+
+    A program would read it as a part of the first column's name.
+    """
+    if answer["Content-Type"].startswith("text/csv"):
+        answer.streaming_content = chain(["\ufeff".encode()], iter(answer))
+    return answer
 
 
 class _Begun:

@@ -21,7 +21,7 @@ from dashboard.analysis.rescoring.credit import (
     Records,
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
-from dashboard.datasets.row_exports import defused
+from dashboard.datasets.row_exports import CsvLine, defused
 from dashboard.runs.charts.chart import clip_all, figure_tree
 from dashboard.samples.signals.records import unpack
 
@@ -173,11 +173,10 @@ def jsonl_lines(rescoring: Rescoring) -> Iterator[str]:
 
 
 def csv_lines(rescoring: Rescoring) -> Iterator[str]:
-    """With a mark at the beginning by which spreadsheets know UTF-8."""
-    writer = csv.writer(_Line())
+    writer = csv.writer(CsvLine())
     names = _rule_names(rescoring)
     heads = [*COLUMNS, *(f"{when} {name}" for name in names for when in ("old", "new"))]
-    yield "\ufeff" + writer.writerow([defused(head) for head in heads])
+    yield writer.writerow([defused(head) for head in heads])
     for row, rules in _rows(rescoring):
         cells = [row[name] for name in COLUMNS]
         for name in names:
@@ -231,10 +230,3 @@ def _value(value: Any) -> Any:
     found = value.item()
     is_none = isinstance(found, float) and not math.isfinite(found)
     return None if is_none else found
-
-
-class _Line:
-    """What csv writes to: `writerow` gives the line back."""
-
-    def write(self, line: str) -> str:
-        return line

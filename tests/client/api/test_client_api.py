@@ -128,7 +128,7 @@ def test_a_run_is_listed_watched_and_read(
     assert completions[1].rule_scores["answer"] == 1.0
 
     path = run.export(tmp_path / "mine.csv", first_step=2)
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding="utf-8") as file:  # without a byte order mark
         table = list(csv.DictReader(file))
     assert [(row["step"], row["loss"]) for row in table] == [("2", "-0.2")]
     with pytest.raises(ValueError, match=r"mine\.csv"):

@@ -16,6 +16,8 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.exchange import export_runs
+from dashboard.exchange.export_runs import send_file
+from dashboard.exchange.export_tables import Span
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.samples.models import Comment, Tag, Thumb
 from tests.dashboard.exchange.event_files import read_event_file
@@ -60,6 +62,19 @@ def take_rows(client: Client, run: Run, name: str, query: str = "") -> list[Any]
 def take_csv(client: Client, run: Run, name: str) -> list[dict[str, str]]:
     text = take(client, run, f"{name}.csv").decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_only_a_browsers_csv_begins_with_a_byte_order_mark(
+    alice_client: Client, run: Run
+) -> None:
+    mark = "\ufeff".encode()
+    for file in ("metrics.csv", "completions.csv"):
+        shown = take(alice_client, run, file)
+        sent = send_file(run, Span(), file).getvalue()
+
+        assert shown == mark + sent
+        assert sent.startswith(b"step,")
+    assert not take(alice_client, run, "metrics.jsonl").startswith(mark)
 
 
 def test_all_points_but_superseded_steps_are_exported(
