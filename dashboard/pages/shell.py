@@ -30,7 +30,8 @@ from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.templatetags.runs import RUN_TABS
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.models import ENDED, HELD, Run
+from dashboard.runs.control import PAUSED_BY
+from dashboard.runs.models import ENDED, HELD, Run, RunState
 from dashboard.samples.annotations import mentions_of
 from dashboard.training.workers import GONE_AFTER
 from trainer.metric_names import METRICS
@@ -144,6 +145,11 @@ SELECT id, (
     WHERE owner_id = place.user_id AND state = ANY(%(ended)s)
     AND finished_at > coalesce(place.notifications_seen_at, place.created_at)
     AND deleted_at IS NULL AND trashed_at IS NULL
+), (
+    SELECT count(*) FROM runs_run WHERE team_id = place.team_id
+    AND state = 'paused' AND pause_reason <> ''
+    AND NOT starts_with(pause_reason, %(paused_by)s)
+    AND deleted_at IS NULL
 )) AS own ON place.id = %(own)s WHERE place.id = ANY(%(ids)s)"""
 NAMES = (
     "num_mentions",
@@ -153,6 +159,7 @@ NAMES = (
     "num_accepting",
     "num_alerts",
     "num_ended",
+    "num_paused",
 )
 
 
@@ -170,6 +177,7 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
         "ended": [state.value for state in ENDED],
         "gone_after": GONE_AFTER,
         "newest": NEWEST_RUNS,
+        "paused_by": PAUSED_BY,
     }
     with connection.cursor() as cursor:
         cursor.execute(COUNTS, parameters)
@@ -208,11 +216,14 @@ def notifications(request: Request, team: str) -> HttpResponse:
         state__in=ENDED,
         finished_at__gt=place.notifications_seen_at or place.created_at,
     )
+    paused = Run.objects.filter(team=place.team, state=RunState.PAUSED)
+    by_person = Q(pause_reason="") | Q(pause_reason__startswith=PAUSED_BY)
     alerts = firing.filter(state=AlertState.FIRING).actionable().select_related("run")
     mentions = mentions_of(place.user, place.team).filter(seen_at=None)
     context = {
         "team": place.team,
         "place": place,
+        "paused": paused.exclude(by_person).order_by("-pk")[:SHOWN_NOTIFICATIONS],
         "alerts": alerts.order_by("-id")[:SHOWN_NOTIFICATIONS],
         "mentions": mentions[:SHOWN_NOTIFICATIONS],
         "ended": ended.order_by("-finished_at")[:SHOWN_NOTIFICATIONS],

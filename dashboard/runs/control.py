@@ -16,6 +16,7 @@ from dashboard.runs.state import END_TIME, notify_workers, transition
 from trainer.config import RunConfig
 
 ERROR_SHARE = "max_error_share"
+PAUSED_BY = "Paused by "  # the beginning of a person's reason
 
 
 def request_stop(*, run: Run, user: User | None) -> bool:
@@ -110,7 +111,7 @@ def request_pause(*, run: Run, user: User) -> bool:
         when=Q(source={}),
         actor=user,
         verb="run.pause_requested",
-        pause_reason=f"Paused by {user.username}.",
+        pause_reason=f"{PAUSED_BY}{user.username}.",
     )
 
 

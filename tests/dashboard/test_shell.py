@@ -104,6 +104,25 @@ def test_an_ended_run_is_reported_until_it_is_seen(
     assert f"/alpha/runs/{run.pk}/" not in alice_client.get("/alpha/notifications").text
 
 
+def test_a_run_that_paused_itself_comes_first_until_it_is_resumed(
+    alice_client: Client, bob_client: Client, team: Team
+) -> None:
+    paused = {"state": RunState.PAUSED, "finished_at": None}
+    own = make_run(team, pause_reason="boom failed.\nFix the cause.", **paused)
+    for reason in ("", "Paused by alice."):
+        make_run(team, pause_reason=reason, **paused)
+
+    for client in (alice_client, bob_client):
+        assert pill(client.get("/help/").text)["news"] == 1
+        panel = client.get("/alpha/notifications").text
+        assert re.findall(r"/alpha/runs/(\d+)/", panel) == [str(own.pk)]
+        assert panel.index("boom failed.") < panel.index("/alpha/alerts/")
+        assert pill(client.get("/help/").text)["news"] == 1  # seen, but still paused
+
+    Run.objects.filter(pk=own.pk).update(state=RunState.QUEUED)
+    assert pill(alice_client.get("/help/").text)["news"] == 0
+
+
 def test_notifications_list_firing_alerts(alice_client: Client, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
