@@ -6,8 +6,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -23,15 +25,18 @@ from dashboard.alerts.models import (
 )
 from dashboard.alerts.models import Event as AlertEvent
 from dashboard.alerts.queries import describe, rules_of, signature
+from dashboard.alerts.services import notify_pages
 from dashboard.project.database import clean_json
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.progress import SILENT_SECONDS, describe_progress, silent_seconds
 from dashboard.runs.state import transition
 from dashboard.samples.models import Group
-from trainer.alert_conditions import finite
+from trainer.alert_conditions import Kind, finite
 from trainer.alert_evaluator import Recovered, Triggered
 from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 
 NUM_GROUPS = 3
+NO_STEP = "no_step"
 # Of the trainer's warnings by code.
 TITLES = {
     "changes": "Unreadable settings change",
@@ -39,6 +44,7 @@ TITLES = {
     "engine_fallback": "Slower fallback engine",
     "judge": "Judge returns no scores",
     "kl_not_measured": "KL no longer measured",
+    NO_STEP: "Trainer stands still",
     "out_of_memory": "Out of memory",
     "rolled_back": "Rolled back to a checkpoint",
     "rule_unscored": "Rule without a score",
@@ -79,6 +85,33 @@ def raise_alert(
     if rule.is_sent and not alert.is_muted:
         add_to_outbox(rule.team_id, AlertEvent.ALERT_FIRED, alert=alert)
     return alert
+
+
+@transaction.atomic
+def alert_of_silence() -> None:
+    """Raise an alert for each trainer that stands still, and end those of others."""
+    running = Run.objects.filter(source={}, state=RunState.RUNNING)
+    since = Now() - timedelta(seconds=SILENT_SECONDS)
+    suspects = running.filter(active_at__lt=since).select_for_update(of=("self",))
+    silent = {run.pk: run for run in suspects if silent_seconds(run)}
+    alerts = Alert.objects.filter(code=NO_STEP, state__in=OPEN, run__source={})
+    over = list(alerts.exclude(run__in=silent).select_related("run"))
+    new = silent.keys() - set(alerts.values_list("run_id", flat=True))
+    notify_pages([*new, *(alert.run_id for alert in over)])
+    for alert in over:
+        resolve(alert, step=alert.run.last_step)
+    for run in map(silent.__getitem__, new):
+        for rule in rules_of(run):
+            if rule.condition.kind is Kind.WARNED:
+                found = WarningSeen(
+                    key=(rule.pk, NO_STEP),
+                    metric="",
+                    step=run.last_step,
+                    value=None,
+                    bound=None,
+                    message=describe_progress(run).notice,
+                )
+                raise_alert(run.pk, found, readings={})
 
 
 def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:

@@ -122,11 +122,11 @@ def _record(rule: Rule, user: User, verb: str, **more: Any) -> None:
 def _withdraw(rule: Rule) -> None:
     still = Alert.objects.filter(rule=rule, state__in=OPEN)
     # The run's row first, as in ingest, to avoid deadlocks.
-    _notify_pages(still.values_list("run_id", flat=True))
+    notify_pages(still.values_list("run_id", flat=True))
     still.update(state=AlertState.WITHDRAWN, ended_at=Now())
 
 
-def _notify_pages(run_ids: Iterable[int]) -> None:
+def notify_pages(run_ids: Iterable[int]) -> None:
     for run_id in sorted(set(run_ids)):
         Run.objects.filter(id=run_id).update(seq=F("seq") + 1, alerts_seq=F("seq") + 1)
         seq = Run.objects.values_list("seq", flat=True).get(id=run_id)
@@ -136,7 +136,7 @@ def _notify_pages(run_ids: Iterable[int]) -> None:
 @transaction.atomic
 def acknowledge(*, alert: Alert, user: User) -> bool:
     """A member handles the alert; False if it is no longer firing."""
-    _notify_pages([alert.run_id])
+    notify_pages([alert.run_id])
     firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
     num_acknowledged = firing.update(
         state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user

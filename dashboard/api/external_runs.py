@@ -32,7 +32,7 @@ from dashboard.training.external_events import (
 from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 
-RETRY_SECONDS = 120  # over quota; shorter than SILENCE, after which a run is lost
+RETRY_SECONDS = 120  # over quota; shorter than CONTACT, after which a run is lost
 GZIP = 31  # zlib's wbits for gzip: header and checksum included
 PIECE_BYTES = 64 * 2**10
 router = Router(tags=["External trainers"], auth=INGEST)

@@ -187,14 +187,13 @@ def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
 
 def _title(run: Run, name: str) -> str:
     """It says that values are means over several steps, as the loss in TRL's log."""
-    settings = run.config.get("settings", {})
-    is_logged = name == "loss" and run.source.get("tools") == ["TRL"]
-    num = settings.get("logging_steps", 1) if is_logged else 1
-    if is_logged and settings.get("logging_strategy", "steps") != "steps":
-        num = "some"
-    return title_of(name, with_unit=True) + f" (mean of the last {num} steps)" * (
-        num != 1
-    )
+    reported = run.config.get("settings", {})
+    num = reported.get("logging_steps", 1)
+    if name != "loss" or run.source.get("tools") != ["TRL"] or num == 1:
+        return title_of(name, with_unit=True)
+    is_known = reported.get("logging_strategy", "steps") == "steps"
+    span = num if is_known and isinstance(num, int) else "logged"
+    return f"Loss (mean of the last {span} steps)"
 
 
 def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
+from dashboard.accounts.templatetags.numbers import duration, rounded
 from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
@@ -14,8 +16,12 @@ from dashboard.runs.queue.hosts import Needs, describe_cluster_lack
 from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
 
-# No step follows in these states unless a worker takes the run again.
-RESTING = (*ENDED, RunState.PAUSED)
+# No step follows in these states unless a trainer takes the run again.
+RESTING = (*ENDED, RunState.PAUSED, RunState.LOST)
+# A trainer without a sign of progress for so many of its steps stands still, but not
+# before so many seconds.
+SILENT_STEPS, SILENT_SECONDS = 5, 60.0
+CONTACT = timedelta(minutes=5)  # without it, an external run is lost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +34,7 @@ class Progress:
     num_steps: int
     attempt: int
     seconds_left: float | None
+    silence: str  # "no step for 6 min"
     notice: str
     fail_reason: str
     pause_reason: str
@@ -53,6 +60,7 @@ def describe_progress(run: Run) -> Progress:
         num_steps=run.num_steps,
         attempt=run.attempt,
         seconds_left=seconds_left(run),
+        silence=describe_silence(run),
         notice=_notice(run),
         fail_reason=run.fail_reason,
         pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
@@ -89,11 +97,30 @@ def describe_fork(run: Run) -> dict[str, int | float | None] | None:
 def seconds_left(run: Run) -> float | None:
     """For the remaining steps at the latest pace, without evaluations."""
     num_left = run.num_steps - run.last_step
-    if run.state in RESTING or num_left <= 0:
+    if run.state in RESTING or num_left <= 0 or silent_seconds(run):
         return None
-    summary = run.summary
-    pace = step_seconds(summary.get("step_seconds"), summary.get("last"))
-    return steps_take(num_left, pace)
+    return steps_take(num_left, _pace(run))
+
+
+def silent_seconds(run: Run) -> float | None:
+    """Time since a sign of progress, if the trainer seems to stand still."""
+    pace = _pace(run)
+    if run.state != RunState.RUNNING or run.active_at is None or not pace:
+        return None
+    seconds = (timezone.now() - run.active_at).total_seconds()
+    return seconds if seconds > max(SILENT_STEPS * pace, SILENT_SECONDS) else None
+
+
+def describe_silence(run: Run) -> str:
+    seconds = silent_seconds(run)
+    return f"no step for {rounded(seconds)}" if seconds else ""
+
+
+def _pace(run: Run) -> float | None:
+    """The seconds of a step; the run list reads them without the summary."""
+    if hasattr(run, "pace"):
+        return step_seconds(run.pace, None)
+    return step_seconds(run.summary.get("step_seconds"), run.summary.get("last"))
 
 
 def _notice(run: Run) -> str:
@@ -155,6 +182,11 @@ def _starting(run: Run) -> str:
 
 
 def _running(run: Run) -> str:
+    if silence := describe_silence(run):
+        return (
+            f"{silence.capitalize()}, nor another sign of progress; a step takes "
+            f"{duration(_pace(run))}. See the logs, and the worker on Compute."
+        )
     if not run.num_losses:
         return ""
     return (
@@ -173,9 +205,11 @@ def _stopping(run: Run) -> str:
 
 def _lost(run: Run) -> str:
     if run.is_external:
+        since = (run.lease_until or timezone.now()) - CONTACT
+        age = rounded((timezone.now() - since).total_seconds())
         return (
-            "No contact with the trainer for 5 minutes. Its reporter stores unsent "
-            "data on disk and continues when it reconnects."
+            f"No contact since {since:%H:%M} UTC ({age}). The trainer's reporter "
+            "stores unsent data on disk and continues when it reconnects."
         )
     return (
         f"No contact with {run.worker or 'the worker'} for a minute. Cohort queues the "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TypeVar
 
 from dashboard.project.database import clean_text
@@ -30,7 +29,6 @@ from trainer.events import (
 )
 
 # An idle reporter sends a heartbeat every 30 s.
-SILENCE = timedelta(minutes=5)
 MAX_STEP = 2**31 - 1
 MAX_LINES = 5_000  # of one batch
 MAX_LINE_BYTES = 16 * 2**20

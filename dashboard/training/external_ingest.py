@@ -19,12 +19,12 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.project.database import clean_text
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunAttempt, RunState
+from dashboard.runs.progress import CONTACT
 from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.models import Group
 from dashboard.training.event_log import Lines, read_events
 from dashboard.training.external_events import (
     MAX_LINES,
-    SILENCE,
     AttemptReplaced,
     DiskFull,
     EventValidator,
@@ -196,7 +196,7 @@ def take_lines(
 
 
 def _extend_lease(run: Run) -> None:
-    lease = Now() + SILENCE
+    lease = Now() + CONTACT
     if run.state == RunState.LOST:
         transition(
             run.pk,
@@ -221,7 +221,7 @@ def _take_storage(run: Run, num_bytes: int) -> None:
         raise (QuotaExceeded if is_of_team else DiskFull)(str(error)) from None
     total = run.source.get("num_bytes", 0) + num_bytes
     run.source = {**run.source, "num_bytes": total}
-    Run.objects.filter(pk=run.pk).update(source=run.source)
+    Run.objects.filter(pk=run.pk).update(source=run.source, active_at=Now())
 
 
 def _store(run: Run, lines: Lines) -> None:

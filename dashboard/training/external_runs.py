@@ -20,12 +20,12 @@ from dashboard.project.database import clean_json, clean_text
 from dashboard.project.errors import UserError
 from dashboard.runs.attributes import read_tags, refuse_locked
 from dashboard.runs.models import ENDED, Run, RunAttempt, RunState
+from dashboard.runs.progress import CONTACT
 from dashboard.runs.state import EXTENDED, transition
 from dashboard.training.external_events import (
     MAX_RULES,
     MAX_SETTINGS_BYTES,
     MAX_STEP,
-    SILENCE,
     QuotaExceeded,
     RunEnded,
 )
@@ -156,7 +156,7 @@ def _make(opening: Opening, team: Team, user: User | None) -> Run:
         model_label=clean_text(opening.model) or "–",
         num_steps=opening.num_steps,
         attempt=1,
-        lease_until=Now() + SILENCE,
+        lease_until=Now() + CONTACT,
         started_at=Now(),
         source={
             "kind": "outside",
@@ -212,7 +212,7 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
 def _make_running(run: Run, user: User | None) -> None:
     fields: dict[str, Any] = {
         "attempt": F("attempt") + 1,
-        "lease_until": Now() + SILENCE,
+        "lease_until": Now() + CONTACT,
     }
     if run.state == RunState.RUNNING:
         Run.objects.filter(pk=run.pk).update(**fields)

@@ -152,6 +152,7 @@ def _note_attempt(claim: Claim, events: Sequence[Event]) -> None:
             target=RunState.RUNNING,
             when=claim.guard,
             started_at=Coalesce(F("started_at"), Now()),
+            active_at=Now(),
         )
     if any(isinstance(event, CheckpointSaved) for event in own):
         # Losses count between checkpoints: an attempt that got further did not fail.

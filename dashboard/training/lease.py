@@ -127,14 +127,16 @@ def claim_run(run_id: int, worker: str) -> Claim | None:
     return Claim(run_id=run_id, attempt=attempt)
 
 
-def renew(claim: Claim) -> RunState:
+def renew(claim: Claim, *, silent_for: timedelta = timedelta()) -> RunState:
     """Hold it for another minute and return its state.
+
+    `silent_for`: the time since the trainer's last sign of progress.
 
     An expired lease is renewed as well if no other worker took the run, as after a
     database outage.
     """
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
-    if not held.update(lease_until=Now() + LEASE):
+    if not held.update(lease_until=Now() + LEASE, active_at=Now() - silent_for):
         raise LeaseLost(claim)
     return read_state(claim)
 
@@ -193,6 +195,7 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         sources=[RunState(run.state)],
         target=RunState.LOST,
         detail={"outcome": outcome, "attempt": run.attempt},
+        lease_until=run.lease_until,  # its last contact, as the page tells it
     )
     close_attempt(run.id, run.attempt, outcome)
     if run.is_external:

@@ -264,7 +264,8 @@ class Attempt:
             self._log.write(f"Failed to pass changed settings to the trainer: {error}")
 
     def _renew_lease(self) -> None:
-        self._renewing.attempt(lambda: renew(self._claim))
+        silent_for = self._hang.silent_for
+        self._renewing.attempt(lambda: renew(self._claim, silent_for=silent_for))
 
     def _request_stop(self, why: str) -> None:
         if self._stop_requested_at is None:

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, Error, connection, transaction
 from django.db.models import Q
 
+from dashboard.alerts.firing import alert_of_silence
 from dashboard.jobs import shutdown
 from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs.models import Run, RunEvent, RunState
@@ -133,6 +134,7 @@ def dispatch(self: Task[..., None]) -> None:
 @shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def reap() -> None:
     reap_expired_leases()
+    alert_of_silence()
 
 
 @shared_task(name="training.go_on", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

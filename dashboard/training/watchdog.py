@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from dashboard.training.event_log import SupervisorLog
@@ -125,6 +126,10 @@ class Watchdog:
         self._moved_at = time.monotonic()
         self._dump_requested_at: float | None = None
         self.has_killed = False
+
+    @property
+    def silent_for(self) -> timedelta:
+        return timedelta(seconds=time.monotonic() - self._moved_at)
 
     def check(self) -> None:
         """Loading has no limit: the trainer first touches the file after it."""

@@ -95,16 +95,17 @@ def ago(value: datetime | None) -> str | SafeString:
     if value is None:
         return NOTHING
     moment = value.astimezone(UTC)
+    seconds = (timezone.now() - value).total_seconds()
     return format_html(
         '<time datetime="{}" title="{}" data-ago="">{}</time>',
         moment.isoformat(timespec="seconds"),
         f"{moment:%Y-%m-%d %H:%M:%S} UTC",
-        _age((timezone.now() - value).total_seconds()),
+        f"{rounded(seconds)} ago" if seconds >= 60 else "just now",
     )
 
 
-def _age(seconds: float) -> str:
-    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit} ago"
-    return "just now"
+def rounded(seconds: float) -> str:
+    """Down to a whole unit, the largest: 40 min."""
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    length, unit = next((one for one in units if seconds >= one[0]), units[-1])
+    return f"{int(seconds // length)} {unit}"

@@ -170,7 +170,11 @@ def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "metrics": metrics,
         "runs": [
-            {**described, "seconds": _seconds(run), "values": _newest(run, metrics)}
+            {
+                **described,
+                "seconds": run.took.total_seconds() if run.took else None,
+                "values": _newest(run, metrics),
+            }
             for run, described in zip(runs, describe_runs(runs), strict=True)
         ],
         **newest_of(runs),
@@ -185,12 +189,6 @@ def _newest(run: Run, metrics: list[str]) -> list[float | None]:
         evaluated[name].values[-1] if name in evaluated else last.get(name)
         for name in metrics
     ]
-
-
-def _seconds(run: Run) -> float | None:
-    if run.started_at is None or run.finished_at is None:
-        return None
-    return (run.finished_at - run.started_at).total_seconds()
 
 
 READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {

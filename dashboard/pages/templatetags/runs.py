@@ -15,7 +15,13 @@ from dashboard.pages.templatetags.addresses import address
 from dashboard.project.database import FixedQuery
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
-from dashboard.runs.progress import Progress, describe_progress, seconds_left, tab_title
+from dashboard.runs.progress import (
+    Progress,
+    describe_progress,
+    describe_silence,
+    seconds_left,
+    tab_title,
+)
 from dashboard.runs.queries import list_children
 from dashboard.samples.prompt_forms import CLASS_WORDS
 from dashboard.samples.sparklines import signal_words
@@ -152,6 +158,7 @@ def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 register.filter(signal_words)
 register.filter(tab_title)
 register.filter(seconds_left)
+register.filter(describe_silence)
 
 
 @register.filter

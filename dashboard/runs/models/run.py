@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Sum
 from django.db.models.fields.json import KT
 from django.utils.functional import cached_property
 
@@ -135,6 +135,8 @@ class Run(models.Model):
     attempt = models.PositiveIntegerField(default=0, db_column="epoch")
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=120, blank=True)
+    # The trainer's last sign of progress: a pulse, or an external trainer's event.
+    active_at = models.DateTimeField(null=True, blank=True)
     # Attempts lost in a row, without a step in between.
     num_losses = models.PositiveSmallIntegerField(default=0, db_column="attempt")
     not_before = models.DateTimeField(null=True, blank=True)  # back-off
@@ -274,12 +276,14 @@ class Run(models.Model):
         *others, last = self.source["tools"]
         return f"{', '.join(others)} and {last}" if others else str(last)
 
-    @property
+    @cached_property
     def took(self) -> timedelta | None:
-        """Of an ended run: from the first attempt to the end."""
-        if not self.has_ended or not self.started_at or not self.finished_at:
+        """Of an ended run: the time of its attempts, without pauses; one query."""
+        if not self.has_ended or not self.started_at:
             return None
-        return self.finished_at - self.started_at
+        span = F("ended_at") - F("claimed_at")
+        trained: timedelta | None = self.attempts.aggregate(took=Sum(span))["took"]
+        return trained
 
     @cached_property
     def newest_checkpoint(self) -> Any:

@@ -19,7 +19,6 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Lower
-from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import NOTHING, duration
 from dashboard.runs.models import REWARD, Run, RunState
@@ -28,10 +27,10 @@ from dashboard.runs.table.expressions import (
     SettingNumber,
     SettingText,
     Stat,
-    elapsed_seconds,
     share_done,
     split_metric,
     stat_of,
+    trained_seconds,
 )
 from trainer.metric_names import MAIN_SET, title_of
 
@@ -91,7 +90,7 @@ NUMBERS: Mapping[str, Any] = MappingProxyType(
         "step": F("last_step"),
         "steps": F("num_steps"),
         "progress": share_done(),
-        "duration": elapsed_seconds(),
+        "duration": trained_seconds(),
     }
 )
 MOMENTS: Mapping[str, str] = MappingProxyType(
@@ -136,9 +135,8 @@ def _write_owner(run: Run) -> str:
 
 
 def _write_duration(run: Run) -> str:
-    if run.started_at is None:
-        return duration(None)
-    return duration((run.finished_at or timezone.now()) - run.started_at)
+    """As `with_related` reads it, or a query."""
+    return duration(run.trained if hasattr(run, "trained") else run.took)
 
 
 OWN: Mapping[str, Column] = MappingProxyType(

@@ -12,6 +12,9 @@ from django.db.models import (
     FloatField,
     Func,
     JSONField,
+    OuterRef,
+    Subquery,
+    Sum,
     TextField,
 )
 from django.db.models import Value as SqlValue
@@ -20,6 +23,7 @@ from django.db.models.functions import Cast, Coalesce, Now, NullIf
 
 from dashboard.project.errors import UserError
 from dashboard.runs.config.snapshot import json_path
+from dashboard.runs.models import RunAttempt
 from trainer.metric_names import better_of
 
 CONFIG = "config."  # before the key of a setting
@@ -27,13 +31,16 @@ Stat = Literal["last", "best", "min", "max", "mean"]
 STATS: tuple[Stat, ...] = get_args(Stat)
 
 
-def elapsed_seconds() -> Combinable:
-    """From its start to its end, or to now."""
-    took = ExpressionWrapper(
-        Coalesce("finished_at", Now()) - F("started_at"), output_field=DurationField()
+def trained_seconds() -> Combinable:
+    """Of its attempts, to now: a run that is paused or queued does not train."""
+    span = ExpressionWrapper(
+        Coalesce("ended_at", Now()) - F("claimed_at"), output_field=DurationField()
     )
+    attempts = RunAttempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
     return Func(
-        took, template="extract(epoch FROM %(expressions)s)", output_field=FloatField()
+        Subquery(attempts.values(trained=Sum(span))),
+        template="extract(epoch FROM %(expressions)s)",
+        output_field=FloatField(),
     )
 
 

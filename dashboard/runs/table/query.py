@@ -48,7 +48,13 @@ from dashboard.runs.table.columns import (
     read_columns,
     write_columns,
 )
-from dashboard.runs.table.expressions import CONFIG, STATS, SettingText, Tags
+from dashboard.runs.table.expressions import (
+    CONFIG,
+    STATS,
+    SettingText,
+    Tags,
+    trained_seconds,
+)
 from dashboard.runs.table.grouping import write_text
 from dashboard.runs.table.parser import (
     EVERYTHING,
@@ -162,7 +168,11 @@ def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:
     return (
         runs.select_related(*related, "recipe_version__recipe")
         .defer("config", "metric_names", "summary", "fail_reason", "pause_reason")
-        .annotate(is_starred=Exists(starred), pace=pace_of_active())
+        .annotate(
+            is_starred=Exists(starred),
+            pace=pace_of_active(),
+            trained=trained_seconds(),
+        )
     )
 
 

@@ -10,15 +10,15 @@ from urllib.parse import urlencode
 
 from django.db import connection
 from django.db.models import QuerySet
+from django.utils import timezone
 
-from dashboard.accounts.templatetags.numbers import NOTHING, duration, sig4
+from dashboard.accounts.templatetags.numbers import NOTHING, duration, rounded, sig4
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.charts.series import Curve
 from dashboard.runs.config.snapshot import write_named
 from dashboard.runs.headline import draw_spark
 from dashboard.runs.models import ENDED, REWARD, MetricSummary, Run, RunState
-from dashboard.runs.progress import RESTING
-from dashboard.runs.queue.estimates import step_seconds, steps_take
+from dashboard.runs.progress import describe_silence, seconds_left
 from dashboard.runs.queue.messages import describe_short
 from dashboard.runs.queue.order import Queue, read_queue
 from dashboard.runs.table.columns import MOMENTS, Column
@@ -79,13 +79,10 @@ class Row:
 
     @property
     def left(self) -> str:
-        """The time to the end at the latest pace."""
-        run = self.run
-        if run.state in RESTING or run.last_step >= run.num_steps:
-            return ""
-        pace = step_seconds(getattr(run, "pace", None), None)
-        seconds = steps_take(run.num_steps - run.last_step, pace)
-        return f"{duration(seconds)} left" if seconds else ""
+        """The time to the end at the latest pace; how long a trainer stands still."""
+        seconds = seconds_left(self.run)
+        left = f"{duration(seconds)} left" if seconds else ""
+        return describe_silence(self.run) or left
 
     @property
     def colour(self) -> int:
@@ -209,7 +206,18 @@ def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:
         return Cell(column=column, text=text, title=text)
     if column.kind == "moment":
         return Cell(column=column, moment=getattr(run, MOMENTS[column.key]))
-    return Cell(column=column, text=column.write(run))
+    title = _rested(run) if column.key == "duration" else ""
+    return Cell(column=column, text=column.write(run), title=title)
+
+
+def _rested(run: Run) -> str:
+    """The time since its start in which no attempt trained."""
+    trained = getattr(run, "trained", None)
+    if run.started_at is None or trained is None:
+        return ""
+    passed = (run.finished_at or timezone.now()) - run.started_at
+    rested = passed.total_seconds() - trained
+    return f"paused or queued {rounded(rested)}" if rested >= 60 else ""
 
 
 def _metric_cell(column: Column, summary: MetricSummary | None) -> Cell:

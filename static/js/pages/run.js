@@ -10,17 +10,22 @@ const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
 
 const QUEUE_INTERVAL_MS = 10_000;
-const RESTING = new Set(["finished", "stopped", "failed", "paused"]);
+const SILENCE_MS = 30_000; // without an event
+const RESTING = new Set(["finished", "stopped", "failed", "paused", "lost"]);
 
 export const store = new RunStore();
 let { title } = root.dataset;
 let isAtRest = RESTING.has(find("state").querySelector(".state").dataset.state);
 let isQueued = false;
+let hasEnded = false;
+let shownAt = Date.now();
 let countdown = null;
 
 function showRun(run) {
   isAtRest = RESTING.has(run.state);
   isQueued = run.state === "queued";
+  hasEnded = run.has_ended;
+  shownAt = Date.now();
   const badge = find("state").querySelector(".state");
   badge.dataset.state = run.state;
   setText(badge, run.state);
@@ -35,7 +40,10 @@ function showRun(run) {
   find("bar").max = run.num_steps;
   find("bar").value = run.last_step;
   const left = run.seconds_left;
-  setText(find("left"), left === null ? "" : `${duration(left)} left`);
+  const leftText = left === null ? "" : `${duration(left)} left`;
+  setText(find("left"), run.silence || leftText);
+  const isWarning = run.state === "lost" || run.silence !== "";
+  find("notice").classList.toggle("notice-warning", isWarning);
   find("notice").hidden = !run.notice;
   setText(find("notice"), run.notice);
   showFailure(run.state === "failed");
@@ -184,11 +192,12 @@ const stream = new RunStream({
   },
 });
 
-// The queue position changes without events of this run.
+// The queue position, and how long a trainer is silent, change without its events.
 setInterval(async () => {
-  if (!isQueued || document.hidden) return;
+  const isDue = () => isQueued || Date.now() - shownAt > SILENCE_MS;
+  if (hasEnded || document.hidden || !isDue()) return;
   const answer = await fetch(stream.httpUrlWithQuery).catch(() => null);
-  if (answer?.ok && isQueued) showRun((await answer.json()).run);
+  if (answer?.ok && isDue()) showRun((await answer.json()).run);
 }, QUEUE_INTERVAL_MS);
 
 // The button is for browsers without scripts.

@@ -21,7 +21,7 @@ from dashboard.runs.headline import (
     read_headline,
     write_verdict,
 )
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Run, RunAttempt, RunState
 from tests.dashboard.runs.stories import Story, make_history, queue_run
 from tests.dashboard.samples.factories import make_run
 
@@ -243,8 +243,9 @@ def test_the_overview_takes_no_more_queries_than_its_parts(
     alice_client: Client, team: Team
 ) -> None:
     # Session, user, membership, run, steps, evaluations, chart settings, memberships,
-    # star, newest checkpoint. The history of an ended run is read once.
-    counts = {RunState.RUNNING: [10, 10], RunState.FINISHED: [10, 8]}
+    # star, newest checkpoint; of an ended run the time of its attempts, and its history
+    # is read once.
+    counts = {RunState.RUNNING: [10, 10], RunState.FINISHED: [11, 9]}
     for state, expected in counts.items():
         story = Story(queue_run(team))
         story.start()
@@ -279,7 +280,12 @@ def test_an_ended_run_has_its_result_and_what_to_do_next(
         story.save_checkpoint()
     begin = timezone.now() - timedelta(minutes=4)
     Run.objects.filter(pk=story.run.pk).update(created_at=begin, started_at=begin)
-    story.end(RunState.FINISHED, finished_at=begin + timedelta(minutes=3, seconds=5))
+    story.end(RunState.FINISHED, finished_at=begin + timedelta(minutes=4))
+    at_work = {"claimed_at": begin, "ended_at": begin + timedelta(minutes=3)}
+    story.run.attempts.update(**at_work)
+    resumed = begin + timedelta(minutes=3, seconds=30)
+    again = {"claimed_at": resumed, "ended_at": resumed + timedelta(seconds=5)}
+    RunAttempt.objects.create(run=story.run, number=2, worker="worker-1", **again)
     address = f"/alpha/runs/{story.run.pk}/"
 
     html = alice_client.get(address).text

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Run, RunAttempt, RunState
 from tests.dashboard.runs.launching import (
     make_dataset,
     make_recipe,
@@ -132,7 +132,31 @@ def test_rewards_have_four_digits_and_progress_is_of_a_total(
 
     assert ">0.5<" in page
     assert "40/100" in page
-    assert ">2 h 00 min<" in page
+
+
+def test_a_run_takes_the_time_of_its_attempts(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    brave = three_runs["brave"]  # failed two hours after its start
+    assert brave.started_at
+    begins = brave.started_at, brave.started_at + timedelta(minutes=100)
+    for number, (begin, minutes) in enumerate(zip(begins, (30, 20), strict=True), 1):
+        RunAttempt.objects.create(
+            run=brave,
+            number=number,
+            worker="w",
+            claimed_at=begin,
+            ended_at=begin + timedelta(minutes=minutes),
+        )
+
+    answer = alice_client.get(f"/{team.slug}/runs/?cols=duration")
+
+    row = next(row for row in answer.context["rows"] if row.run == brave)
+    [cell] = row.cells
+    assert (cell.text, "1 h" in cell.title) == ("50 min 00 s", True)
+    assert Run.objects.get(pk=brave.pk).took == timedelta(minutes=50)
+    filtered = alice_client.get(f"/{team.slug}/runs/?q=duration>1h")
+    assert filtered.context["rows"] == []
 
 
 def test_another_teams_runs_are_neither_listed_nor_refreshed(

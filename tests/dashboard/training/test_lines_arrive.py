@@ -235,7 +235,7 @@ def test_a_silent_run_is_lost_and_continues_with_the_next_request(
     assert lease.reap(grace=AT_ONCE) == [external.pk]
     external.refresh_from_db()
     assert external.state == RunState.LOST
-    assert "5 minutes" in describe_progress(external).notice
+    assert "No contact since" in describe_progress(external).notice
     assert lease.reap(grace=AT_ONCE) == []
 
     place = take_lines(external, attempt=1, first=4, texts=[])  # it lives, no more

@@ -89,8 +89,8 @@ def test_the_band_of_rewards_is_what_was_measured(
     ("reported", "mark"),
     [
         ({"logging_steps": 5}, "last 5 steps"),
-        ({"logging_steps": 5, "logging_strategy": "epoch"}, "some steps"),
-        ({"logging_steps": "5"}, "last 5 steps"),
+        ({"logging_steps": 5, "logging_strategy": "epoch"}, "last logged steps"),
+        ({"logging_steps": "5"}, "last logged steps"),
         ({"logging_steps": 1}, ""),
         ({}, ""),
     ],

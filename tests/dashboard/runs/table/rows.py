@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import Run, RunState, Sweep
+from dashboard.runs.models import Run, RunAttempt, RunState, Sweep
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -63,7 +63,15 @@ def make_runs(team: Team, owner: User) -> dict[str, Run]:
         if name == "calm":  # older than the setting
             del config["rollout"]["temperature"]
         usual = {"dataset": sums, "recipe": recipe, "owner": owner, "config": config}
-        runs[name] = make_run(team, name, **{**usual, **fields[name]})
+        run = runs[name] = make_run(team, name, **{**usual, **fields[name]})
+        if run.started_at:
+            RunAttempt.objects.create(
+                run=run,
+                number=1,
+                worker="w",
+                claimed_at=run.started_at,
+                ended_at=run.finished_at,
+            )
     summarize(
         runs["amber"], "reward/mean", last=0.6, low=0.1, high=0.9, total=5, num=10
     )
