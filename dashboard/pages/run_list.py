@@ -35,6 +35,7 @@ from dashboard.runs.table.columns import (
     pin_runs_at_work,
     sort_runs,
 )
+from dashboard.runs.table.expressions import trained_seconds
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
     GroupedRuns,
@@ -323,8 +324,8 @@ def _live_rows(
     live = [column for column in columns if not column.setting]
     runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
     found = runs.defer("config", "metric_names", "summary", "notes")
-    paced = found.annotate(pace=pace_of_active())
-    rows = make_rows(paced, live, draws_all=False, has_panel=has_panel)
+    timed = found.annotate(pace=pace_of_active(), trained=trained_seconds())
+    rows = make_rows(timed, live, draws_all=False, has_panel=has_panel)
     drawn = {row.run.pk: {"curve": row.drawn} for row in rows if has_panel}
     return {row.run.pk: row.live | drawn.get(row.run.pk, {}) for row in rows}
 

@@ -97,6 +97,15 @@ test("hovering a smoothed line shows its own value, then the smoothed one", () =
   assert.equal(plain.hovertemplate, "%{y:.4~g}");
 });
 
+test("layers have their own values on hover, and their legend above the plot", () => {
+  const layer = { ...line, stackgroup: "one", hovertemplate: "%{y:.1%}" };
+  const drawn = fill([layer], { smoothing: 0.5, change: lengthen(50) });
+
+  assert.equal(drawn.data.at(-1).hovertemplate, "%{text:.1%}");
+  assert.deepEqual(drawn.data.at(-1).text.slice(0, 3), [1, 2, 3]);
+  assert.equal(drawn.layout.showlegend, false);
+});
+
 test("fewer than 50 points are not smoothed", () => {
   for (const [count, numLines] of [
     [49, 1],

@@ -21,6 +21,7 @@ export async function savePicture(element, { format = "png", name, title }) {
     title: { text: title, font: { size: 14 }, x: 0.02 },
     margin: { ...element.layout.margin, t: 64 },
     paper_bgcolor: background,
+    ...(element.data.some(({ stackgroup }) => stackgroup) ? { showlegend: true } : {}),
     width: 960,
     height: 480,
   };

@@ -74,6 +74,7 @@ export function fillFigure(
   const phases = markPhases(store.phases(), axis, read);
   const fired = markAlerts(places, axis, read, extent);
   if (tails.length || before.length) layout.showlegend = true;
+  if (isStack) layout.showlegend = false; // in runs/chart.html, above the plot
   // A single line has no legend entry, since the card shows its name.
   const isNamed = figure.layout.showlegend !== false;
   const name = (trace) =>
@@ -203,7 +204,8 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
     x,
     y: smoothed.slice(start, end),
     customdata: steps.slice(start, end),
-    ...hoverOf(trace, { raw, weight, read }),
+    // Layers have one line each, as the label would cover the plot.
+    ...hoverOf(trace, { raw, weight, read, isShort: Boolean(trace.stackgroup) }),
     meta: { ...trace.meta, raw, weight },
   };
   // No raw line behind bands and stacked layers.

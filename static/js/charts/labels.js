@@ -9,10 +9,14 @@ export function textOf(label) {
 }
 
 // What a smoothed line shows on hover: the value itself, and in grey what is drawn.
-export function hoverOf({ hovertemplate: template }, { raw, weight, read }) {
+export function hoverOf(
+  { hovertemplate: template },
+  { raw, weight, read, isShort = false },
+) {
   if (!template || weight <= 0) return { hovertemplate: template };
   const [drawn, extra] = template.split("<extra>");
   const own = drawn.replaceAll("%{y", "%{text");
+  if (isShort) return { text: raw, hovertemplate: own };
   const color = read("--cohort-quiet");
   const both = `${own}<br><span style="color:${color}">smoothed ${drawn}</span>`;
   const isNamed = extra !== undefined;

@@ -165,6 +165,7 @@ function showLink({ name, retryIn }) {
 function onFrame(frame, { isBehind }) {
   const isRewound = store.apply(frame);
   if (!isBehind) showRun(frame.run);
+  if (frame.type === "snapshot") shownAt = 0; // kept since its newest event
   const { link } = find("link").dataset;
   if (link in UPDATES) showLink({ name: link });
   const detail = { ...frame, isBehind };

@@ -155,6 +155,9 @@ def test_a_run_takes_the_time_of_its_attempts(
     [cell] = row.cells
     assert (cell.text, "1 h" in cell.title) == ("50 min 00 s", True)
     assert Run.objects.get(pk=brave.pk).took == timedelta(minutes=50)
+    live = f"/{team.slug}/runs/live.json?cols=duration&ids={brave.pk}"
+    row = alice_client.get(live).json()["rows"][str(brave.pk)]
+    assert row["cells"]["duration"] == "50 min 00 s"
     filtered = alice_client.get(f"/{team.slug}/runs/?q=duration>1h")
     assert filtered.context["rows"] == []
 
