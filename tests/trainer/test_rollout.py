@@ -14,6 +14,8 @@ from transformers import (
     Gemma3nTextConfig,
     GPTNeoConfig,
     GPTNeoForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
 )
 
 from tests.trainer.tiny import write_model
@@ -154,6 +156,19 @@ def test_log_probs_that_are_off_by_every_way_are_reported(
             engine.sample(requests, SamplingParams(max_new_tokens=5, temperature=1.0))
 
     assert [slowed.code for slowed in reported] == ([code] if code else [])
+
+
+def test_a_model_that_keeps_no_keys_and_values_is_refused(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    config = OpenAIGPTConfig(vocab_size=36, n_embd=32, n_layer=1, n_head=4)
+    OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
+    policy = load_policy(
+        ModelConfig(path=str(tmp_path), device="cpu"), tokenizer_path=str(model_folder)
+    )
+
+    with pytest.raises(ValueError, match="OpenAIGPTLMHeadModel"):
+        sample(policy, requests_of(policy, 2))
 
 
 def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:

@@ -111,7 +111,7 @@ class Policy:
         adapters = None if self._adapters is None else self._adapters.of(model)
         found = Policy(model, self.tokenizer, adapters=adapters)
         found.form, found.is_varlen = self.form, self.is_varlen
-        found.longest = self.longest  # for which the rotation is fixed already
+        found.longest = self.longest
         return found
 
     def set_checkpointing(self, *, on: bool) -> None:
@@ -151,11 +151,13 @@ class Policy:
             if kind in str(getattr(module, "rope_type", ""))
         ]
         for module in changing:
-            kinds = module.rope_type
-            by_layer = dict.fromkeys(kinds, "default") if type(kinds) is dict else {}
-            for layer_type in by_layer or [None]:
+            is_by_layer = isinstance(module.rope_type, dict)
+            for layer_type in module.rope_type if is_by_layer else [None]:
                 module(last.float(), last, *filter(None, [layer_type]))
-            module.rope_type = by_layer or "default"  # else the next batch chose again
+            # else the next batch chose again
+            module.rope_type = (
+                dict.fromkeys(module.rope_type, "default") if is_by_layer else "default"
+            )
         return bool(changing)
 
     @property
@@ -184,7 +186,8 @@ class Policy:
 
     def _padded_hidden(self, micro: MicroBatch) -> torch.Tensor:
         hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
-        return hidden.flatten(0, 1).index_select(0, micro.places)
+        # Mamba's is in float32, whatever its weights are in
+        return hidden.flatten(0, 1).index_select(0, micro.places).to(self.head.weight)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The model's weights with their names, its adapters merged into them."""
@@ -461,7 +464,14 @@ def load_policy(
         if adapters is not None:
             found.load(adapters)
     policy = Policy(model, tokenizer, adapters=found)
-    policy.check_split()
+    try:
+        policy.check_split()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{type(model).__name__} cannot compute in {model.dtype} on this device: "
+            f"{first_line(error)}. Set model.dtype to another one, or choose another "
+            "model."
+        ) from error
     policy.slowed = policy.choose_form()
     is_on = config.gradient_checkpointing is True
     if is_on and not model.supports_gradient_checkpointing:

@@ -343,6 +343,12 @@ class TransformersEngine:
             past_key_values=cache,
             use_cache=True,
         )[0]
+        if not any(getattr(layer, "is_initialized", False) for layer in cache.layers):
+            raise ValueError(
+                f"{type(self._policy.model).__name__} keeps no keys and values, so "
+                "Cohort cannot sample from it. Choose another model, or set "
+                'rollout.engine to "vllm_server".'
+            )
         return cache, hidden[:, -1]
 
     def _ended(

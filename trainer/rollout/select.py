@@ -458,8 +458,7 @@ def _most_rows(config: RunConfig) -> int:
 
 def _longest(config: RunConfig, policy: Policy) -> int:
     """Tokens of the longest prompt with its completion, as far as the model goes."""
-    wanted = config.longest_sequence
-    settings = policy.model.config.get_text_config()
+    settings, wanted = policy.model.config.get_text_config(), config.longest_sequence
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
 
 
