@@ -39,10 +39,10 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link docs check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link docs architectures check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install everything that `make run` needs
 	@$(INSTALL)
@@ -76,6 +76,9 @@ check: setup-tests ## Format, lint, types, import rules, templates, scripts, ima
 
 docs: setup-tests ## Write the tables of the help pages from the code
 	$(BIN)/python manage.py help_tables
+
+architectures: setup-tests ## Measure each architecture and write its help page
+	$(BIN)/python -m tests.trainer.architectures --write
 
 format: setup-tests ## Put the code into the form that `make check` expects
 	$(BIN)/ruff format .

@@ -70,7 +70,7 @@ GROUPS = {
         "upgrades",
         "storage",
     ),
-    "Reference": ("settings", "glossary"),
+    "Reference": ("settings", "architectures", "glossary"),
 }
 MARKS = re.compile(r"^<!--.*-->$", re.MULTILINE)  # around generated tables
 ANCHOR = '<span aria-hidden="true">#</span><span class="visually-hidden">link</span>'

@@ -47,10 +47,10 @@ from trainer.state import Run, RunPaths
 
 PAGE = ROOT / "dashboard" / "help" / "architectures.md"
 MAX_GAP = 1e-5  # nats, and of a gradient relative to its size
-NEW_TOKENS = 10
+NEW_TOKENS = 8
 MAX_ROUNDINGS = 2.5  # of bfloat16, times what it makes of transformers by itself
-SPREAD = 2.0  # standard deviation of the logits
-LENGTHS = ((3, 5), (3, 1), (7, 12), (7, 2), (19, 9), (19, 14), (26, 1), (26, 8))
+SPREAD = 1.5  # standard deviation of the logits
+LENGTHS = ((3, 5), (3, 1), (9, 2), (26, 9), (26, 1), (19, 14))
 
 
 class Failure(Exception):
@@ -112,7 +112,7 @@ def stir(model: Any) -> None:
             weight.add_(0.2 * noise)
         elif weight.numel() > 1 and not name.endswith("A_log"):
             size = weight.std()
-            weight.mul_(0.2 / size) if size > 0 else weight.copy_(0.2 * noise)
+            weight.mul_(0.15 / size) if size > 0 else weight.copy_(0.15 * noise)
     head = model.get_output_embeddings()
     if head is not None:
         ids = torch.arange(2, 34)[None]
@@ -295,7 +295,7 @@ def update(policy: Policy, *, backward: bool = True) -> Expected:
 def _update(policy: Policy, *, backward: bool) -> Expected:
     whole = batch()
     values: list[torch.Tensor] = [torch.empty(0)] * len(TEXTS)
-    for rows in whole.cut(max_tokens=40, is_packed=policy.is_packed):
+    for rows in whole.cut(max_tokens=60, is_packed=policy.is_packed):
         micro = whole.pack(rows, device=policy.device)
         set_advantages([micro], [each.numpy() for each in SLOPES])
         with torch.set_grad_enabled(backward):
@@ -367,6 +367,8 @@ def measure(name: str, folder: Path) -> Outcome:
         for what, gap in outcome.gaps.items()
         if not (gap <= MAX_GAP or "bfloat16" in what)
     ]
+    unread = f"The model {folder} cannot be loaded: "
+    outcome.reason = outcome.reason.removeprefix(unread)
     outcome.seconds = time.process_time() - began
     return outcome
 
@@ -378,12 +380,15 @@ def _measure_run(
     plain: Plain,
     expected: Expected,
 ) -> None:
-    policy, outcome.reason = explained(load, folder)
+    run, outcome.reason = explained(start, folder)
+    policy, reason = (run.policy, "") if run else explained(load, folder)
     if policy is None:
+        outcome.reason = reason
         return
     outcome.form = policy.form
     _compare(outcome, "", update(policy), expected)
-    _measure_sampling(outcome, folder, plain)
+    if run is not None:
+        _measure_sampling(outcome, run, plain)
     if policy.form != "padded":
         _measure_as_on_gpu(outcome, policy, expected)
 
@@ -393,12 +398,9 @@ def _compare(outcome: Outcome, name: str, found: Expected, expected: Expected) -
     outcome.gaps[f"{name}gradients"] = gradient_gap(found[1], expected[1])
 
 
-def _measure_sampling(outcome: Outcome, folder: Path, plain: Plain) -> None:
-    run, outcome.reason = explained(start, folder)
-    if run is None:
-        return
-    requests = [Request(token_ids=ids, seeds=(5, 6, 7)) for ids in PROMPTS]
-    for temperature in (1.0, 0.0):
+def _measure_sampling(outcome: Outcome, run: Run, plain: Plain) -> None:
+    for temperature, seeds in ((1.0, (5, 6, 7)), (0.0, (5,))):
+        requests = [Request(token_ids=ids, seeds=seeds) for ids in PROMPTS]
         params = SamplingParams(max_new_tokens=NEW_TOKENS, temperature=temperature)
         groups, outcome.reason = explained(run.engine.sample, requests, params)
         if groups is None:
@@ -438,18 +440,13 @@ def _measure_recomputed(
     plain: Plain,
     expected: Expected,
 ) -> None:
-    """As `gradient_checkpointing = true`, and as "auto" where memory is short."""
     if not outcome.form:
         return
-    for setting in (True, "auto"):
-        policy, reason = explained(
-            partial(load, folder, gradient_checkpointing=setting)
-        )
-        if policy is None:
-            outcome.notes.append(reason)
-            continue
-        policy.set_checkpointing(on=True)
-        _compare(outcome, f"recomputed {setting} ", update(policy), expected)
+    policy, reason = explained(partial(load, folder, gradient_checkpointing=True))
+    if policy is None:
+        outcome.notes.append(reason)
+        return
+    _compare(outcome, "recomputed ", update(policy), expected)
 
 
 def _measure_bfloat16(
@@ -480,7 +477,8 @@ def _measure_bfloat16(
         for values in (own, rounded.values())
     )
     outcome.gaps |= {"bfloat16": gap, "bfloat16 rounding": rounding}
-    if not gap <= MAX_ROUNDINGS * rounding:
+    # a mixture may route a token to another expert
+    if not gap <= MAX_ROUNDINGS * rounding + 0.02:
         outcome.failures.append(f"bfloat16: off by {gap:.2g}, rounding {rounding:.2g}")
 
 
@@ -518,7 +516,7 @@ def write_page(outcomes: Sequence[Outcome]) -> None:
             lines.append(
                 f"| {UPDATES[form]} | {SAMPLING[sampling]} | {', '.join(shown)} |"
             )
-    lines += ["", "| Refused | Why |", "| --- | --- |"]
+    lines += ["", "| Model | Refused because |", "| --- | --- |"]
     for outcome in outcomes:
         reasons = outcome.notes if outcome.form else [outcome.reason]
         lines += [f"| {outcome.name} | {reason} |" for reason in reasons]

@@ -452,5 +452,4 @@ ARCHITECTURES: dict[str, Architecture] = {
         "lfm2_moe", EXPERTS, layer_types=["conv", "full_attention"], num_dense_layers=1
     ),
     "RWKV": plain("rwkv"),
-    "xLSTM": plain("xlstm", num_heads=4, chunk_size=8),
 }
