@@ -13,6 +13,7 @@ from trainer.rewards.rule import NotApplicable, Params, Sample
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>")
+_FENCE_LINE = re.compile(r"^([^`~\n]*)(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
 _OPEN_AT_END = re.compile(r"<think(?:ing)?>\s*\Z")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPER = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{")
@@ -131,12 +132,37 @@ def last_block(text: str, tag: str) -> str | None:
     return text[start + len(opening) : end].strip()
 
 
-def last_fence(text: str) -> str | None:
-    """What the last fenced block holds, without its language; None without one.
+def last_fence(text: str, *languages: str) -> str | None:
+    """What the last fenced block of these languages holds; None without a block.
 
-    >>> last_fence("so:\n```json\n[1]\n```")
+    If there is none of them, the last block that names no language counts, else the
+    last of all. A fence has a line of its own; one that names a wanted language may
+    also open behind text, or after a block that was never closed.
+
+    >>> last_fence("so:\n```json\n[1]\n```\nRun it:\n```bash\nls\n```", "json")
     '[1]'
     """
+    blocks: dict[int, str] = {}
+    opening: re.Match[str] | None = None
+    rank, indent = 0, ""
+    for fence in _FENCE_LINE.finditer(text):
+        before, marks, info = fence[1], fence[2], fence[3].strip().lower()
+        is_alone = not before.strip()
+        # Deeper ones belong to the block, such as to a docstring.
+        is_marker = opening is None or (is_alone and len(before) <= len(indent))
+        language = info.partition(" ")[0].strip("{.}")
+        if opening and is_marker and not info and marks.startswith(opening[2]):
+            body = text[opening.end() : fence.start()]
+            blocks[rank] = body.replace("\n" + indent, "\n").strip()
+            opening = None
+        elif is_marker and (info in languages or (is_alone and not opening)):
+            opening = fence
+            indent = before[: len(before) - len(before.lstrip())]
+            rank = 0 if language in languages else 2 if language else 1
+    return blocks[min(blocks)] if blocks else _between_last_marks(text)
+
+
+def _between_last_marks(text: str) -> str | None:
     end = text.rfind("```")
     start = text.rfind("```", 0, max(end, 0))
     if start < 0:

@@ -172,7 +172,7 @@ def reply_format(read_as: ReadAs, *, field: str, low: float, high: float) -> str
 def _read_field(reply: str, field: str) -> float:
     text = reply.strip()
     if text.endswith("```"):
-        text = last_fence(text) or ""
+        text = last_fence(text, "json") or ""
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):

@@ -45,8 +45,8 @@ class CodeTestsParams(Params):
     code_in: Literal["fence", "tags", "whole"] = Field(
         "fence",
         title="Code location",
-        description="The last block between ``` and ```, the last pair of tags, or "
-        "the whole completion. Python.",
+        description="The last Python block between ``` and ```, else the last block "
+        "without a language; the last pair of tags; or the whole completion.",
     )
     tag: str = Field(
         "answer", pattern=TAG_NAME, description="Tag name without brackets."
@@ -123,7 +123,7 @@ def _code(completion: str, params: CodeTestsParams) -> str | None:
         return completion
     if params.code_in == "tags":
         return last_block(completion, params.tag)
-    return last_fence(completion)
+    return last_fence(completion, "python", "py", "python3")
 
 
 def _is_name(value: object) -> bool:

@@ -167,7 +167,7 @@ def _json_place(completion: str, params: JsonSchemaParams) -> str | None:
         return last_block(completion, params.tag)
     if params.source == "whole":
         return completion
-    fenced = last_fence(completion)
+    fenced = last_fence(completion, "json")
     if fenced is None and params.source == "fence_or_whole":
         return completion
     return fenced
@@ -243,7 +243,7 @@ def _xml_place(completion: str, params: XmlWellFormedParams) -> str | None:
     if params.source == "tags":
         return last_block(completion, params.tag)
     if params.source == "fence":
-        return last_fence(completion)
+        return last_fence(completion, "xml")
     return completion.strip()
 
 
