@@ -104,6 +104,8 @@ def _tree(value: Any) -> Any:
         raise _EqualsNothing
     if tag == "t":
         return ["tuple", *map(_tree, inner)]
+    if tag == "r":
+        return ["range", *map(_tree, inner)]
     # Sorted as texts: sets of an adversary's numbers are never hashed.
     if tag == "s":
         return ["set", *sorted({json.dumps(_tree(each)) for each in inner})]
@@ -190,6 +192,8 @@ def _is(left: Any, right: Any) -> bool:
 def _contains(item: Any, container: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
+    if isinstance(container, dict) and "r" in container:
+        return _is_in_range(item, container["r"])
     members = _members(container)
     try:
         # Once: both sides may be as long as a reply can be.
@@ -203,6 +207,17 @@ def _is_canonical(value: Any, wanted: str) -> bool:
     try:
         return _canonical(value) == wanted
     except _EqualsNothing:
+        return False
+
+
+def _is_in_range(item: Any, ends: Any) -> bool:
+    """By arithmetic: a range may be longer than a list can be."""
+    try:
+        first, last, step = map(_real, ends)
+        number = _real(item)
+        is_between = min(first, last) <= number <= max(first, last)
+        return is_between and (number - first) % step == 0
+    except (Incomparable, ArithmeticError, TypeError, ValueError):
         return False
 
 

@@ -30,8 +30,11 @@ NUMBERS = (
     | st.integers(-(2**70), 2**70)
 )
 HASHABLE = NUMBERS | st.text(max_size=3) | st.none() | st.binary(max_size=3)
+RANGES = st.builds(
+    range, st.integers(-4, 4), st.integers(-4, 4), st.sampled_from([-3, -1, 1, 2, 5])
+)
 VALUES = st.recursive(
-    HASHABLE,
+    HASHABLE | RANGES,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
@@ -66,6 +69,28 @@ def test_values_are_true_as_in_python(value: object) -> None:
         assert is_true(encode(value)) == bool(value)
 
 
+@given(RANGES, RANGES, st.integers(-5, 5) | st.floats(-5, 5) | st.text(max_size=1))
+def test_ranges_are_equal_and_hold_numbers_as_in_python(
+    left: range, right: range, item: object
+) -> None:
+    assert are_equal(encode(left), encode(right)) == (left == right)
+    assert compare(encode(item), "in", encode(left)) == (item in left)
+    assert not are_equal(encode(left), encode([*left]))
+
+
+def test_a_long_range_costs_no_time() -> None:
+    start = time.process_time()
+
+    assert compare(10**60, "in", encode(range(0, 10**70, 2)))
+    assert time.process_time() - start < AT_ONCE
+
+
+def test_keys_and_items_of_a_dict_are_sets() -> None:
+    assert are_equal(encode({"a": 1}.keys()), encode({"a"}))
+    assert are_equal(encode({"a": 1}.items()), encode({("a", 1)}))
+    assert not are_equal(encode({"a": 1}.keys()), encode(["a"]))
+
+
 @given(ORDERED, ORDERED | st.lists(ORDERED, max_size=3), st.sampled_from([*OPERATORS]))
 def test_values_compare_as_in_python(left: object, right: object, name: str) -> None:
     try:
@@ -83,6 +108,7 @@ def test_values_compare_as_in_python(left: object, right: object, name: str) -> 
         {"n": "zz"}, {"n": 5}, {"q": ["1"]}, {"q": ["1", "0"]}, {"q": 3}, {"q": []},
         {"q": [1, 2]}, {"d": 3}, {"d": [3]}, {"s": "abc"}, {"t": None}, {"c": []},
         {"f": "1"}, {"o": 1}, {"o": [1, 1]}, {"x": 1}, {}, {"a": 1, "b": 2}, {"b": 1},
+        {"r": 3}, {"r": [5, 5, 0]},
         {"q": ["f" * 9_999, "1"]}, {"n": "f" * 999_999},
     ],
 )  # fmt: skip
@@ -92,6 +118,7 @@ def test_a_forged_value_is_equal_to_nothing(forged: object) -> None:
         {"compare": sides, "operators": [name]}
         for name in ("==", "<", "<=", ">", ">=", "is")
     ]
+    formulas.append({"compare": sides[::-1], "operators": ["in"]})
     formulas.append({"isclose": sides, "relative": 1, "absolute": 9})
 
     assert not any(holds(formula, [{"value": forged}]) for formula in formulas)

@@ -14,7 +14,7 @@ import struct
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TextIO
@@ -73,8 +73,9 @@ def encode(value: object) -> Any:
     JSON as it is for null, booleans, text, lists, floats and whole numbers of up to 15
     digits. An object with one key is anything else: n a whole number (hexadecimal), f a
     float that is no number, q a fraction, c a complex number, b bytes, t a tuple, s a
-    set, d the pairs of a dict, and o something that is none of these, with whether it
-    is true. Never raises: what cannot be encoded is something else.
+    set, d the pairs of a dict, r the first and last number and the step of a range, and
+    o something that is none of these, with whether it is true. Never raises: what
+    cannot be encoded is something else.
 
     >>> encode((1, {"a"}))
     {"t": [1, {"s": ["a"]}]}
@@ -114,10 +115,14 @@ class _Encoder:
             return self._all(value, depth)
         if isinstance(value, tuple):
             return {"t": self._all(value, depth)}
-        if isinstance(value, set | frozenset):
-            return {"s": self._all(value, depth)}
         if isinstance(value, dict):
             return {"d": [self._all(pair, depth) for pair in value.items()]}
+        if isinstance(value, Set):  # also the keys and the items of a dict
+            return {"s": self._all(value, depth)}
+        if isinstance(value, range):
+            step = value.step if value[1:] else 1  # one number has no step to compare
+            ends = [value[0], value[-1], step] if value else []
+            return {"r": self._all(ends, depth)}
         if isinstance(value, bytes | bytearray):
             return {"b": bytes(value).hex()}
         return opaque(value)
@@ -201,8 +206,16 @@ def _streams(buffering: int) -> tuple[TextIO, TextIO]:
     return stdout, stderr
 
 
+def module_names(name: str) -> dict[str, Any]:
+    """The namespace of a new module, which dataclasses and others look up by name."""
+    module = type(sys)(name)
+    sys.modules[name] = module
+    return vars(module)
+
+
 def run(source: str, name: str, names: dict[str, Any]) -> None:
-    exec(compile(source, name, "exec"), names)  # nosec B102 # noqa: S102 - what this process is for
+    code = compile(source, name, "exec", dont_inherit=True)
+    exec(code, names)  # nosec B102 # noqa: S102 - what this process is for
 
 
 def describe(error: BaseException, name: str) -> str:
