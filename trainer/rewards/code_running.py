@@ -31,6 +31,8 @@ from trainer.rewards.sandbox.values import Formula, holds, is_judged_inside
 
 MAX_TEXT = 262_144  # characters of the tests that are used
 _MAX_JSON = 8 * 1024**2
+# MBPP's, of text with asserts.
+_SETUP_COLUMNS = ("test_imports", "test_setup_code")
 _INPUTS, _OUTPUTS = ("input", "stdin", "inputs"), ("output", "stdout", "outputs")
 
 
@@ -50,9 +52,9 @@ class Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
-    """Arguments and results of one function each, as JSON values."""
+    """Arguments and accepted results of one function each, as JSON values."""
 
-    calls: tuple[tuple[str, list[Any], Any], ...]
+    calls: tuple[tuple[str, list[Any], list[Any]], ...]
 
 
 Tests = Asserts | Programs | Calls
@@ -74,7 +76,11 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
             "Provide text with asserts, a list of such texts, or a list of objects "
             'with "input" and "output".'
         )
-    return tests
+    if not isinstance(tests, Asserts):
+        return tests
+    setup = [_text(sample.columns.get(name)) or "" for name in _SETUP_COLUMNS]
+    first, *others = tests.texts
+    return Asserts(texts=("\n".join([*filter(None, setup), first]), *others))
 
 
 def _decoded(value: Any, column: str, sample: Sample) -> Any:
@@ -125,33 +131,64 @@ def _asserts(texts: Sequence[str]) -> Asserts | None:
 
 
 def _listed(value: Mapping[str, Any], most: int) -> Any:
-    """{"inputs": […], "outputs": […]} as a list of objects."""
+    """{"inputs": […], "outputs": […]} as a list of objects.
+
+    APPS, TACO and PRIME wrap the result of a function in a list, but not in every row:
+    where all are lists of one value, either counts, as in their own checks.
+    """
     inputs, outputs = _first(value, _INPUTS), _first(value, _OUTPUTS)
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         return None
     name = value.get("fn_name")
-    pairs = zip(inputs[:most], outputs[:most], strict=False)
-    return [{"input": one, "output": other, "fn_name": name} for one, other in pairs]
+    is_wrapped = all(isinstance(each, list) and len(each) == 1 for each in outputs)
+    return [
+        {"input": given, "output": wanted, "fn_name": name, "is_wrapped": is_wrapped}
+        for given, wanted in zip(inputs[:most], outputs[:most], strict=False)
+    ]
 
 
 def _cases(cases: Sequence[Mapping[str, Any]]) -> Tests | None:
     pairs = [(_first(case, _INPUTS), _first(case, _OUTPUTS)) for case in cases]
-    names = [case.get("fn_name") for case in cases]
-    if all(isinstance(name, str) and name.isidentifier() for name in names):
-        return Calls(
-            calls=tuple(
-                (str(name), _arguments(given), wanted)
-                for name, (given, wanted) in zip(names, pairs, strict=True)
-            )
-        )
+    if any(map(_is_of_function, cases)):
+        try:
+            return Calls(calls=tuple(map(_call, cases, pairs)))
+        except ValueError:
+            return None
     texts = [(_text(given), _text(wanted)) for given, wanted in pairs]
     if any(given is None or wanted is None for given, wanted in texts):
         return None
     return Programs(pairs=tuple((str(given), str(wanted)) for given, wanted in texts))
 
 
-def _arguments(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [given]
+def _is_of_function(case: Mapping[str, Any]) -> bool:
+    return bool(case.get("fn_name")) or case.get("testtype") == "functional"
+
+
+def _call(
+    case: Mapping[str, Any], pair: tuple[Any, Any]
+) -> tuple[str, list[Any], list[Any]]:
+    """The function's name, its arguments and the results that are accepted.
+
+    LiveCodeBench has a JSON text per line: arguments in the input, a result in the
+    output.
+
+    Raises:
+        ValueError: it names no function, or a text is not JSON.
+    """
+    given, wanted = pair
+    name = case.get("fn_name")
+    if case.get("testtype") == "functional":
+        metadata = case.get("metadata")
+        if isinstance(metadata, str):
+            metadata = json.loads(metadata)
+        name = metadata.get("func_name") if isinstance(metadata, Mapping) else name
+        if isinstance(given, str) and isinstance(wanted, str):
+            given = [json.loads(line) for line in given.split("\n") if line.strip()]
+            wanted = json.loads(wanted)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError("the case names no function")
+    arguments = given if isinstance(given, list) else [given]
+    return name, arguments, [wanted, wanted[0]] if case.get("is_wrapped") else [wanted]
 
 
 def _text(value: Any) -> str | None:
@@ -244,11 +281,12 @@ def plan_of_asserts(tests: Asserts, most: int, entry_point: str | None) -> _Plan
 
 def _plan_of_calls(tests: Calls) -> _Plan:
     steps, formulas = [], []
-    for number, (name, arguments, expected) in enumerate(tests.calls):
+    for number, (name, arguments, accepted) in enumerate(tests.calls):
         # Some datasets want a method of a class Solution.
         function = f"(Solution().{name} if 'Solution' in globals() else {name})"
         steps.append({"code": f"{function}(*{arguments!r})", "is_value": True})
-        formulas.append({"json": number, "value": encode(expected)})
+        results = [{"json": number, "value": encode(each)} for each in accepted]
+        formulas.append({"any": results})
     return _Plan(steps=tuple(steps), formulas=tuple(formulas))
 
 

@@ -55,6 +55,95 @@ def test_a_completion_without_code_scores_0() -> None:
     assert score("code_tests", "I cannot.", None, {"tests": TWO}) == 0.0
 
 
+DOCSTRING = 'def add(a, b):\n    """\n    ```\n    add(1, 2)\n    ```\n    """'
+NARROW = 'def add(a, b):\n  """\n  ```python\n  add(1, 2)\n  ```\n  """\n  return a + b'
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        fenced(ADD) + "Output:\n```\n3\n```\n",
+        fenced(ADD) + "Run it:\n```bash\npython add.py\n```\n",
+        fenced("x = 1") + fenced(ADD),
+        fenced(f"{DOCSTRING}\n    return a + b"),
+        fenced(NARROW),
+        fenced('def add(a, b):\n    "See ```add```."\n    return a + b'),
+        f"```Python\r\n{ADD}\r\n```\r\n",
+        f"````markdown\n```py\n{ADD}\n```\n````",
+        f"~~~python\n{ADD}\n~~~",
+        f"Code: ```python\n{ADD}\n```\nOutput:\n```\n3\n```",
+        f"Use ``` fences.\n```\n{ADD}\n```\n",
+        f"```python\nx = (\nNo.\n```python\n{ADD}\n```",
+        "1. So:\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
+        f"```json\n[1]\n```\n```\n{ADD}\n```",
+        f"```python\n{ADD}\n```\nNow:\n```python\ndef add(",
+    ],
+)
+def test_the_code_is_the_last_block_of_python(completion: str) -> None:
+    tests = {"tests": "assert add(2, 3) == 5"}
+
+    assert score("code_tests", completion, None, tests) == 1.0
+
+
+def test_an_earlier_block_of_python_does_not_count() -> None:
+    tests = {"tests": "assert add(2, 3) == 5"}
+    completion = fenced(ADD) + fenced("def add(a, b): return a")
+
+    assert score("code_tests", completion, None, tests) == 0.0
+
+
+@pytest.mark.parametrize(
+    "guarded", ["print(add(int(input()), 2))", "import sys\n    print(sys.argv[1])"]
+)
+def test_a_main_guard_does_not_run_for_tests_of_functions(guarded: str) -> None:
+    code = f"{ADD}\nif __name__ == '__main__':\n    {guarded}"
+
+    assert judged(code, TWO) == 1.0
+    assert judged(code, {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}) == 1.0
+
+
+def test_a_main_guard_starts_a_program() -> None:
+    code = f"{ADD}\nif __name__ == '__main__':\n    print(add(int(input()), 2))"
+
+    assert judged(code, [{"input": "1", "output": "3"}]) == 1.0
+
+
+def test_a_main_guard_of_the_tests_starts_them() -> None:
+    tests = "if __name__ == '__main__':\n    assert add(1, 2) == 4"
+
+    assert judged(ADD, tests) == 0.0
+    assert judged(ADD, tests.replace("4", "3")) == 1.0
+
+
+def test_code_keeps_its_own_annotations() -> None:
+    code = """
+from dataclasses import dataclass
+@dataclass
+class Pair:
+    a: int
+    b: int = 0
+def add(a, b): return Pair(a).a + b if Pair.__annotations__["a"] is int else None
+"""
+    postponed = "from __future__ import annotations" + code.replace(
+        "is int", "== 'int'"
+    )
+
+    assert judged(code, TWO) == 1.0
+    assert judged(postponed, TWO) == 1.0
+
+
+def test_setup_columns_run_before_the_tests() -> None:
+    columns = {
+        "tests": ["assert f(N(3)) == 3", "assert f(N(-1)) == -math.floor(1.5)"],
+        "test_imports": ["import math", "import re"],
+        "test_setup_code": "class N:\n    def __init__(self, v): self.v = v",
+    }
+    code = fenced("def f(t): return t.v")
+
+    assert score("code_tests", code, None, columns) == 1.0
+    assert score("code_tests", code, None, columns | {"test_setup_code": ""}) == 0.0
+
+
 def test_a_loop_without_end_fails_what_is_left() -> None:
     code = "def add(a, b):\n    while a < 0: pass\n    return a + b"
 
@@ -238,12 +327,63 @@ def test_calls_of_a_named_function() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "outputs", "share"),
+    [
+        ("a + b", [[3], [7]], 1.0),
+        ("[a + b]", [[3], [7]], 1.0),
+        ("a + b", [[3], [8]], 0.5),
+        ("a + b", [3, 8], 0.5),
+        ("a + b", [[3], [7, 7]], 0.0),
+        ("[[a + b]]", [[3], [7]], 0.0),
+        ("[a, b]", [[[1, 2]], [[3, 4]]], 1.0),
+    ],
+)
+def test_results_may_be_wrapped_in_a_list(
+    body: str, outputs: list[Any], share: float
+) -> None:
+    tests = {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": outputs}
+
+    assert judged(f"def add(a, b): return {body}", tests) == share
+
+
+def functional(given: Any, wanted: Any, metadata: Any) -> dict[str, Any]:
+    names = {"input": given, "output": wanted, "metadata": metadata}
+    return names | {"testtype": "functional"}
+
+
+@pytest.mark.parametrize("metadata", [{"func_name": "add"}, '{"func_name": "add"}'])
+def test_functional_cases_have_a_json_text_per_line(metadata: Any) -> None:
+    tests = [
+        functional("1\n2", "3", metadata),
+        functional("[1]\n[2]\n", "[1, 2]", metadata),
+        functional('"a"\n"b"', '"ba"', metadata),
+        functional([1, 2], 3, metadata),
+    ]
+    method = "class Solution:\n    def add(self, a, b): return a + b"
+
+    assert judged(method, tests) == 0.75
+
+
+@pytest.mark.parametrize(
     ("columns", "words"),
     [
         ({}, 'no column "tests"'),
         ({"tests": []}, "no readable tests"),
         ({"tests": 3}, "no readable tests"),
         ({"tests": [{"input": 3}]}, "no readable tests"),
+        ({"tests": [functional("1", "1", {})]}, "no readable tests"),
+        ({"tests": [functional("1", "1", "?")]}, "no readable tests"),
+        ({"tests": [functional("x y", "1", {"func_name": "f"})]}, "no readable tests"),
+        ({"tests": [{"input": "1", "output": "1", "fn_name": "a b"}]}, "no readable"),
+        (
+            {
+                "tests": [
+                    {"input": [1], "output": 1, "fn_name": "f"},
+                    {"input": "1", "output": "1"},
+                ]
+            },
+            "no readable tests",
+        ),
         ({"tests": "add(1, 2)"}, "have no assert"),
         ({"tests": "assert ("}, "test 1 is not Python"),
         ({"tests": "assert " + "(" * 5_000}, "test 1"),

@@ -23,6 +23,7 @@ from typing import Any
 from trainer.rewards.sandbox.inside.messages import (
     describe,
     encode,
+    module_names,
     next_question,
     open_outputs,
     print_traceback,
@@ -178,10 +179,7 @@ _GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def judge(
     source: str, arguments: dict[str, Any], function: str = FUNCTION_NAME
 ) -> object:
-    names: dict[str, Any] = {
-        "__name__": "reward_function",
-        "__builtins__": __builtins__,
-    }
+    names = module_names("reward_function")
     run(source, FUNCTION_SOURCE, names)
     found = names.get(function)
     if not callable(found):
@@ -259,7 +257,8 @@ def perform_program() -> None:
     question = next_question()
     _give_input(question["stdin"].encode("utf-8", "replace"))
     open_outputs(at_once=False)
-    run(question["source"], PROGRAM_SOURCE, main_names())
+    # As a program's own: `if __name__ == "__main__"` is what starts many of them.
+    run(question["source"], PROGRAM_SOURCE, module_names("__main__"))
 
 
 def _give_input(text: bytes) -> None:
@@ -286,9 +285,11 @@ def perform_steps() -> None:
     Replies {} or {"value": as JSON} to each; {"error": one line} where it raised.
     """
     open_outputs(at_once=True)
-    names = main_names()
+    names = module_names("completion")
     question = next_question()
     reply(attempt(question["source"], PROGRAM_SOURCE, names, is_value=False))
+    # Tests may have a main guard of their own, which is to start them.
+    names["__name__"] = "__main__"
     for step in questions():
         reply(attempt(step["code"], _STEP, names, is_value=step["is_value"]))
 
@@ -300,15 +301,10 @@ def attempt(
         if not is_value:
             run(code, name, names)
             return {}
-        value = eval(compile(code, name, "eval"), names)  # nosec B307 # noqa: S307 - as `run`
+        value = eval(compile(code, name, "eval", dont_inherit=True), names)  # nosec B307 # noqa: S307 - as `run`
         return {"value": encode(value)}
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a step failed
         return {"error": describe(error, name)}
-
-
-def main_names() -> dict[str, Any]:
-    # As a program's own: `if __name__ == "__main__"` is what starts many of them.
-    return {"__name__": "__main__", "__builtins__": __builtins__}
 
 
 CALLS: dict[str, Callable[[], None]] = {

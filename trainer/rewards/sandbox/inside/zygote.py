@@ -25,7 +25,6 @@ from trainer.rewards.sandbox.inside.calls import (
     PROGRAM_SOURCE,
     attempt,
     judge,
-    main_names,
     number,
 )
 from trainer.rewards.sandbox.inside.confinement import (
@@ -40,6 +39,7 @@ from trainer.rewards.sandbox.inside.confinement import (
 from trainer.rewards.sandbox.inside.messages import (
     HungUp,
     frame,
+    module_names,
     prepare_outputs,
     receive,
     send,
@@ -79,7 +79,7 @@ def _call(template: bytes) -> None:
     own_filter(template, pid=1)
     question = json.loads(json.dumps({"source": _SOURCE, "arguments": _ARGUMENTS}))
     number(judge(question["source"], question["arguments"]))
-    names = main_names()
+    names = module_names("completion")
     attempt(_SOURCE, PROGRAM_SOURCE, names, is_value=False)
     for code in ("add(1, 2) == 3", "add([1], [2.5])", "add('a', 'b')", "1 / 0"):
         reply = attempt(code, "<test>", names, is_value=True)
