@@ -33,6 +33,7 @@ MAX_TEXT = 262_144  # characters of the tests that are used
 _MAX_JSON = 8 * 1024**2
 # MBPP's, of text with asserts.
 _SETUP_COLUMNS = ("test_imports", "test_setup_code")
+_CALL = "functional"  # LiveCodeBench's word for a case of a function
 _INPUTS, _OUTPUTS = ("input", "stdin", "inputs"), ("output", "stdout", "outputs")
 
 
@@ -76,11 +77,11 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
             "Provide text with asserts, a list of such texts, or a list of objects "
             'with "input" and "output".'
         )
-    if not isinstance(tests, Asserts):
-        return tests
-    setup = [_text(sample.columns.get(name)) or "" for name in _SETUP_COLUMNS]
-    first, *others = tests.texts
-    return Asserts(texts=("\n".join([*filter(None, setup), first]), *others))
+    if isinstance(tests, Asserts):
+        setup = [_text(sample.columns.get(name)) or "" for name in _SETUP_COLUMNS]
+        first = "\n".join([*setup, tests.texts[0]])
+        tests = Asserts(texts=(first, *tests.texts[1:]))
+    return tests
 
 
 def _decoded(value: Any, column: str, sample: Sample) -> Any:
@@ -149,19 +150,15 @@ def _listed(value: Mapping[str, Any], most: int) -> Any:
 
 def _cases(cases: Sequence[Mapping[str, Any]]) -> Tests | None:
     pairs = [(_first(case, _INPUTS), _first(case, _OUTPUTS)) for case in cases]
-    if any(map(_is_of_function, cases)):
+    if any(case.get("fn_name") or case.get("testtype") == _CALL for case in cases):
         try:
             return Calls(calls=tuple(map(_call, cases, pairs)))
-        except ValueError:
+        except (ValueError, LookupError, TypeError):
             return None
     texts = [(_text(given), _text(wanted)) for given, wanted in pairs]
     if any(given is None or wanted is None for given, wanted in texts):
         return None
     return Programs(pairs=tuple((str(given), str(wanted)) for given, wanted in texts))
-
-
-def _is_of_function(case: Mapping[str, Any]) -> bool:
-    return bool(case.get("fn_name")) or case.get("testtype") == "functional"
 
 
 def _call(
@@ -173,15 +170,15 @@ def _call(
     output.
 
     Raises:
-        ValueError: it names no function, or a text is not JSON.
+        ValueError, LookupError, TypeError: it names no function, or is not JSON.
     """
     given, wanted = pair
     name = case.get("fn_name")
-    if case.get("testtype") == "functional":
-        metadata = case.get("metadata")
-        if isinstance(metadata, str):
-            metadata = json.loads(metadata)
-        name = metadata.get("func_name") if isinstance(metadata, Mapping) else name
+    if case.get("testtype") == _CALL:
+        metadata = case["metadata"]
+        name = (json.loads(metadata) if isinstance(metadata, str) else metadata)[
+            "func_name"
+        ]
         if isinstance(given, str) and isinstance(wanted, str):
             given = [json.loads(line) for line in given.split("\n") if line.strip()]
             wanted = json.loads(wanted)

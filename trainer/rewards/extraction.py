@@ -13,7 +13,7 @@ from trainer.rewards.rule import NotApplicable, Params, Sample
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>")
-_FENCE_LINE = re.compile(r"^([^`~\n]*)(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
+_FENCE_LINE = re.compile(r"(?m)^([ \t]*+)([^`~\n]*)(`{3,}|~{3,})([^`\n]*)$")
 _OPEN_AT_END = re.compile(r"<think(?:ing)?>\s*\Z")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPER = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{")
@@ -144,21 +144,18 @@ def last_fence(text: str, *languages: str) -> str | None:
     """
     blocks: dict[int, str] = {}
     opening: re.Match[str] | None = None
-    rank, indent = 0, ""
     for fence in _FENCE_LINE.finditer(text):
-        before, marks, info = fence[1], fence[2], fence[3].strip().lower()
-        is_alone = not before.strip()
+        info = fence[4].strip().lower()
         # Deeper ones belong to the block, such as to a docstring.
-        is_marker = opening is None or (is_alone and len(before) <= len(indent))
-        language = info.partition(" ")[0].strip("{.}")
-        if opening and is_marker and not info and marks.startswith(opening[2]):
-            body = text[opening.end() : fence.start()]
-            blocks[rank] = body.replace("\n" + indent, "\n").strip()
-            opening = None
-        elif is_marker and (info in languages or (is_alone and not opening)):
-            opening = fence
-            indent = before[: len(before) - len(before.lstrip())]
+        is_marker = opening is None or not (fence[2] or len(fence[1]) > len(opening[1]))
+        if opening and is_marker and not info and fence[3].startswith(opening[3]):
+            language = opening[4].lower().strip().partition(" ")[0].strip("{.}")
             rank = 0 if language in languages else 2 if language else 1
+            body = text[opening.end() : fence.start()]
+            blocks[rank] = body.replace("\n" + opening[1], "\n").strip()
+            opening = None
+        elif is_marker and (info in languages or not (fence[2] or opening)):
+            opening = fence
     return blocks[min(blocks)] if blocks else _between_last_marks(text)
 
 

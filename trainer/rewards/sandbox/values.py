@@ -192,8 +192,11 @@ def _is(left: Any, right: Any) -> bool:
 def _contains(item: Any, container: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
-    if isinstance(container, dict) and "r" in container:
-        return _is_in_range(item, container["r"])
+    if isinstance(container, dict) and container.get("r"):
+        # By arithmetic: a range may be longer than a list can be.
+        first, last, step = map(_real, container["r"])
+        is_between = min(first, last) <= (number := _real(item)) <= max(first, last)
+        return is_between and (number - first) % step == 0
     members = _members(container)
     try:
         # Once: both sides may be as long as a reply can be.
@@ -210,22 +213,11 @@ def _is_canonical(value: Any, wanted: str) -> bool:
         return False
 
 
-def _is_in_range(item: Any, ends: Any) -> bool:
-    """By arithmetic: a range may be longer than a list can be."""
-    try:
-        first, last, step = map(_real, ends)
-        number = _real(item)
-        is_between = min(first, last) <= number <= max(first, last)
-        return is_between and (number - first) % step == 0
-    except (Incomparable, ArithmeticError, TypeError, ValueError):
-        return False
-
-
 def _members(container: Any) -> list[Any]:
     if isinstance(container, list):
         return container
     tag, inner = _tagged(container)
-    if tag not in ("t", "s", "d") or not isinstance(inner, list):
+    if tag not in ("t", "s", "d", "r") or not isinstance(inner, list):
         raise Incomparable
     if tag != "d":
         return inner
@@ -254,7 +246,7 @@ def holds(formula: Formula, replies: Replies) -> bool:
     """False also where Python would raise, or where a reply is missing or no reply."""
     try:
         return _holds(formula, replies)
-    except (Incomparable, RecursionError, ValueError):
+    except (Incomparable, RecursionError, ArithmeticError, TypeError, ValueError):
         return False
 
 
