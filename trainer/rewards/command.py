@@ -136,7 +136,7 @@ def _recipe_of_functions(path: Path) -> Recipe:
     Says on standard error what was recognised.
     """
     try:
-        source = _read(path).decode()
+        source = _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8 (byte {error.start}). Save it as UTF-8."

@@ -75,6 +75,7 @@ _PLURALS = {
     "ground_truths": "verl's form for a batch",
     "states": "verifiers' form for a group",
     "infos": "verifiers' form for a group",
+    "queries": "OpenRLHF's form",
 }
 _NAMES = COHORT | TRL | VERL | VERIFIERS | _PLURALS.keys()
 LEGACY = "reward"  # the one name that a function could have before
@@ -118,12 +119,14 @@ class Recognised:
 
     Attributes:
         functions: in the order of the source.
+        helpers: those of a form that serve others; a rule calls one that it names.
         refused: names of functions that are nearly of a form, and why they are not.
         imports: names of the modules that it imports, without their submodules.
         fault: why the source cannot be read; "" where it can.
     """
 
     functions: tuple[RewardFunction, ...] = ()
+    helpers: tuple[RewardFunction, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     fault: str = ""
@@ -170,8 +173,11 @@ def recognise(source: str) -> Recognised:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _recognised(ast.parse(source))
+            return _recognised(ast.parse(source.removeprefix("\ufeff")))
     except SyntaxError as error:
+        if (error.text or "").lstrip().startswith(("%", "!")):
+            fault = f"Line {error.lineno}: a notebook command is not Python; remove it"
+            return Recognised(fault=fault)
         return Recognised(fault=f"Line {error.lineno}: {error.msg}")
     except (ValueError, RecursionError, MemoryError):
         return Recognised(fault="It is nested too deeply")
@@ -179,7 +185,8 @@ def recognise(source: str) -> Recognised:
 
 def _recognised(tree: ast.Module) -> Recognised:
     callables = _Callables(tree.body)
-    functions, refused = [], {}
+    functions: dict[str, RewardFunction] = {}
+    refused = {}
     for name, signature in callables.found.items():
         if name.startswith("_"):
             continue
@@ -189,9 +196,27 @@ def _recognised(tree: ast.Module) -> Recognised:
             refused[name] = str(why)
             continue
         if form is not None:
-            functions.append(_function(name, form, signature))
+            functions[name] = _function(name, form, signature)
+    # A function that others call is their helper, unless all call each other.
+    helpers = {
+        node.func.id
+        for name, signature in callables.found.items()
+        if name in functions or name.startswith("_")
+        for part in signature.body
+        for node in ast.walk(part)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in functions.keys() - {name, LEGACY}
+    }
+    if len(helpers) == len(functions):
+        helpers.clear()
     return Recognised(
-        functions=tuple(functions), refused=refused, imports=_imports(tree)
+        functions=tuple(
+            each for name, each in functions.items() if name not in helpers
+        ),
+        helpers=tuple(functions[name] for name in functions if name in helpers),
+        refused=refused,
+        imports=_imports(tree),
     )
 
 
@@ -207,7 +232,7 @@ def chosen(source: str, name: str) -> RewardFunction:
     """
     found = recognise(source)
     if name:
-        for function in found.functions:
+        for function in (*found.functions, *found.helpers):
             if function.name == name:
                 return function
         if name in found.refused:
@@ -261,7 +286,7 @@ def _legacy(source: str, found: Recognised) -> RewardFunction | None:
 def _bound(source: str) -> set[str]:
     """Names that a source's own statements may give a value."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source.removeprefix("\ufeff"))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -532,7 +557,6 @@ def _check(form: Form, signature: _Signature) -> None:
         raise _NotOne(f"it returns {wrong}")
 
 
-_NUMBERS = frozenset({"float", "int", "bool"})
 _LISTS = frozenset({"list", "List", "Sequence", "tuple", "Tuple", "Iterable"})
 _OTHERS = frozenset({"str", "bytes", "set", "None", "dict", "Dict"})
 
@@ -547,7 +571,8 @@ def _wrong_return(form: Form, annotation: ast.expr | None) -> str:
         text = ast.unparse(annotation)
     outer = text.partition("[")[0].strip().rpartition(".")[2]
     wrong = {
-        "trl": _NUMBERS | _OTHERS,
+        # Published ones are annotated with the type of one score; the call shows it.
+        "trl": _OTHERS,
         "verl": (_LISTS | _OTHERS) - {"dict", "Dict"},
     }.get(form, _LISTS | _OTHERS)
     return text if outer in wrong and "|" not in text else ""

@@ -40,6 +40,8 @@ FORM_OF = {
     "def _g(weight, completions, **kwargs): ...\nf = partial(_g, 2.0)": "trl",
     "def f(**kwargs): return [len(c) for c in kwargs['completions']]": "trl",
     "def reward(completions, **kwargs): ...": "trl",
+    "def f(completions: list, solution: list, **kwargs) -> float: ...": "trl",
+    "\ufeffdef f(completions, **kwargs): ...": "trl",
     # verl's
     "def compute_score(\n"
     " data_source, solution_str, ground_truth, extra_info=None): ...": "verl",
@@ -67,7 +69,8 @@ REFUSED = {
         "trainer_state"
     ),
     "def f(completions, **kw): return kw['environments']": "environments",
-    "def f(completions, **kwargs) -> float: ...": "float",
+    "def f(completions, **kwargs) -> str: ...": "str",
+    "def f(queries, prompts, labels, **kwargs): ...": "OpenRLHF",
     "def f(completion: str) -> str: ...": "str",
     "def f(completions, **kwargs):\n yield 1.0": "yields",
 }
@@ -106,6 +109,44 @@ def test_helpers_are_no_reward_functions(source: str):
     found = recognise(source)
 
     assert (found.functions, found.refused) == ((), {})
+
+
+HELPED = {
+    "def extract(solution_str): ...\n"
+    "def f(solution_str, ground_truth): return extract(solution_str)": "extract",
+    "def f(completions, answer, **kwargs):\n"
+    " return [float(extract(c) == a) for c, a in zip(completions, answer)]\n"
+    "def extract(completion): ...": "extract",
+    "def read(completion): ...\n"
+    "def _grade(completion): return read(completion)\n"
+    "def f(completion, answer): return _grade(completion)": "read",
+}
+
+
+@pytest.mark.parametrize(("source", "helper"), HELPED.items())
+def test_a_function_that_others_call_is_a_rule_only_by_its_name(
+    source: str, helper: str
+):
+    assert [each.name for each in recognise(source).functions] == ["f"]
+    assert chosen(source, "").name == "f"
+    assert chosen(source, helper).name == helper
+
+
+def test_functions_that_all_call_each_other_are_all_rules():
+    source = (
+        "def f(completion): return g(completion)\n"
+        "def g(completion): return f(completion)"
+    )
+
+    assert [each.name for each in recognise(source).functions] == ["f", "g"]
+
+
+@pytest.mark.parametrize("line", ["%pip install math-verify", "!pip install x"])
+def test_a_notebook_command_is_a_fault_that_names_it(line: str):
+    found = recognise(f"import math\n{line}\ndef f(completions): ...")
+
+    assert "Line 2" in found.fault
+    assert "notebook" in found.fault
 
 
 def test_a_source_that_python_cannot_parse_has_a_fault():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.rewards.scores import recipe_of, scored
+from tests.trainer.rewards.scores import recipe_of, score, scored
 from trainer.rewards.rule import Unscorable
 from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox import pool
@@ -140,3 +140,18 @@ def test_half_a_character_in_an_error_is_replaced():
 
     assert "from \ufffd" in found(source).errors["it"]
     assert str(Unscorable("a\ud83d\U0001f600")) == "a\ufffd\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "first", ["", "\ufeff", "from __future__ import annotations\n"]
+)
+def test_a_function_may_use_a_dataclass(first: str):
+    source = f"""{first}from dataclasses import dataclass
+@dataclass
+class Config:
+    weight: float = 0.5
+def f(completions, **kwargs) -> float:
+    return [Config().weight for _ in completions]
+"""
+
+    assert score("python_function", "x", source=source, function="f") == 0.5

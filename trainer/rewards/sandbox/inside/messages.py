@@ -120,8 +120,10 @@ class _Encoder:
         if isinstance(value, Set):  # also the keys and the items of a dict
             return {"s": self._all(value, depth)}
         if isinstance(value, range):
-            step = value.step if value[1:] else 1  # one number has no step to compare
-            ends = [value[0], value[-1], step] if value else []
+            # A range of one number has no step to compare.
+            ends = (
+                (value[0], value[-1], value.step if value[1:] else 1) if value else ()
+            )
             return {"r": self._all(ends, depth)}
         if isinstance(value, bytes | bytearray):
             return {"b": bytes(value).hex()}
@@ -214,7 +216,7 @@ def module_names(name: str) -> dict[str, Any]:
 
 
 def run(source: str, name: str, names: dict[str, Any]) -> None:
-    code = compile(source, name, "exec", dont_inherit=True)
+    code = compile(source.removeprefix("\ufeff"), name, "exec", dont_inherit=True)
     exec(code, names)  # nosec B102 # noqa: S102 - what this process is for
 
 
