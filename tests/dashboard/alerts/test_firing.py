@@ -413,7 +413,7 @@ def test_every_team_has_the_built_in_rules(team: Team) -> None:
     rules = list_rules(team.pk)
 
     assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
-    assert len(rules) == len(list_rules(team.pk)) == 17
+    assert len(rules) == len(list_rules(team.pk)) == 19
 
 
 def test_an_upgrade_gives_new_rules_the_settings_of_all_warnings(run: Run) -> None:
@@ -430,7 +430,7 @@ def test_an_upgrade_gives_new_rules_the_settings_of_all_warnings(run: Run) -> No
     )
 
     rules = list_rules(run.team_id)
-    assert len(rules) == 17
+    assert len(rules) == 19
     assert {rule.built_in for rule in rules if not rule.is_enabled} == {
         *("trainer", "kl_max", "kl_tail", "unscorable", "clipped", "mismatch"),
         *("stale", "importance_masked"),
