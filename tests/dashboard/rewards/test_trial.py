@@ -114,7 +114,7 @@ def test_busy_processes_are_reported(
 
 @pytest.fixture
 def version(team: Team) -> DatasetVersion:
-    answers = ["4", "about 5", "4", "4"]
+    answers = ["4", "five", "4", "4"]
     rows = [Row(prompt=f"row {n}", answer=text) for n, text in enumerate(answers)]
     return create_dataset_version(
         team=team, name="Messy", rows=rows, mapping={}, source={}, user=None
