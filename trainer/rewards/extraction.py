@@ -13,7 +13,7 @@ from trainer.rewards.rule import NotApplicable, Params, Sample
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 _THINK_TAG = re.compile(r"<(/?)think(?:ing)?>")
-_FENCE_LINE = re.compile(r"(?m)^([ \t]*+)([^`~\n]*)(`{3,}|~{3,})([^`\n]*)$")
+_FENCE_LINE = re.compile(r"(?m)\n([ \t]*+)([^`~\n]*+)(`{3,}|~{3,})([^`\n]*)$")
 _OPEN_AT_END = re.compile(r"<think(?:ing)?>\s*\Z")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPER = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{")
@@ -144,6 +144,7 @@ def last_fence(text: str, *languages: str) -> str | None:
     """
     blocks: dict[int, str] = {}
     opening: re.Match[str] | None = None
+    text = f"\n{text}"  # a regex finds a line feed faster than the start of a line
     for fence in _FENCE_LINE.finditer(text):
         info = fence[4].strip().lower()
         # Deeper ones belong to the block, such as to a docstring.
