@@ -199,11 +199,12 @@ TRIALS = (
         "value = re.search(r'<answer>[^<]*11', text) is not None",
     ),
 )
-# The first twenty are so short that four rewards did not rise: these are longer.
+# The first twenty are so short that no healthy reward clearly rose, and three of the
+# gamed ones did not: these are longer, on more completions.
 LONGER = {
-    "optim": {"num_steps": 45},
-    "rollout": {"prompts_per_step": 4},
-    "checkpoint": {"every_steps": 45},
+    "optim": {"num_steps": 60},
+    "rollout": {"prompts_per_step": 8},
+    "checkpoint": {"every_steps": 60},
 }
 SECOND = tuple(
     replace(trial, changes=_joined(LONGER, trial.changes))
@@ -240,7 +241,7 @@ SECOND = tuple(
         gamed("many sums", 46, "value = text.count('+') / 15"),
         healthy("Dr. GRPO", 36, advantage={"baseline": "mean", "scale": "none"}),
         gamed("a hit is claimed", 47, "value = text.count('.') / 4"),
-        healthy("small groups", 37, rollout={"prompts_per_step": 8, "group_size": 4}),
+        healthy("small groups", 37, rollout={"prompts_per_step": 16, "group_size": 4}),
         gamed("the digit 1", 48, "value = text.count('1') / 20"),
         healthy("plain, another seed", 38),
         gamed("long, right answers too", 49, "value = len(text) / 160", weight=0.3),
