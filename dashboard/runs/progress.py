@@ -104,8 +104,9 @@ def seconds_left(run: Run) -> float | None:
 
 def silent_seconds(run: Run) -> float | None:
     """Time since a sign of progress, if the trainer seems to stand still."""
-    pace = _pace(run)
-    if run.state != RunState.RUNNING or run.active_at is None or not pace:
+    if run.state != RunState.RUNNING or run.active_at is None:
+        return None
+    if not (pace := _pace(run)):
         return None
     seconds = (timezone.now() - run.active_at).total_seconds()
     return seconds if seconds > max(SILENT_STEPS * pace, SILENT_SECONDS) else None

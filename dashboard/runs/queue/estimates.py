@@ -25,6 +25,7 @@ SHAPED_BY = {
     "optim": ("updates_per_batch",),
     "distributed": ("where", "num_nodes", "num_processes"),
 }
+LONGEST_STEP = 1e9  # seconds; external trainers may report any number
 MOST_PAST_RUNS = 300  # the latest ones
 PARTS = (*SHAPED_BY, "phases")
 # A configuration without its recipe and the like, which can be long.
@@ -67,7 +68,7 @@ def step_seconds(
 ) -> float | None:
     """The mean of the latest steps; after a resume, what the last one took."""
     if latest:
-        return fmean(latest)
+        return fmean(min(seconds, LONGEST_STEP) for seconds in latest)
     seconds: float | None = (last or {}).get(STEP_SECONDS)
     return seconds
 

@@ -55,7 +55,7 @@ def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
         (("length", {"params-maximum": "9"}), "An empty"),
         (("contains", {"params-phrases": "+"}), "A copy"),
         (("format_tags", {}), "Empty tags"),
-        (NUMERIC, "“5” scores 1"),
+        (NUMERIC, "“5” would earn 1"),
     ):
         answer = alice_client.post("/alpha/rewards/rows", fields(rule))
 
