@@ -160,10 +160,10 @@ FAULTS = [
     ),
     Fault(
         "R4",
-        "trainer/rewards/scoring.py",
-        "return reward is not None and reward >= highest - bound_tolerance(highest)",
-        "return reward is not None and reward > highest",
-        "tests/trainer/test_evaluation.py tests/trainer/test_groups.py",
+        "trainer/rewards/correctness.py",
+        "return self.least_reward is not None and reward >= self.least_reward",
+        "return self.least_reward is not None and reward > self.least_reward + 1",
+        "tests/trainer/rewards/test_correctness.py",
     ),
     Fault(
         "R5",

@@ -118,7 +118,7 @@ def test_several_answers_arrive_as_they_are(workers: Workers) -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
     several = [
         Sample("", f"<answer>{text}</answer>", ["a", "\ud800"], messages=[call])
-        for text in ("a", "?", "c")
+        for text in ("a", "\ufffd", "c")
     ]
 
     found = workers.submit(recipe.rules, several, name="row 0").result()
