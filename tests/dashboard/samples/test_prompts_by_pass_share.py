@@ -15,7 +15,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run
-from dashboard.samples.pass_rates import TALLY, count_prompts, select
+from dashboard.samples.pass_rates import TALLY, select
 from dashboard.samples.prompt_visits import Span, read_visits
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.prompts import (
@@ -229,7 +229,6 @@ def test_shares_are_counted_without_floats_own_errors():
 
     assert select(tallies, low=0, high=30)["prompt"].tolist() == [0]
     assert select(tallies, low=30, high=40)["prompt"].tolist() == [0, 1, 2]
-    assert count_prompts(tallies).mixed == 3
 
 
 def tally_of(lines: list[tuple[int, int, int]]) -> Any:
