@@ -152,5 +152,5 @@ def test_the_number_of_queries_is_constant(
 
     with django_assert_num_queries(12):
         get(alice_client, run)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         get(alice_client, empty, "?page=3")
