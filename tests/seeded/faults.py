@@ -161,9 +161,9 @@ FAULTS = [
     Fault(
         "R4",
         "trainer/rewards/correctness.py",
-        "return self.least_reward is not None and reward >= self.least_reward",
-        "return self.least_reward is not None and reward > self.least_reward + 1",
-        "tests/trainer/rewards/test_correctness.py",
+        "return Correctness(least_reward=highest - bound_tolerance(highest))",
+        "return Correctness(least_reward=highest + bound_tolerance(highest))",
+        "tests/trainer/rewards/test_correctness.py tests/trainer/test_evaluation.py tests/trainer/test_groups.py",
     ),
     Fault(
         "R5",
