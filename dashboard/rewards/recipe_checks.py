@@ -140,7 +140,7 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
 
 
 def tell_unchecked(num_checked: int, num_rows: int) -> RecipeWarning:
-    """A note, not a finding: nothing is known of the other rows."""
+    """A note, not a finding: the other rows were not scored."""
     counts = f"{num_checked:,} of {num_rows:,} rows checked"
     return RecipeWarning(
         kind=UNCHECKED, short=f"{counts}, then time ran out", sentence="", remedy=""
