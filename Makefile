@@ -14,7 +14,7 @@ WAITING = -n $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 SAMPLING := $(BIN)/python -m tests.bench.bench_generation
-STARTER := --model $(BENCH)/starter/model
+STARTER := --model trainer/starter/countdown/model
 # Of Cohort, as of TRL: as many tokens at once as are quick there, and no more.
 STARTER_STEP := $(STARTER) --micro-batch-tokens 4096
 SMOLLM2_STEP := --model $(BENCH)/smollm2/model --micro-batch-tokens 1024 --new 32
@@ -141,7 +141,6 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 
 bench-step: setup-tests ## Measure steps, memory and sampling beside TRL's
 	@$(INSTALL) --language-model
-	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
 	$(STEP) $(STARTER_STEP) --prompts 16 --group 8
 	$(STEP) $(STARTER_STEP) --prompts 32 --group 16

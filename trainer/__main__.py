@@ -32,7 +32,6 @@ COMMANDS = {
     "tokens": ("trainer.commands.token_lengths", "count the tokens of prompts"),
     "preview": ("trainer.commands.preview", "show prompts as the model sees them"),
     "score": ("trainer.rewards.command", "score completions with a recipe"),
-    "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),
     "show": ("trainer.presets.preset", "print the effective configuration of a preset"),

@@ -13,10 +13,8 @@ import logging
 import os
 import select
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -207,30 +205,3 @@ def _as_before(stream: TextIO) -> logging.Handler:
     handler = logging.StreamHandler(stream)
     handler.setLevel(logging.WARNING)
     return handler
-
-
-# Seconds between lines; a program draws more often than a person reads.
-_SECONDS_BETWEEN = {True: 0.2, False: 5.0}
-
-
-@dataclass
-class Progress:
-    """Progress of a long job, as text or as `{"phase", "done", "total"}` lines."""
-
-    as_json: bool
-    _shown_at: float = field(default=0.0, init=False)
-    _phase: str = field(default="", init=False)
-
-    def show(self, phase: str, done: int, total: int) -> None:
-        """Report, at most every few seconds per phase."""
-        now = time.monotonic()
-        is_edge = phase != self._phase or done == total
-        if not is_edge and now - self._shown_at < _SECONDS_BETWEEN[self.as_json]:
-            return
-        self._phase, self._shown_at = phase, now
-        if self.as_json:
-            line = json.dumps({"phase": phase, "done": done, "total": total})
-        else:
-            line = f"{phase}: {done}/{total}"
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()

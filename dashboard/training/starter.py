@@ -1,16 +1,14 @@
-"""Starter content: a small model made on this machine, and a first run of it.
+"""Starter content: a small model that Cohort brings, and a first run of it.
 
-The warm-up takes a minute or two and is kept in COHORT_DATA/starter; the run is
-launched once, whether or not the team has other runs.
+The model is copied into COHORT_DATA/starter once; the run is launched once, whether or
+not the team has other runs.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
@@ -28,61 +26,25 @@ from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS
-from dashboard.training.event_log import read_tail
 from trainer.config import RunConfig, load_config
 from trainer.rewards.spec import Recipe
 
 NAME = "Countdown starter"
 RECIPE_NAME = "Countdown"
 RUN_NAME = "first-run"
-Show = Callable[[str, int, int], None]  # phase, done, total
+SHIPPED = ROOT / "trainer" / "starter" / "countdown"
+COMPLETE = "starter.json"  # written last
 
 
-class StarterFault(Exception):
-    """Why there is no starter content, and what to do."""
-
-
-def starter_folder() -> Path:
-    return Path(settings.COHORT_DATA) / "starter" / "countdown"
-
-
-def is_warmed_up(folder: Path) -> bool:
-    """starter.json is written last: a warm-up that was killed has none."""
-    return (folder / "starter.json").exists()
-
-
-def warm_up(folder: Path, *, show: Show) -> None:
-    """Make the model, its rows, its recipe and the run to launch, in a fresh folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    log = folder.with_suffix(".log")
-    command = [sys.executable, "-m", "trainer", "warmup", "--out", str(folder)]
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(
-            [*command, "--json-progress"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as child,
-    ):
-        assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                if line.startswith("{"):
-                    progress = json.loads(line)
-                    show(progress["phase"], progress["done"], progress["total"])
-        except BaseException:
-            child.terminate()
-            raise
-    if child.returncode != 0 or not is_warmed_up(folder):
-        raise StarterFault(
-            f"Failed to create the starter model (exit status {child.returncode}), "
-            f"so there is no first run. Log: {log}. Last "
-            f"lines:\n{read_tail(log, max_lines=6).text}\nStart Cohort again to "
-            "retry, or launch a run with your own model."
-        )
+def copy_starter() -> Path:
+    """The starter's folder in COHORT_DATA, where runs may take their models from."""
+    folder = Path(settings.COHORT_DATA) / "starter" / SHIPPED.name
+    if not (folder / COMPLETE).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # of a copy that was ended
+        left = shutil.ignore_patterns(COMPLETE)
+        shutil.copytree(SHIPPED, folder, ignore=left, copy_function=shutil.copyfile)
+        shutil.copyfile(SHIPPED / COMPLETE, folder / COMPLETE)
+    return folder
 
 
 @transaction.atomic

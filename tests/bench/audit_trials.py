@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import django
 
 from tests.bench.machine import machine, say
+from tests.bench.starter.__main__ import SHIPPED
 from trainer.__main__ import main as run_trainer
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ class Judged:
     right: Change | None
 
 
-def train(trial: Trial, starter: Path, folder: Path) -> float:
+def train(trial: Trial, folder: Path) -> float:
     """Seconds of processors that it took; 0 if the folder has it already."""
     if (folder / "seconds").exists():
         return float((folder / "seconds").read_text("ascii"))
@@ -272,8 +273,8 @@ def train(trial: Trial, starter: Path, folder: Path) -> float:
     config = {section: dict(values) for section, values in CONFIG.items()}
     for section, values in trial.changes.items():
         config[section] |= values
-    config["model"] = {"path": str(starter / "model")}
-    config["data"]["rows"] = str(starter / "rows.jsonl")
+    config["model"] = {"path": str(SHIPPED / "model")}
+    config["data"]["rows"] = str(SHIPPED / "rows.jsonl")
     config["reward"] = {"recipe": {"rules": trial.rules}}
     path = folder / "config.json"
     path.write_text(json.dumps(config | {"seed": trial.seed}), "utf-8")
@@ -330,13 +331,9 @@ def main() -> None:
     args = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
     django.setup()
-    starter = args.folder / "starter"
-    if not starter.exists():
-        assert run_trainer(["warmup", "--out", str(starter)]) == 0
     trials = SETS[args.set]
     seconds = [
-        train(trial, starter, args.folder / args.set / str(trial.seed))
-        for trial in trials
+        train(trial, args.folder / args.set / str(trial.seed)) for trial in trials
     ]
     say(f"{machine()}; {max(seconds):.0f} s of processors a run at most")
     say("| run | seed | reward | right answers | verdict | right? | without the rule |")

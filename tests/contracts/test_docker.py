@@ -100,7 +100,7 @@ def test_what_the_training_image_runs_succeeds_with_the_oldest_transformers(
     tmp_path: Path,
 ) -> None:
     [commands] = re.findall(
-        r"^RUN (python3 -m trainer .+?[^\\])$",
+        r"^RUN (cp -r trainer/starter.+?[^\\])$",
         (DOCKER / "gpu.Dockerfile").read_text(),
         re.DOTALL | re.MULTILINE,
     )

@@ -28,7 +28,7 @@ import tempfile
 import time
 import venv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -166,12 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="cohort-check-") as folder:
         args.folder = Path(folder)
         python = make_environment(args.folder)
-        with contextlib.ExitStack() as stack:
-            if args.starter is None:
-                args.starter = args.folder / "starter"
-                if "learning" in names:
-                    stack.enter_context(_warm_up(python, args))
-            results = _run(names, python, args, deadline)
+        results = _run(names, python, args, deadline)
     counts = Counter(result.status for result in results)
     _print(
         ", ".join(f"{counts[status]} {status}" for status in ("PASS", "FAIL", "SKIP"))
@@ -207,18 +202,6 @@ def _run(
         for stage in stages.values():
             stage.end()
     return results
-
-
-@contextlib.contextmanager
-def _warm_up(python: str, args: argparse.Namespace) -> Iterator[None]:
-    """Make the starter model meanwhile, on the CPU."""
-    command = [python, "-m", "trainer", "warmup", "--out", str(args.starter)]
-    command += ["--steps", "2"] if args.tiny else []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 def _print(text: str) -> None:
@@ -263,7 +246,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--starter",
         type=Path,
-        help="folder that `python -m trainer warmup` wrote (default: one is made)",
+        default=ROOT / "trainer" / "starter" / "countdown",
+        help="folder of the starter (default: %(default)s)",
     )
     parser.add_argument("--out", type=Path, default=Path(".cohort/check-gpu.json"))
     return parser

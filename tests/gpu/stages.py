@@ -617,11 +617,6 @@ def out_of_memory(setup: Setup) -> None:
 
 def learning(setup: Setup) -> None:
     """The starter's reward rises on this device; its steps alone on the machine."""
-    deadline = time.monotonic() + 40
-    while not (setup.starter / "starter.json").exists():
-        if time.monotonic() > deadline:
-            raise Skip("the starter model is not made yet; give --starter FOLDER")
-        time.sleep(0.2)
     num_steps = setup.size(40, 2)
     bf16 = "bfloat16" if setup.device == "cuda" else "float32"
     recipe = json.loads((setup.starter / "recipe.json").read_text())

@@ -5,9 +5,8 @@ In turns of some steps no one watches, then all viewers do, the other way round 
 second run: a step's times are compared with one another, and what makes one whole run
 slower than the other cancels out. Steps during which viewers come or leave are not
 counted. Viewers live on other machines: here their process is SCHED_IDLE, and runs when
-nothing else wants to. COHORT_LOAD_STARTER is what `python -m trainer warmup --out`
-made. COHORT_LOAD_VIEWERS, COHORT_LOAD_TURNS of COHORT_LOAD_STEPS steps, of
-COHORT_LOAD_PROMPTS prompts each.
+nothing else wants to. COHORT_LOAD_VIEWERS, COHORT_LOAD_TURNS of COHORT_LOAD_STEPS
+steps, of COHORT_LOAD_PROMPTS prompts each.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -35,16 +31,8 @@ NUM_VIEWERS = int(os.environ.get("COHORT_LOAD_VIEWERS", "200"))
 NUM_TURNS = int(os.environ.get("COHORT_LOAD_TURNS", "16"))
 NUM_STEPS = int(os.environ.get("COHORT_LOAD_STEPS", "12"))
 NUM_PROMPTS = int(os.environ.get("COHORT_LOAD_PROMPTS", "16"))
-STARTER = Path(os.environ.get("COHORT_LOAD_STARTER", ROOT / ".cohort/bench/starter"))
+STARTER = ROOT / "trainer" / "starter" / "countdown"
 ALONE, WATCHED = False, True
-
-
-@pytest.fixture(scope="module")
-def starter() -> Path:
-    if not (STARTER / "starter.json").exists():
-        command = [sys.executable, "-m", "trainer", "warmup", "--out", str(STARTER)]
-        subprocess.run(command, cwd=ROOT, check=True)
-    return STARTER
 
 
 @dataclass
@@ -87,9 +75,9 @@ def bring(crowd: Crowd, turn: bool) -> None:
     os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
-def train(stack: Stack, starter: Path, first: bool) -> Training:
+def train(stack: Stack, first: bool) -> Training:
     scene = stack.prepare_training(
-        starter, num_steps=NUM_TURNS * NUM_STEPS + 2, num_prompts=NUM_PROMPTS
+        STARTER, num_steps=NUM_TURNS * NUM_STEPS + 2, num_prompts=NUM_PROMPTS
     )
     crowd = stack.crowd(scene)
     show = stack.show(scene, None)
@@ -148,11 +136,11 @@ def milliseconds_of(trainings: Sequence[Training], turn: bool, part: str) -> str
     return f"{1000 * seconds / num_steps:.0f} ms"
 
 
-def test_watching_costs_training_nothing(starter: Path) -> None:
+def test_watching_costs_training_nothing() -> None:
     with running_stack() as stack:
         both = []
         for first in (ALONE, WATCHED):
-            both.append(train(stack, starter, first))
+            both.append(train(stack, first))
             tell(f"trained {len(both)} of 2 times")
     one, other = both
     halves = [ratios_of(one, other), ratios_of(other, one)]

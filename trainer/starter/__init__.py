@@ -1,1 +1,1 @@
-"""Starter models: a tiny one with its task, and a small pretrained one."""
+"""The Countdown starter, which `python -m tests.bench.starter` makes, and SmolLM2."""

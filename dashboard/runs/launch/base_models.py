@@ -177,8 +177,8 @@ def starter_models() -> list[StarterModel]:
 def _is_complete(folder: Path) -> bool:
     if not (folder / "model" / "config.json").is_file():
         return False
-    # A warm-up writes starter.json last; a pretrained model appears complete, without
-    # other files.
+    # starter.json is copied last; a pretrained model appears complete, without other
+    # files.
     names = {path.name for path in folder.iterdir()}
     return "starter.json" in names or names == {"model"}
 

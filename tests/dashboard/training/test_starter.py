@@ -1,17 +1,16 @@
 from __future__ import annotations
 
+import hashlib
 import json
-import stat
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.runs.models import Run
-from dashboard.training import starter
-from dashboard.training.starter import StarterFault, launch_starter_run, warm_up
+from dashboard.training.starter import copy_starter, launch_starter_run
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.django_db
@@ -30,8 +29,8 @@ kind = "exact_answer"
 
 
 @pytest.fixture
-def warmed_up(tmp_path: Path) -> Path:
-    """What a warm-up leaves, as far as the first run needs it."""
+def starter(tmp_path: Path) -> Path:
+    """What a starter has, as far as the first run needs it."""
     rows = [
         {"prompt": f"{n} 5 7 > 1", "answer": None, "columns": {"target": n}}
         for n in range(4)
@@ -45,34 +44,34 @@ def warmed_up(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_run_uses_the_warm_ups_settings(
-    team: Team, alice: User, warmed_up: Path
+def test_the_first_run_uses_the_starters_settings(
+    team: Team, alice: User, starter: Path
 ) -> None:
-    run = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    run = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert run is not None
     config = RunConfig.model_validate(run.config)
-    assert config.model.path == str(warmed_up / "model")
+    assert config.model.path == str(starter / "model")
     assert config.data.rows == "rows.jsonl"
     assert run.num_steps == config.optim.num_steps == 12
     assert run.dataset_version.num_rows == 4
     assert run.dataset_version.mapping["columns"] == ["target"]
 
 
-def test_rows_keep_the_order_the_model_was_warmed_up_with(
-    team: Team, alice: User, warmed_up: Path
+def test_rows_keep_the_order_the_model_was_starter_with(
+    team: Team, alice: User, starter: Path
 ) -> None:
-    run = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    run = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert run is not None
     kept = run.dataset_version.rows.order_by("position")
     assert [row.columns["target"] for row in kept] == [0, 1, 2, 3]
 
 
-def test_it_is_launched_once(team: Team, alice: User, warmed_up: Path) -> None:
-    launch_starter_run(team=team, user=alice, folder=warmed_up)
+def test_it_is_launched_once(team: Team, alice: User, starter: Path) -> None:
+    launch_starter_run(team=team, user=alice, folder=starter)
 
-    again = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    again = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert again is None
     assert Run.objects.count() == 1
@@ -80,9 +79,9 @@ def test_it_is_launched_once(team: Team, alice: User, warmed_up: Path) -> None:
 
 
 def test_it_is_launched_even_with_earlier_runs(
-    team: Team, alice: User, warmed_up: Path, run: Run
+    team: Team, alice: User, starter: Path, run: Run
 ) -> None:
-    launched = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    launched = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert launched is not None
     assert launched.name == "first-run"
@@ -90,52 +89,53 @@ def test_it_is_launched_even_with_earlier_runs(
 
 
 def test_it_is_not_launched_again_once_it_was_deleted(
-    team: Team, alice: User, warmed_up: Path
+    team: Team, alice: User, starter: Path
 ) -> None:
-    launched = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    launched = launch_starter_run(team=team, user=alice, folder=starter)
     assert launched is not None
     launched.delete()
     Dataset.objects.all().delete()
 
-    assert launch_starter_run(team=team, user=alice, folder=warmed_up) is None
+    assert launch_starter_run(team=team, user=alice, folder=starter) is None
 
 
-def python_that(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand in for the trainer's process with one that runs this code."""
-    script = tmp_path / "python"
-    script.write_text(f"#!{sys.executable}\nimport sys\nout = sys.argv[5]\n{code}\n")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(starter.sys, "executable", str(script))
+@pytest.fixture
+def data(settings: Any, tmp_path: Path) -> Path:
+    settings.COHORT_DATA = tmp_path
+    return tmp_path
 
 
-def test_a_killed_warm_up_begins_again_in_a_fresh_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_copy_that_was_ended_is_made_again_from_its_start(data: Path) -> None:
+    folder = data / "starter" / "countdown"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "model.safetensors").write_text("half of i")
+    (folder / "stray").touch()
+
+    assert copy_starter() == folder
+
+    assert not (folder / "stray").exists()
+    hashes = json.loads((folder / "starter.json").read_text())["sha256"]
+    for name, sha256 in hashes.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
+
+
+def test_a_starter_that_is_there_is_kept(data: Path) -> None:
+    folder = data / "starter" / "countdown"
+    folder.mkdir(parents=True)
+    (folder / "starter.json").write_text("of an earlier release")
+
+    copy_starter()
+
+    assert [path.name for path in folder.iterdir()] == ["starter.json"]
+
+
+def test_the_shipped_starter_becomes_a_run_of_its_copy(
+    team: Team, alice: User, data: Path
 ) -> None:
-    folder = tmp_path / "countdown"
-    folder.mkdir()
-    (folder / "half-made").touch()
-    python_that(
-        tmp_path,
-        "import os, json\n"
-        "os.mkdir(out)\n"
-        "open(out + '/starter.json', 'w').close()\n"
-        "print(json.dumps({'phase': 'pretraining', 'done': 3, 'total': 9}))\n"
-        "print('a line for people')",
-        monkeypatch,
-    )
-    shown: list[tuple[str, int, int]] = []
+    run = launch_starter_run(team=team, user=alice, folder=copy_starter())
 
-    warm_up(folder, show=lambda *progress: shown.append(progress))
-
-    assert shown == [("pretraining", 3, 9)]
-    assert not (folder / "half-made").exists()
-    assert starter.is_warmed_up(folder)
-
-
-def test_a_failed_warm_up_shows_the_end_of_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python_that(tmp_path, "raise SystemExit('out of memory')", monkeypatch)
-
-    with pytest.raises(StarterFault, match="out of memory"):
-        warm_up(tmp_path / "countdown", show=lambda *progress: None)
+    assert run is not None
+    config = RunConfig.model_validate(run.config)
+    assert config.model.path == str(data / "starter" / "countdown" / "model")
+    assert config.completions_per_step == 256
+    assert run.dataset_version.num_rows > 300

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from trainer.starter.countdown import (
+from tests.bench.starter.countdown import (
     Manner,
     Teaching,
     all_problems,

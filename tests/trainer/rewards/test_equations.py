@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from tests.bench.starter.countdown import all_problems, searching_text, solving_text
 from tests.trainer.rewards.scores import score, scored
-from trainer.starter.countdown import all_problems, searching_text, solving_text
 
 
 def test_each_true_equation_gives_its_share():

@@ -6,10 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
-from trainer.rewards.spec import Recipe
-from trainer.starter.countdown import (
+from tests.bench.starter.countdown import (
     MAX_NUMBER,
     MAX_TARGET,
     Plan,
@@ -20,6 +17,9 @@ from trainer.starter.countdown import (
     searching_text,
     solving_text,
 )
+from trainer.rewards.rule import Sample
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import Recipe
 
 RECIPE = Recipe.model_validate(
     {

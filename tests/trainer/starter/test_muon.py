@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.starter.countdown import Muon, orthogonalise
+from tests.bench.starter.countdown import Muon, orthogonalise
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (16, 4), (4, 16)])

@@ -5,7 +5,7 @@ import random
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from trainer.starter.countdown import (
+from tests.bench.starter.countdown import (
     END,
     TAGS,
     all_problems,
