@@ -5,6 +5,7 @@ checkpoints of a folder are kept.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MEBIBYTE = 2**20
-# For the log, and for others who write to the same disk meanwhile.
-RESERVED_BYTES = 64 * MEBIBYTE
+# For the log, and for others who write to the same disk meanwhile. The variable names
+# what a database there needs, which stops on a full disk.
+RESERVED_BYTES = int(os.environ.get("COHORT_RESERVED_BYTES") or 64 * MEBIBYTE)
 _CHECKPOINT = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 _MARGIN = 1.5  # of what was saved last: texts that were sampled ahead vary
 
@@ -45,13 +47,13 @@ def check_disk_space(folder: Path, num_bytes: int, *, purpose: str) -> None:
     Raises:
         DiskFull: fewer bytes than `purpose` needs are free on a folder's disk.
     """
-    if _free(folder) < num_bytes:
+    if free_bytes(folder) < num_bytes:
         raise disk_too_small(folder, num_bytes, purpose=purpose)
 
 
 def disk_too_small(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
     return DiskFull(
-        f"The disk of {folder} has {_shown(_free(folder))} free; {purpose} needs "
+        f"The disk of {folder} has {_shown(free_bytes(folder))} free; {purpose} needs "
         f"{_shown(num_bytes)}.",
         num_bytes,
     )
@@ -61,7 +63,7 @@ def full_disk(
     folder: Path, num_bytes: int, *, purpose: str, error: BaseException
 ) -> DiskFull:
     """The error of a failed write, also if another disk than this folder's is full."""
-    free = _free(folder)
+    free = free_bytes(folder)
     if free < num_bytes:
         return disk_too_small(folder, num_bytes, purpose=purpose)
     met = str(error).partition("\n")[0].rstrip(".")
@@ -156,7 +158,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _free(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 

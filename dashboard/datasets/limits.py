@@ -41,7 +41,8 @@ SHOWN_PLACES = 3  # of a problem
 REPORT_BYTES = 4 * 2**20  # between progress reports of a reader
 COPY_BYTES = 8 * 2**20  # what is stored at a time
 
-# Uploads and imports leave this much to the database.
+# Uploads, imports and checkpoints leave this much to the database. A run that trains
+# here pauses at half of it, and its last lines wait in its log at a quarter.
 RESERVED_BYTES = 2**30
 # Imported in the request: takes about a second.
 AT_ONCE_BYTES = 2**20  # unpacked
@@ -75,8 +76,8 @@ def check_disk_space_to_store(num_bytes: int, *, purpose: str) -> None:
         check_disk_space(3 * num_bytes, purpose=purpose)
 
 
-def is_disk_full() -> bool:
-    """Whether an embedded database stores nothing more."""
+def is_disk_full(*, share: float = 1) -> bool:
+    """Whether less than a share of an embedded database's reserve is free."""
     return settings.DATABASE_IS_EMBEDDED and (
-        shutil.disk_usage(settings.COHORT_DATA).free < RESERVED_BYTES
+        shutil.disk_usage(settings.COHORT_DATA).free < share * RESERVED_BYTES
     )

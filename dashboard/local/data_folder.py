@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 # sun_path has 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
 LONGEST_FOLDER = 80
+# Deleting it brings PostgreSQL back from a full disk.
+RESERVE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +90,19 @@ def close_folder(data: Path) -> None:
         mode = path.lstat().st_mode
         if not stat.S_ISLNK(mode):
             path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
+def keep_reserve(data: Path) -> None:
+    """Write the file `reserve`, unless it is there or takes over 1 % of what is free.
+
+    An operator deletes it on a full disk.
+    """
+    path = data / "reserve"
+    if path.exists() or shutil.disk_usage(data).free < 100 * RESERVE_BYTES:
+        return
+    with path.open("xb") as file:
+        for _ in range(RESERVE_BYTES // 2**20):
+            file.write(bytes(2**20))
 
 
 def tail(path: Path, *, num_lines: int = 6) -> str:

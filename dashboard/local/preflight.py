@@ -15,6 +15,7 @@ from pathlib import Path
 from dashboard.local.data_folder import LocalFault, fault_of, private_folder
 
 LEAST_FREE_BYTES = 1024**3  # database, starter model, first checkpoints
+LEAST_AGAIN_BYTES = 128 * 1024**2  # for a database that is there
 
 
 def check_folder(data: Path) -> None:
@@ -25,10 +26,12 @@ def check_folder(data: Path) -> None:
     except OSError as error:
         raise fault_of(error, data) from error
     free = shutil.disk_usage(data).free
-    if free < LEAST_FREE_BYTES:
+    is_new = not (data / "postgres").exists()
+    least = LEAST_FREE_BYTES if is_new else LEAST_AGAIN_BYTES
+    if free < least:
         raise LocalFault(
             f"The disk with {data} has {free / 1024**2:.0f} MiB free; Cohort "
-            f"needs {LEAST_FREE_BYTES / 1024**2:.0f} MiB to start. Free some space, or "
+            f"needs {least / 1024**2:.0f} MiB to start. Free some space, or "
             "set COHORT_DATA to a folder on another disk."
         )
 

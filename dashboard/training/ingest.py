@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Sequence
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import F, Max
 from django.db.models.functions import Coalesce, Now
 
 from dashboard.alerts.firing import observe, pause_for
 from dashboard.alerts.models import Alert
+from dashboard.datasets.limits import is_disk_full
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Run, RunEvent, RunState
@@ -57,10 +58,13 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     The holder of the run is its only writer, so stored lines end at one number and
     everything after it is new.
 
-    Raises LeaseLost, having written nothing, if `claim` does not hold the run.
+    Raises LeaseLost, having written nothing, if `claim` does not hold the run, and
+    OperationalError on a full disk, which would stop the database.
     """
     if not events:
         return 0
+    if is_disk_full(share=0.25):
+        raise OperationalError("the disk of the database is full")
     with transaction.atomic():
         last_seq, progress = _fence(claim)
         # After the fence: a COMMIT that we gave up waiting for may still be running.

@@ -15,6 +15,7 @@ from typing import Self
 
 from django.conf import settings
 
+from dashboard.datasets.limits import RESERVED_BYTES
 from dashboard.datasets.row_storage import write_rows, write_some_rows
 from dashboard.observability.logging import trainer_variables as log_facts
 from dashboard.project.environment import ROOT, SECRETS, hub_token_path
@@ -189,6 +190,11 @@ def _environment(
         **hub_token_path(base),
         **log_facts(),
         **({"COHORT_LOG_FD": str(log_ends[0])} if log_ends else {}),
+        **(
+            {"COHORT_RESERVED_BYTES": str(RESERVED_BYTES)}
+            if settings.DATABASE_IS_EMBEDDED
+            else {}
+        ),
         "COHORT_PARENT_PIPE": str(parent_pipe),
         "PYTHONUNBUFFERED": "1",
     }

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from trainer.disk import MEBIBYTE, DiskFull, full_disk, raise_disk_full
+from trainer.disk import (
+    MEBIBYTE,
+    RESERVED_BYTES,
+    DiskFull,
+    full_disk,
+    raise_disk_full,
+)
 from trainer.events import RunFinished, StepFinished, Warned, parse_event
 from trainer.output.log import EventLog, archive_log, newest_attempt
 
@@ -120,6 +126,21 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
 
     events = [parse_event(line) for line in path.read_bytes().splitlines()]
     assert [event.line for event in events] == [1, 2]
+
+
+def test_a_log_that_has_used_half_of_the_reserve_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [RESERVED_BYTES // 2]
+    monkeypatch.setattr("trainer.output.log.free_bytes", lambda folder: free[0])
+    with EventLog(tmp_path / "events.jsonl", attempt=1) as log:
+        log.require_disk_space()
+        free[0] -= 1
+
+        with pytest.raises(DiskFull) as lack:
+            log.require_disk_space()
+
+    assert lack.value.needs_bytes == RESERVED_BYTES
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_1")

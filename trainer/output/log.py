@@ -13,12 +13,20 @@ from typing import Any, Self
 from pydantic_core import PydanticSerializationError
 
 from trainer.console import print_error
-from trainer.disk import RESERVED_BYTES, DiskFull, full_disk, is_disk_full
+from trainer.disk import (
+    RESERVED_BYTES,
+    DiskFull,
+    disk_too_small,
+    free_bytes,
+    full_disk,
+    is_disk_full,
+)
 from trainer.events import Event, parse_event
 from trainer.host import tick
 from trainer.rewards.rule import replace_surrogates
 
 NAME = "events.jsonl"
+PURPOSE = "the output of the run"
 
 
 class EventLog:
@@ -90,10 +98,13 @@ class EventLog:
     def require_disk_space(self) -> None:
         """
         Raises:
-            DiskFull: the disk did not take what the last flush had to write.
+            DiskFull: the disk did not take what the last flush had to write, or half
+                of what must stay free is used. A resume waits until all of it is free.
         """
         if self._lack is not None:
             raise self._lack
+        if free_bytes(self._folder) < RESERVED_BYTES // 2:
+            raise disk_too_small(self._folder, RESERVED_BYTES, purpose=PURPOSE)
 
     def _write(self) -> None:
         while self._unwritten:
@@ -144,8 +155,7 @@ class UnwrittenLog(EventLog):
 
 def output_disk_full(folder: Path, error: BaseException) -> DiskFull:
     """For all that a run writes besides its checkpoints."""
-    purpose = "the output of the run"
-    return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
+    return full_disk(folder, RESERVED_BYTES, purpose=PURPOSE, error=error)
 
 
 def newest_attempt(folder: Path) -> int:

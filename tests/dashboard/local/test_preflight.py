@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.local.data_folder import LocalFault, fault_of
+from dashboard.local.data_folder import (
+    RESERVE_BYTES,
+    LocalFault,
+    fault_of,
+    keep_reserve,
+)
 from dashboard.local.preflight import check_folder, check_port
 
 Usage = namedtuple("Usage", "total used free")
@@ -46,6 +51,28 @@ def test_low_disk_space_is_reported_before_anything_starts(
 
     with pytest.raises(LocalFault, match=r"5 MiB.*COHORT_DATA"):
         check_folder(tmp_path)
+
+
+def test_a_server_starts_again_on_the_space_of_its_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [100 * RESERVE_BYTES - 1]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 0, free[0]))
+    reserve = tmp_path / "reserve"
+    keep_reserve(tmp_path)
+    assert not reserve.exists()
+
+    free[0] += 1
+    keep_reserve(tmp_path)
+    assert reserve.stat().st_size == RESERVE_BYTES
+
+    free[0] = RESERVE_BYTES
+    with pytest.raises(LocalFault):
+        check_folder(tmp_path)
+    (tmp_path / "postgres").mkdir()
+    check_folder(tmp_path)
+    keep_reserve(tmp_path)
+    assert reserve.stat().st_size == RESERVE_BYTES
 
 
 def test_a_data_folder_that_is_a_file_is_rejected(tmp_path: Path) -> None:

@@ -11,14 +11,16 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import User
+from dashboard.datasets import limits
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.supervisor import supervise
-from tests.dashboard.training.test_supervising_a_run import FAST, never, script
+from tests.dashboard.training.test_supervising_a_run import FAST, live, never, script
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TIMING = replace(FAST, renew_seconds=0.05, release_patience_seconds=0.2)
@@ -60,6 +62,25 @@ def wait_until(check: Callable[[], bool]) -> Iterator[None]:
     while not check():
         assert time.monotonic() < until
         yield
+
+
+def test_lines_of_a_run_wait_in_its_log_until_the_disk_has_space(
+    run: Run, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.DATABASE_IS_EMBEDDED = True
+    monkeypatch.setattr(limits, "RESERVED_BYTES", 2**60)
+    stored: list[int] = []
+
+    def make_space() -> bool:
+        if not stored and "Storing the log failed" in journal_of(run):
+            stored.append(run.steps.count())
+            monkeypatch.setattr(limits, "RESERVED_BYTES", 0)
+        return False
+
+    ended = live(run, "finish", make_space)
+
+    assert (stored, ended.state) == ([0], RunState.FINISHED)
+    assert run.steps.count() == 3
 
 
 def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pytest_django.fixtures import Settings
 
 from dashboard.project.environment import SECRETS
 from dashboard.training import process
@@ -44,6 +45,20 @@ def test_its_output_and_its_exit_status_are_kept(tmp_path: Path) -> None:
 
     assert status == 3
     assert log.read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_trainer_leaves_space_to_a_database_on_its_disk(
+    tmp_path: Path, settings: Settings, *, is_embedded: bool
+) -> None:
+    settings.DATABASE_IS_EMBEDDED = is_embedded
+    code = "from trainer.disk import bytes_needed; print(bytes_needed(0))"
+
+    with TrainerProcess(python(code), log=tmp_path / "log") as it:
+        wait_for(it.has_exited)
+
+    reserve = 2**30 if is_embedded else 64 * 2**20
+    assert (tmp_path / "log").read_text() == f"{reserve}\n"
 
 
 def test_the_trainer_reads_the_end_of_a_pipe_when_its_supervisor_dies(

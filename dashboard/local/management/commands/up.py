@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from dashboard.local.data_folder import LocalFault, close_folder
+from dashboard.local.data_folder import LocalFault, close_folder, keep_reserve
 from dashboard.local.preflight import check_folder, check_port, hold_folder
 from dashboard.local.redis_server import embedded_postgres, embedded_redis
 from dashboard.local.supervisor import (
@@ -91,6 +91,7 @@ class Command(BaseCommand):
     def _start_servers(self, stack: ExitStack, data: Path) -> list[Service]:
         servers: list[Service] = []
         if settings.DATABASE_IS_EMBEDDED:
+            keep_reserve(data)
             with announce(self.stdout, "Starting PostgreSQL"):
                 postgres = embedded_postgres(data)
                 stack.callback(postgres.stop)
