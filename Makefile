@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A machine without Node.js gets one inside the virtual environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
+	--generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests run link docs architectures check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
@@ -161,10 +161,12 @@ check-gpu: ## Try out, in eight minutes, all that Cohort does on a GPU
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(ARGS)
 
 gpu-wheels: ## Fetch the wheels that check-gpu needs, into .cohort/wheels
+	@mkdir -p $(WHEELS)
+	@sed -n 's/ \\$$//; /^[a-z]/p' requirements.lock requirements-dev.lock > $(WHEELS)/pins.txt
 	@for version in 3.12 3.13; do $(PYTHON) -m pip download --quiet --no-deps \
 		--only-binary=:all: --implementation cp --python-version $$version \
 		$(foreach p,$(PLATFORMS),--platform manylinux$(if $(findstring _,$p),_)$p_x86_64) \
-		--constraint requirements.lock --constraint requirements-dev.lock --dest $(WHEELS) $(GPU_WHEELS) || exit; done
+		--constraint $(WHEELS)/pins.txt --dest $(WHEELS) $(GPU_WHEELS) || exit; done
 	@du -sh $(WHEELS)
 
 demo: setup ## Start with fresh throw-away data
@@ -179,6 +181,8 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra observe -c requirements.lock -o requirements-web.lock pyproject.toml
 	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	$(UV_COMPILE) --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
+	$(UV_COMPILE) --group tools --no-deps -c requirements-dev.lock -o requirements-tools.lock
+	$(BIN)/python -m tests.contracts.licenses
 
 clean: ## Remove what was installed and cached, never your data
 	rm -rf .venv .venv-vllm node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles

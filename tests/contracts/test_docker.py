@@ -79,9 +79,10 @@ def test_the_training_images_versions_are_those_that_the_engine_allows() -> None
     """vLLM forbids the transformers that Cohort needs, so the base image's is older."""
     text = (DOCKER / "gpu.Dockerfile").read_text()
     [kept] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
-    [locked] = re.findall(r'grep -E "(.+?)" requirements.lock >> /tmp/kept.txt', text)
-    lock = (ROOT / "requirements.lock").read_text().splitlines()
-    pins = dict(line.split("==") for line in lock if re.match(locked, line))
+    [locked] = re.findall(r'grep -oE "(.+?)" requirements.lock >> /tmp/kept.txt', text)
+    lock = (ROOT / "requirements.lock").read_text()
+    kept_too = [match[0] for match in re.finditer(locked, lock, re.MULTILINE)]
+    pins = dict(line.split("==") for line in kept_too)
 
     wanted = {each.name: each.specifier for each in engine_requirements()}
 

@@ -99,6 +99,19 @@ def test_a_locks_pins_are_kept(environment: Path) -> None:
     assert any(line.startswith("uv") and "--no-config" in line for line in installed)
 
 
+def test_uv_is_installed_with_the_hashes_of_its_lock(environment: Path) -> None:
+    (environment / "bin" / "uv").unlink()
+    calls(environment)
+
+    lines = (environment / "calls").read_text().splitlines()
+    assert all("--require-hashes" in line for line in lines if " -r " in line)
+    assert lines[-2].endswith(f"--require-hashes -r {environment / 'tools.txt'}")
+    [pin, *hashes] = (environment / "tools.txt").read_text().splitlines()
+    assert pin.startswith("uv==")
+    assert len(hashes) > 1
+    assert all(line.startswith("    --hash=sha256:") for line in hashes)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_where_uv_fails_pip_installs(environment: Path, is_there: bool) -> None:
     (environment / "uv-fails").touch()
@@ -236,7 +249,9 @@ def gpu(environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
     have_free(monkeypatch, gib=100)
     lock = (
-        "jinja2==3.1.6 ; sys_platform == 'never'\nnumpy==2.4.6\ntransformers==5.23.0\n"
+        "jinja2==3.1.6 ; sys_platform == 'never'\nnumpy==2.4.6 \\\n"
+        "    --hash=sha256:ab\ntransformers==5.23.0 ; python_version > '3' \\\n"
+        "    --hash=sha256:cd\n"
     )
     (environment / "requirements.lock").write_text(lock)
     return environment
@@ -262,7 +277,10 @@ def test_a_gpu_gets_vllm_once_and_keeps_the_locks_versions(gpu: Path) -> None:
     assert call[-2:] == ["vllm==0.32.0", install.TORCH]
     assert call[call.index("--constraint") + 1] == str(gpu / "requirements.lock")
     overrides = Path(call[call.index("--override") + 1]).read_text().splitlines()
-    assert overrides[:2] == ["numpy==2.4.6", "transformers==5.23.0"]
+    assert overrides[:2] == [
+        "numpy==2.4.6",
+        "transformers==5.23.0 ; python_version > '3'",
+    ]
     assert {line.partition("=")[0] for line in overrides[2:]} == {"numba"}
     assert "--no-config" in call
     assert vllm_calls(gpu) == []

@@ -1,0 +1,50 @@
+"""Every package that Cohort installs has a hash in its lock and a listed licence."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.contracts.licenses import LIST, python_packages, rows
+from tests.contracts.production import DOCKER, ROOT
+
+LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_python_package_has_hashes_and_no_address(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    pins = re.findall(r"^\w.*", text, re.MULTILINE)
+
+    entries = re.findall(
+        r"^\w.+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE
+    )
+
+    assert len(entries) == len(pins) > 0
+    assert "://" not in text
+
+
+def test_every_front_end_package_has_a_hash() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+
+    assert [n for n, one in packages.items() if n and "integrity" not in one] == []
+
+
+def test_the_web_image_installs_by_hash() -> None:
+    text = (DOCKER / "web.Dockerfile").read_text()
+
+    assert re.findall(r"pip install.* -r ", text)
+    for command in re.findall(r"pip install.* -r ", text):
+        assert "--require-hashes" in command
+
+
+def test_every_installed_package_is_in_the_list_of_licences() -> None:
+    listed = LIST.read_text()
+
+    assert (ROOT / "LICENSE").read_text().strip().startswith("Apache License")
+    for name in python_packages():
+        assert f"| {name} |" in listed
+    for name, _, licence in rows():
+        assert licence, name
