@@ -10,11 +10,8 @@ from ninja.operation import Operation
 from ninja.router import Router
 
 from dashboard.api import (
-    administration,
-    alert_channels,
     alert_rules,
     alerts,
-    audit,
     checkpoints,
     compare,
     completions,
@@ -86,7 +83,6 @@ def make_api() -> NinjaAPI:
         ("/runs", prompts.router),
         ("/runs", checkpoints.router),
         ("/models", checkpoints.models_router),
-        ("/runs", audit.router),
         ("/runs", measurements.traces_router),
         ("/runs", measurements.logs_router),
         ("/compare", compare.router),
@@ -94,7 +90,6 @@ def make_api() -> NinjaAPI:
         ("/reports", reports.router),
         ("/alerts", alerts.router),
         ("/alert-rules", alert_rules.router),
-        ("/alert-channels", alert_channels.router),
         ("", launches.router),
         ("/sweeps", sweeps.router),
         ("/probes", probes.router),
@@ -112,11 +107,9 @@ def make_api() -> NinjaAPI:
         ("/workers", queue.workers_router),
         ("/members", members.router),
         ("/invitations", members.invitations_router),
-        ("/audit-log", administration.router),
         ("/external-runs", external_runs.router),
         ("/run-imports", run_imports.router),
         ("/tokens", members.tokens_router),
-        ("/storage", administration.storage_router),
         (
             "/me",
             members.own_token_router,

@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.alerts.services import add_channel
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
@@ -80,16 +79,8 @@ def known_of_team(team: Team, user: User, run: Run) -> dict[str, int | str]:
     """What people set up."""
     by = Membership.objects.get(team=team, user=user)
     other = User.objects.create_user("known")
-    channel = add_channel(
-        team=team,
-        user=user,
-        kind="email",
-        address="known@example.org",
-        events=["alert.fired"],
-    )
     return {
         "rule_id": make_rule(team, name="Known").pk,
-        "channel_id": channel.pk,
         "member_id": Membership.objects.create(team=team, user=other).pk,
         "invitation_id": invite(by=by, role="member")[0].pk,
         "recipe_version_id": run.recipe_version_id or 0,

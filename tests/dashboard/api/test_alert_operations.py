@@ -1,22 +1,16 @@
-"""Alert rules, channels and deliveries by the API."""
+"""Alert rules and alerts by the API."""
 
 from __future__ import annotations
 
 import pytest
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.alerts.messages import signing_secret
-from dashboard.alerts.models import Channel, Rule
+from dashboard.alerts.models import Rule
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
-HOOK = {
-    "kind": "webhook",
-    "address": "https://hooks.example.org/T0/secret-path",
-    "events": ["alert.fired", "run.failed"],
-}
 
 
 @pytest.fixture
@@ -98,53 +92,6 @@ def test_of_a_built_in_rule_its_numbers_change_and_it_stays(
     assert changed["threshold"] == 9.0
     assert metric.json()["errors"][0]["field"] == "body.metric"
     assert gone.status_code == 409
-
-
-def test_a_webhook_secret_is_shown_once(program: Program) -> None:
-    key = {"Idempotency-Key": "c1"}
-
-    made = [program.ask("POST", "/alert-channels", HOOK, **key) for _ in range(2)]
-
-    channel = Channel.objects.get()
-    assert [each.status_code for each in made] == [201, 201]
-    first, second = (each.json() for each in made)  # type: ignore[attr-defined]  # a test's answers
-    assert first["secret"] == signing_secret(channel)
-    assert second == first | {"secret": None}
-    assert first["address"] == "https://hooks.example.org/…"
-    assert "secret-path" not in program.get("/alert-channels").text
-
-
-def test_a_channel_is_set_up_changed_and_deleted(program: Program) -> None:
-    channel = program.post("/alert-channels", HOOK).json()
-    address = f"/alert-channels/{channel['id']}"
-
-    body = program.patch(address, {"events": ["run.paused"]}).json()
-    off = program.patch(address, {"is_enabled": False}).json()
-    odd = [program.patch(address, {"events": one}) for one in ([], ["run.sang"])]
-    gone = program.delete(address).json()
-
-    assert (body["events"], body["is_enabled"]) == (["run.paused"], True)
-    assert (off["events"], off["is_enabled"]) == (["run.paused"], False)
-    assert [each.status_code for each in odd] == [422, 422]
-    assert gone["done"] is True
-    assert not Channel.objects.exists()
-    assert verbs("alert_channel.") == [
-        "added",
-        "events_chosen",
-        "switched_off",
-        "deleted",
-    ]
-
-
-def test_an_address_that_cannot_be_sent_to_is_named(program: Program) -> None:
-    mail = HOOK | {"kind": "email", "address": "nobody"}
-    inside = HOOK | {"address": "http://127.0.0.1:9/"}
-
-    for body in (mail, inside):
-        refused = program.post("/alert-channels", body)
-        assert refused.status_code == 422
-        assert refused.json()["errors"][0]["field"] == "body.address"
-    assert not Channel.objects.exists()
 
 
 def test_alerts_are_narrowed_and_looked_at(program: Program, team: Team) -> None:

@@ -129,7 +129,7 @@ def test_a_lower_role_removes_scopes_from_a_token(
     program = Program(token_with(people[Role.VIEWER], Role.VIEWER, "admin"))
 
     assert program.get("/me").json()["scopes"] == ["read"]
-    assert program.post("/alert-channels").status_code == 403
+    assert program.post("/alert-rules").status_code == 403
 
 
 # By an operation's scope: the least that may ask it, and the most that may not.

@@ -116,17 +116,3 @@ def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> Non
     assert found["weights"][0]["key"] == "optim.learning_rate"
     assert found["weights"][0]["share"] > 0.9
     assert [each["key"] for each in found["weights"]][-1] is None
-
-
-def test_an_audit_lists_changes(program: Program, run: Run) -> None:
-    lengths = [100.0 + i % 3 for i in range(40)] + [10.0 + i % 3 for i in range(40)]
-    make_steps(run, {"reward/mean": [0.5] * 80, "completion/mean_length": lengths})
-
-    found = get(program, f"/runs/{run.pk}/audit")
-    finding = next(each for each in found["findings"] if each["signal"] == "length")
-
-    assert finding["status"] == "changed"
-    assert 41 <= finding["step"] <= 45
-    assert finding["change"]["difference"] < -80
-    assert found["verdict"]["answer"] == "no"
-    assert found["verdict"]["why"] == "flat"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dashboard.accounts.models import Role, Team, User
-from dashboard.alerts.models import Channel, Event
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
@@ -74,16 +73,6 @@ CASES = {
             other=("name", "Ours"),
         )
     ],
-    "change_alert_channel": [
-        Case(
-            path="/alert-channels/{channel}",
-            look="/alert-channels",
-            name="events",
-            values=(Event.values[:2], Event.values[:1], Event.values[:3]),
-            other=("is_enabled", False),
-            merged=[Event.values[0], Event.values[2]],
-        )
-    ],
     "change_member": [
         Case(
             path="/members/{carol}",
@@ -91,14 +80,6 @@ CASES = {
             name="role",
             values=("member", "viewer", "admin"),
             other=("is_active", False),
-        )
-    ],
-    "set_retention": [
-        Case(
-            path="/storage",
-            name="trash_days",
-            values=(30, 10, 20),
-            other=("completion_days", 90),
         )
     ],
 }
@@ -117,13 +98,9 @@ def program(alice: User) -> Program:
 @pytest.fixture
 def known(team: Team, alice: User) -> dict[str, int]:
     carol = User.objects.create_user("carol")
-    channel = Channel.objects.create(
-        team=team, kind="email", address="a@b.org", events=Event.values[:2]
-    )
     return {
         "run": queue_run(team, notes="Began", tags=["old"]).pk,
         "rule": make_rule(team).pk,
-        "channel": channel.pk,
         "carol": team.memberships.create(user=carol, role=Role.MEMBER).pk,
     }
 
