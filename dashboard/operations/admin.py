@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
@@ -77,47 +77,30 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
         """Only the offered lookups: ?password__startswith=… would reveal a hash."""
         return lookup.partition(LOOKUP_SEP)[0] in self.list_filter
 
+    def get_list_select_related(self, request: HttpRequest) -> list[str]:
+        fields = (self.model._meta.get_field(str(name)) for name in self.list_display)
+        return [field.name for field in fields if field.is_relation]
+
     def has_view_permission(self, *_args: Any, **_kwargs: Any) -> bool:
         return True  # the site checks who it is
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return True
 
     def has_add_permission(self, *_args: Any, **_kwargs: Any) -> bool:
         return False
 
-    def has_change_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return False
-
-    def has_delete_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return False
+    has_module_permission = has_view_permission
+    has_change_permission = has_delete_permission = has_add_permission
 
 
-class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
+class QuotaForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
     """Saves what was changed, unless someone else changed it since."""
 
     default_renderer = DjangoTemplates  # the admin's own widgets have no others
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.now = {
-            name: raw(self.get_initial_for_field(field, name))
-            for name, field in self.fields.items()
-        }
-        for field in self.fields.values():
-            # What was changed is known by what the form showed, not by the row.
-            field.show_hidden_initial = self.instance.pk is not None
-
     def clean(self) -> dict[str, Any]:
-        data = super().clean() or self.cleaned_data
-        if self.instance.pk is not None:
-            self._refuse_lost({n for n in self.changed_data if n in data})
-        return data
-
-    def _refuse_lost(self, changed: set[str]) -> None:
-        shown = dict(self.data.items())
-        for name in changed:
-            field, now = self[name], self.now[name]
+        cleaned = super().clean() or self.cleaned_data
+        self.data = shown = dict(self.data.items())
+        for name in self.changed_data:
+            field, now = self[name], raw(self.initial.get(name))
             was = shown.get(field.html_initial_name, now)
             if now not in (was, shown.get(field.html_name)):
                 message = (
@@ -126,103 +109,87 @@ class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument wh
                 )
                 self.add_error(name, ValidationError(message, code="changed"))
                 shown[field.html_initial_name] = now
-        self.data = shown
+        return cleaned
 
 
-class EditableAdmin(ReadOnlyAdmin):
-    """Rows to edit, each time with an audit entry of its team."""
+@admin.register(Quota, site=site)
+class QuotaAdmin(ReadOnlyAdmin):
+    """Quotas to edit, each time with an audit entry of its team."""
 
-    def has_add_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return True
-
-    def has_change_permission(self, *_args: Any, **_kwargs: Any) -> bool:
-        return True
+    form = QuotaForm
+    list_display = ("team", "max_bytes", "max_runs")
+    has_add_permission = has_change_permission = ReadOnlyAdmin.has_view_permission
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> models.Model | None:
         """With a lock, if it will be changed."""
         if request.method == "POST":
-            self.model._default_manager.select_for_update().filter(pk=object_id).first()
+            Quota.objects.select_for_update().filter(pk=object_id).first()
         return super().get_object(request, object_id, from_field)
+
+    def formfield_for_dbfield(self, *args: Any, **kwargs: Any) -> Any:
+        """What was changed is known by what the form showed, not by the row."""
+        return super().formfield_for_dbfield(*args, **kwargs, show_hidden_initial=True)
 
     def save_model(
         self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool
     ) -> None:
         assert isinstance(request.user, User)
-        before = type(obj).objects.filter(pk=obj.pk).values().first() or {}
+        limits = Quota.objects.filter(pk=obj.pk).values("max_bytes", "max_runs")
+        before = limits.first() or {"max_bytes": None, "max_runs": None}
         obj.save(update_fields=form.changed_data if change else None)
-        obj.refresh_from_db()
-        after = {name: getattr(obj, name) for name in self.audited}
-        held = {name: before.get(name) for name in self.audited}
-        record(obj.team, request.user, self.verb, obj.team, **after, before=held)
-
-    form = EditableForm
-    audited: ClassVar[tuple[str, ...]]
-    verb: ClassVar[str]
+        after = limits.get()
+        team, verb = obj.team, "team.quota_changed"
+        record(team, request.user, verb, team, **after, before=before)
 
 
-@admin.register(User, site=site)
-class UserAdmin(ReadOnlyAdmin):
-    list_display = ("username", "display_name", "is_active", "is_staff", "last_login")
-    list_filter = ("is_active", "is_staff")
-    search_fields = ("username", "display_name", "email")
-    fields = (*list_display, "email", "date_joined")
-
-
-@admin.register(Team, site=site)
-class TeamAdmin(ReadOnlyAdmin):
-    list_display = ("slug", "name", "created_at")
-    search_fields = ("slug", "name")
-    fields = list_display
-
-
-@admin.register(Membership, site=site)
-class MembershipAdmin(ReadOnlyAdmin):
-    list_display = ("team", "user", "role", "created_at")
-    list_filter = ("role",)
-    list_select_related = ("team", "user")
-    search_fields = ("team__slug", "user__username")
-
-
-@admin.register(Quota, site=site)
-class QuotaAdmin(EditableAdmin):
-    list_display = ("team", "max_bytes", "max_runs")
-    list_select_related = ("team",)
-    audited = ("max_bytes", "max_runs")
-    verb = "team.quota_changed"
-
-
-@admin.register(Use, site=site)
-class UseAdmin(ReadOnlyAdmin):
-    list_display = ("team", "parts", "measured_at")
-    list_select_related = ("team",)
-
-
-@admin.register(Retention, site=site)
-class RetentionAdmin(ReadOnlyAdmin):
-    list_display = ("team", "trash_days")
-    list_select_related = ("team",)
-
-
-@admin.register(Run, site=site)
-class RunAdmin(ReadOnlyAdmin):
-    list_display = ("name", "team", "state", "owner", "last_step", "created_at")
-    list_filter = ("state",)
-    list_select_related = ("team", "owner")
-    search_fields = ("name",)
-    fields = (*list_display, "worker", "fail_reason", "started_at", "finished_at")
-
-
-@admin.register(Worker, site=site)
-class WorkerAdmin(ReadOnlyAdmin):
-    list_display = ("name", "last_seen", "num_slots", "drained_at")
-    fields = list_display
-
-
-@admin.register(AuditEntry, site=site)
-class AuditEntryAdmin(ReadOnlyAdmin):
-    list_display = ("created_at", "team", "actor", "verb", "object_type", "object_id")
-    list_select_related = ("team", "actor")
-    search_fields = ("verb",)
-    ordering = ("-id",)
+USER = ("username", "display_name", "is_active", "is_staff", "last_login")
+RUN = ("name", "team", "state", "owner", "last_step", "created_at")
+MEMBERSHIP = ("team", "user", "role", "created_at")
+ENTRY = ("created_at", "team", "actor", "verb", "object_type", "object_id")
+LISTS: tuple[tuple[type[models.Model], tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        User,
+        USER,
+        {
+            "list_filter": ("is_active", "is_staff"),
+            "search_fields": ("username", "display_name", "email"),
+            "fields": (*USER, "email", "date_joined"),
+        },
+    ),
+    (Team, ("slug", "name", "created_at"), {"search_fields": ("slug", "name")}),
+    (
+        Membership,
+        MEMBERSHIP,
+        {
+            "list_filter": ("role",),
+            "search_fields": ("team__slug", "user__username"),
+        },
+    ),
+    (Use, ("team", "parts", "measured_at"), {}),
+    (Retention, ("team", "trash_days", "completion_days"), {}),
+    (
+        Run,
+        RUN,
+        {
+            "list_filter": ("state",),
+            "search_fields": ("name",),
+            "fields": (*RUN, "worker", "fail_reason", "started_at", "finished_at"),
+        },
+    ),
+    (Worker, ("name", "last_seen", "num_slots", "drained_at"), {}),
+    (
+        AuditEntry,
+        ENTRY,
+        {
+            "search_fields": ("verb",),
+            "ordering": ("-id",),
+            "fields": (*ENTRY, "address", "agent", "program", "detail"),
+        },
+    ),
+)
+for model, columns, options in LISTS:
+    site.register(
+        model, ReadOnlyAdmin, **{"list_display": columns, "fields": columns} | options
+    )
