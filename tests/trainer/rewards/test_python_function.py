@@ -155,3 +155,35 @@ def f(completions, **kwargs) -> float:
 """
 
     assert score("python_function", "x", source=source, function="f") == 0.5
+
+
+ABSENT = """
+from __future__ import annotations
+import torch_absent.nn as nn
+from torch_absent import Tensor
+try:
+    import torch_absent
+except ImportError:
+    absent = 0.25
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("return absent", 0.25),
+        ("return nn.functional.x", None),
+        ("return Tensor(1)", None),
+        ("import torch_absent", None),
+        ("return isinstance(completion, Tensor)", None),
+    ],
+)
+def test_an_absent_module_fails_where_it_is_used(body: str, value: float | None):
+    source = f"{ABSENT}\ndef reward(completion: Tensor, answer): {body}"
+
+    score = found(source)
+
+    assert score.total == value
+    if value is None:
+        assert "torch_absent" in score.errors["it"]
+        assert "line 10" in score.errors["it"]

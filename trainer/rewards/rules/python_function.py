@@ -61,7 +61,7 @@ class PythonFunctionParams(Params):
         min_length=1,
         max_length=20_000,
         description="Python with a reward function in the form of Cohort, TRL, verl "
-        "or verifiers. None is no score; its output is logged. No files, no network.",
+        "or verifiers. None is no score; its output is logged. No network.",
     )
     function: str = Field(
         "",

@@ -213,7 +213,8 @@ for name, source in json.loads(take()):
 module.main()
 """
 _INSIDE = (
-    "kernel", "confinement", "messages", "plans", "calls", "call_process", "zygote",
+    "kernel", "confinement", "messages", "scratch", "plans", "calls",
+    "call_process", "zygote",
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ REPLY_BYTES = MEBIBYTE
 class Limits:
     """Of one call: seconds by the clock, of a processor, and MiB of address space.
 
-    Besides: 16 threads, 64 descriptors, files of 8 MiB, no other process.
+    Besides: 16 threads, 64 descriptors, files of 1 MiB in its memory, no other process.
     """
 
     wall_seconds: float = 5.0

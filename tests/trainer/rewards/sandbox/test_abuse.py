@@ -17,6 +17,7 @@ import pytest
 
 from tests.trainer.rewards.sandbox.calling import Caller
 from tests.trainer.rewards.test_judge import wait_until_gone
+from trainer.rewards.sandbox.limits import Limits
 
 # The last: level B where only root may enter the folder of its Python.
 REFUSED = (
@@ -121,17 +122,16 @@ def test_no_folder_is_listed(caller: Caller, folder: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "open('/tmp/left', 'w')",
+        "import posix; posix.open('/tmp/left', posix.O_CREAT | posix.O_WRONLY)",
         "open('/dev/shm/left', 'w')",
-        "open('left', 'w')",
-        "import tempfile; tempfile.mkdtemp()",
-        "import os; os.mkdir('/tmp/left')",
+        "open('/home/left', 'w')",
+        "import posix; posix.mkdir('/tmp/left')",
         "import os; os.symlink('/etc/passwd', '/tmp/left')",
         "import os; os.link('/etc/passwd', '/tmp/left')",
         "import os; os.chmod('/', 0o777)",
         "import os; os.unlink('/etc/passwd')",
         "import os; os.rename('/etc/passwd', '/etc/old')",
-        "import os; os.memfd_create('left')",
+        "import os; os.memfd_create('left', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)",
         "import os; os.mkfifo('/tmp/left')",
         "import os; os.truncate('/etc/passwd', 0)",
         "import os; os.chdir('/tmp')",
@@ -140,6 +140,88 @@ def test_no_folder_is_listed(caller: Caller, folder: str) -> None:
 )
 def test_nothing_is_written_or_changed(caller: Caller, body: str) -> None:
     assert caller.error(body).startswith((*REFUSED, "OSError: [Errno 30]"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        for _ in range(3):
+            open("left", "a").write("é\\n")
+        open("/tmp/left", "wb").write(b"other")
+        return len(open("left").readlines())
+        """,
+        """
+        import os
+        for _ in range(3):
+            os.makedirs("left/in", exist_ok=True)
+            with open(os.path.join("left/in", "it.txt"), "a") as file:
+                file.write("x")
+        return os.path.getsize("left/in/it.txt") * os.path.isdir("left")
+        """,
+        """
+        import tempfile
+        with tempfile.NamedTemporaryFile("w") as file, tempfile.TemporaryFile() as two:
+            file.write("abc")
+            file.flush()
+            two.write(b"other")
+            return len(open(file.name).read())
+        """,
+        """
+        import pathlib, tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "it.txt")
+            path.write_text("more")
+            path.write_text("abc")
+            number = len(path.read_text())
+            path.unlink()
+            return number * (not path.exists())
+        """,
+        """
+        import os
+        for mode in ("r", "r+", "x", "x"):
+            try:
+                open("left", mode).close()
+            except FileNotFoundError:
+                continue
+            except FileExistsError:
+                return 3
+        """,
+    ],
+)
+def test_functions_have_an_empty_scratch_folder(caller: Caller, body: str) -> None:
+    for _ in range(2):  # nothing stays for the next call
+        assert caller.reply(body) == {"value": 3.0}
+    assert not os.path.lexists("/left")
+    assert not os.path.lexists("/tmp/left")
+
+
+def test_the_scratch_folder_is_bounded(caller: Caller) -> None:
+    body = """
+    total = 0
+    try:
+        for number in range(1_000):
+            with open(f"left{number}", "wb", buffering=0) as file:
+                total += file.write(b"x" * 2**20)
+                try:
+                    total += file.write(b"x")
+                except OSError:
+                    pass
+    except OSError:
+        pass
+    return total / 2**20
+    """
+
+    assert 40 <= caller.reply(body)["value"] <= 64
+
+
+def test_programs_have_no_scratch_folder(caller: Caller) -> None:
+    question = {"source": "open('left', 'w')", "stdin": ""}
+
+    answer = caller.slot.ask("program", [question], Limits())
+
+    assert answer.code == 1
+    assert b"Error: [Errno" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_limits_are_the_kernels(caller: Caller) -> None:
         [3, 4],  # of which a call may ignore the first
         [300 * MEBIBYTE] * 2,
         [64, 64],
-        [8 * MEBIBYTE] * 2,
+        [MEBIBYTE] * 2,
         [0, 0],
     ]
 

@@ -70,6 +70,8 @@ def test_what_is_not_listed_is_refused(
         ("socketpair", (2,), False),
         ("sendto", (3, 4_096, 1, 0, 0), True),
         ("sendto", (3, 4_096, 1, 0, 4_096), False),
+        ("memfd_create", (4_096, 1), True),
+        ("memfd_create", (4_096, 3), False),  # sealable
         ("fcntl", (1, 3), True),
         ("fcntl", (1, 8), False),  # F_SETOWN
         ("ioctl", (1, 0x5421), True),

@@ -7,6 +7,7 @@ values: output and return values are compared elsewhere. "plan" is in `plans`.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import os
@@ -18,8 +19,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
+from trainer.rewards.sandbox.inside import scratch
 from trainer.rewards.sandbox.inside.messages import (
     describe,
     encode,
@@ -93,6 +95,7 @@ def perform_function() -> None:
     beside either, {"metrics": {name: number}} where it gave some.
     """
     open_outputs(at_once=True)
+    scratch.offer()
     question = next_question()
     gives = question.get("gives", "number")
     try:
@@ -180,12 +183,45 @@ def judge(
     source: str, arguments: dict[str, Any], function: str = FUNCTION_NAME
 ) -> object:
     names = module_names("reward_function")
-    run(source, FUNCTION_SOURCE, names)
+    try:
+        run(source, FUNCTION_SOURCE, names)
+    except ModuleNotFoundError:
+        _run_past_imports(source, names)
     found = names.get(function)
     if not callable(found):
         raise _Refused(f"it defines no function named {function}")
     value = found(**_wanted(found, arguments))
     return _awaited(value) if hasattr(value, "__await__") else value
+
+
+class _Absent:
+    """A name of a module that is not there: it fails where it is used."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ModuleNotFoundError(self._text)
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise ModuleNotFoundError(self._text)
+
+
+def _run_past_imports(source: str, names: dict[str, Any]) -> None:
+    """Run a source's statements one by one; those that import a module may fail."""
+    body = ast.parse(source.removeprefix("\ufeff")).body
+    futures = [node for node in body if getattr(node, "module", "") == "__future__"]
+    for node in body:
+        part = ast.Module([*futures, node], [])
+        try:
+            code = compile(part, FUNCTION_SOURCE, "exec", dont_inherit=True)
+            exec(code, names)  # nosec B102 # noqa: S102 - as `run`
+        except ModuleNotFoundError as error:
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                raise
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                names[name] = _Absent(str(error))
 
 
 def _awaited(value: Any) -> object:

@@ -2,8 +2,8 @@
 
 System calls (seccomp): a list of allowed ones, as a BPF program. What is left out
 matters most: no new process (so nothing outlives a call, and a fork bomb is one
-process), no program started, no socket but a pair, no file written, no signal to
-others, no look at others' clocks, limits or affinity. Threads may be started.
+process), no program started, no socket but a pair, no file written but in memory, no
+signal to others, no look at others' clocks, limits or affinity. Threads may be started.
 
 Files (Landlock): the standard library and shared libraries, to read. Resource limits:
 memory, time, descriptors, threads, sizes of files.
@@ -41,7 +41,8 @@ _X86_64: dict[str, int] = {
     "epoll_ctl": 233, "tgkill": 234, "openat": 257, "newfstatat": 262,
     "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "epoll_pwait": 281,
     "eventfd2": 290, "epoll_create1": 291, "dup3": 292, "pipe2": 293, "prlimit64": 302,
-    "getcpu": 309, "getrandom": 318, "rseq": 334, "clone3": 435, "close_range": 436,
+    "getcpu": 309, "getrandom": 318, "memfd_create": 319, "rseq": 334, "clone3": 435,
+    "close_range": 436,
 }  # fmt: skip
 _AARCH64: dict[str, int] = {
     "getcwd": 17, "eventfd2": 19, "epoll_create1": 20, "epoll_ctl": 21,
@@ -57,7 +58,8 @@ _AARCH64: dict[str, int] = {
     "getuid": 174, "geteuid": 175, "getgid": 176, "getegid": 177, "gettid": 178,
     "socketpair": 199, "sendto": 206, "recvfrom": 207, "brk": 214, "munmap": 215,
     "mremap": 216, "clone": 220, "mmap": 222, "mprotect": 226, "madvise": 233,
-    "prlimit64": 261, "getrandom": 278, "rseq": 293, "clone3": 435, "close_range": 436,
+    "prlimit64": 261, "getrandom": 278, "memfd_create": 279, "rseq": 293, "clone3": 435,
+    "close_range": 436,
 }  # fmt: skip
 # As the kernel's audit calls them, with the numbers of their calls.
 _MACHINES = {
@@ -78,6 +80,7 @@ _LAST_CLOCK = 11
 _DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030)
 _DESCRIPTOR_CONTROLS = (0x5421, 0x5450, 0x5451)  # non-blocking, kept or not by exec
 _AF_UNIX = 1
+_MFD_CLOEXEC = 1
 _SIGKILL = 9
 _ANY_PID = 0x7FFFFFF1  # more than there ever are, and no other number of the program
 
@@ -161,6 +164,7 @@ def _special(pid: int) -> dict[str, list[_Line]]:
         "ioctl": _one_of(1, _DESCRIPTOR_CONTROLS, otherwise=errno.ENOTTY),
         "socketpair": _one_of(0, (_AF_UNIX,)),
         "sendto": _zero(4),  # to the other end, never to an address
+        "memfd_create": _one_of(1, (_MFD_CLOEXEC,)),
         "tgkill": [
             *_low(2),
             (_JUMP_EQUAL, 0, 1, _SIGKILL),
@@ -258,7 +262,7 @@ def may_be_read_by_all(path: str) -> bool:
 
 MAX_THREADS = 16
 MAX_DESCRIPTORS = 64
-MAX_FILE_BYTES = 8 * 1024**2
+MAX_FILE_BYTES = 1024**2  # in memory (see `scratch`), one to each descriptor
 QUESTIONS, REPLIES = 3, 4  # the child's descriptors beside the usual three
 # Of another user's processes that begin while a call runs, where the uid is not ours.
 _HEADROOM = 64

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from trainer.rewards.sandbox.inside import kernel
+from trainer.rewards.sandbox.inside import kernel, scratch
 from trainer.rewards.sandbox.inside.call_process import CallProcess, hold_places
 from trainer.rewards.sandbox.inside.calls import (
     PROGRAM_SOURCE,
@@ -97,8 +97,8 @@ AHEAD = """
 # Where another user cannot read the library, these and those above are what there is.
 REST = """
     asyncio base64 bz2 codecs concurrent.futures.thread encodings.idna graphlib hashlib
-    html ipaddress keyword locale queue secrets timeit tokenize unittest urllib.parse
-    uuid xml.etree.ElementTree zlib zoneinfo
+    html ipaddress keyword locale pathlib queue secrets tempfile timeit tokenize
+    unittest urllib.parse uuid xml.etree.ElementTree zlib zoneinfo
 """
 _RECOUNT_SECONDS = 1.0
 
@@ -122,6 +122,7 @@ def main() -> None:
 
 def _prepare(options: dict[str, Any]) -> Walls:
     """What no child needs to do again; OSError where this level cannot be had."""
+    scratch.install()
     is_open = options["uid"] is None or may_be_read_by_all(os.__file__)
     for name in (AHEAD if is_open else AHEAD + REST).split():
         try:
