@@ -90,6 +90,7 @@ class RewardFunction:
         required: those of them without a default.
         reads: what of its arguments its body looks at, also as a key of `**kwargs`.
         takes_rest: whether it has `**kwargs`.
+        wrong_type: what it is said to return, where its form returns another type.
     """
 
     name: str
@@ -98,6 +99,7 @@ class RewardFunction:
     required: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     takes_rest: bool = False
+    wrong_type: str = ""
 
     @property
     def judges_groups(self) -> bool:
@@ -197,7 +199,8 @@ def _recognised(tree: ast.Module) -> Recognised:
             continue
         if form is not None:
             functions[name] = _function(name, form, signature)
-    # A function that others call is their helper, unless all call each other.
+    # A function that others call, or that reads a text alone, is a helper, unless all
+    # are.
     helpers = {
         node.func.id
         for name, signature in callables.found.items()
@@ -207,6 +210,11 @@ def _recognised(tree: ast.Module) -> Recognised:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in functions.keys() - {name, LEGACY}
+    }
+    helpers |= {
+        name
+        for name, function in functions.items()
+        if name != LEGACY and _is_helper(function.form, callables.found[name])
     }
     if len(helpers) == len(functions):
         helpers.clear()
@@ -358,13 +366,19 @@ class _Callables:
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self.found: dict[str, _Signature] = {}
-        self._classes: dict[str, _Signature] = {}
+        self._makers: dict[str, _Signature] = {}  # what a call gives
         for statement in _statements(body):
             self._read(statement)
 
     def _read(self, node: ast.stmt) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._put(node.name, _signature(node.args, node.body, node.returns))
+            inside = _Callables(node.body)
+            for part in node.body:
+                if isinstance(part, ast.Return) and part.value is not None:
+                    inner = inside._signature_of(part.value)
+                    if inner is not None:
+                        self._makers[node.name] = inner
         elif isinstance(node, ast.ClassDef):
             self.found.pop(node.name, None)
             for part in node.body:
@@ -373,7 +387,7 @@ class _Callables:
                     and part.name == "__call__"
                 ):
                     own = _signature(part.args, part.body, part.returns)
-                    self._classes[node.name] = _without_first(own)
+                    self._makers[node.name] = _without_first(own)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -402,8 +416,8 @@ class _Callables:
             return self.found.get(value.id)
         if not isinstance(value, ast.Call):
             return None
-        if isinstance(value.func, ast.Name) and value.func.id in self._classes:
-            return self._classes[value.func.id]
+        if isinstance(value.func, ast.Name) and value.func.id in self._makers:
+            return self._makers[value.func.id]
         if _is_partial(value.func) and value.args:
             of = self._signature_of(value.args[0])
             return None if of is None else _partial(of, value)
@@ -553,29 +567,62 @@ def _check(form: Form, signature: _Signature) -> None:
             f"its parameter {first} is unknown; {TITLES[form]} functions get "
             f"{', '.join(sorted(_GIVEN[form]))}"
         )
-    if wrong := _wrong_return(form, signature.returns):
+    if wrong := _one_type_of(_WRONG_TYPES[form], signature.returns):
         raise _NotOne(f"it returns {wrong}")
 
 
+_NUMBERS = frozenset({"float", "int", "bool"})
 _LISTS = frozenset({"list", "List", "Sequence", "tuple", "Tuple", "Iterable"})
 _OTHERS = frozenset({"str", "bytes", "set", "None", "dict", "Dict"})
+_WRONG_TYPES: dict[Form, frozenset[str]] = {
+    "cohort": _LISTS | _OTHERS,
+    # Published ones have the type of one score: see `wrong_type`.
+    "trl": _OTHERS,
+    "verl": (_LISTS | _OTHERS) - {"dict", "Dict"},
+    "verifiers": _LISTS | _OTHERS,
+}
 
 
-def _wrong_return(form: Form, annotation: ast.expr | None) -> str:
-    """The annotated type where it cannot be a form's; "" where it may be."""
-    if annotation is None:
-        return ""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        text = annotation.value
-    else:
-        text = ast.unparse(annotation)
+def _one_type_of(types: frozenset[str], annotation: ast.expr | None) -> str:
+    """The text of an annotation with one of these types; "" where it is another."""
+    text = _text_of(annotation)
     outer = text.partition("[")[0].strip().rpartition(".")[2]
-    wrong = {
-        # Published ones are annotated with the type of one score; the call shows it.
-        "trl": _OTHERS,
-        "verl": (_LISTS | _OTHERS) - {"dict", "Dict"},
-    }.get(form, _LISTS | _OTHERS)
-    return text if outer in wrong and "|" not in text else ""
+    return text if outer in types and "|" not in text else ""
+
+
+def _text_of(annotation: ast.expr | None) -> str:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value
+    return ast.unparse(annotation) if annotation is not None else ""
+
+
+_REFERENCES = (COHORT | VERL | VERIFIERS) - {"prompt", "completion", "solution_str"}
+
+
+def _is_helper(form: Form, signature: _Signature) -> bool:
+    """Whether it takes a text alone, and nothing says that it returns a number."""
+    taken = {*signature.names, *signature.positional}
+    if form == "trl" or signature.rest or taken & _REFERENCES:
+        return False
+    if signature.returns is not None:
+        return not any(name in _text_of(signature.returns) for name in _NUMBERS)
+    nodes = (node for part in signature.body for node in ast.walk(part))
+    return not any(map(_tells_number, nodes))
+
+
+_NUMBER = re.compile(
+    r"[-\d]|math\.|(not|True|False|len|int|float|sum|min|max|abs|any|all|round)\b"
+)
+
+
+def _tells_number(node: ast.AST) -> bool:
+    """A float anywhere; a whole number, a comparison or the like that is returned."""
+    if isinstance(node, ast.Return) and node.value is not None:
+        text = ast.unparse(node.value)
+        return isinstance(node.value, ast.Compare | ast.BinOp) or bool(
+            _NUMBER.match(text)
+        )
+    return isinstance(node, ast.Constant) and isinstance(node.value, float)
 
 
 def _function(name: str, form: Form, signature: _Signature) -> RewardFunction:
@@ -586,6 +633,7 @@ def _function(name: str, form: Form, signature: _Signature) -> RewardFunction:
         required=signature.required,
         reads=signature.reads,
         takes_rest=bool(signature.rest),
+        wrong_type=_one_type_of(_NUMBERS, signature.returns) if form == "trl" else "",
     )
 
 

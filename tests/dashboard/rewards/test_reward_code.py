@@ -68,7 +68,7 @@ TWO = (
     "import torch\n"
     "def helper(text): ...\n"
     "def exact(completion, answer): ...\n"
-    "def lengths(completions, **kwargs): ...\n"
+    "def lengths(completions, **kwargs) -> float: ...\n"
 )
 
 
@@ -85,6 +85,7 @@ def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
     assert second.called.title == "TRL reward function lengths"
     assert second.missing == ("torch",)
     assert b"TRL reward function lengths" in answer.content
+    assert answer.content.count(b'data-wrong-type="lengths"') == 2
     assert answer.context["draft"].recipe is None  # which one is called is not said
 
 

@@ -35,6 +35,8 @@ FORM_OF = {
     "import functools\n@functools.cache\ndef f(completions, **kwargs): ...": "trl",
     "async def f(completions, **kwargs): ...": "trl",
     "f = lambda completions, **kwargs: [0.0] * len(completions)": "trl",
+    "def make(limit):\n def g(completions): ...\n return g\nf = make(0)": "trl",
+    "def make(limit):\n return lambda completions: limit\nf = make(0)": "trl",
     "class Judge:\n def __call__(self, completions, **kwargs): ...\nf = Judge()": "trl",
     "from functools import partial\n"
     "def _g(weight, completions, **kwargs): ...\nf = partial(_g, 2.0)": "trl",
@@ -82,6 +84,7 @@ HELPERS = (
     "def f(completions, **kwargs): ...\nf = 3",
     "import math",
     "f = partial",
+    "def make():\n def g(completions): ...\n return 3\nf = make()",
 )
 
 
@@ -120,6 +123,11 @@ HELPED = {
     "def read(completion): ...\n"
     "def _grade(completion): return read(completion)\n"
     "def f(completion, answer): return _grade(completion)": "read",
+    # Nothing calls these: they take no reference and tell of no number.
+    "def extract(solution_str):\n return solution_str.split('#')[1]\n"
+    "def f(solution_str, ground_truth): return 1.0": "extract",
+    "def extract(completion) -> str | None: ...\n"
+    "def f(completions, answer, **kwargs): ...": "extract",
 }
 
 
@@ -130,6 +138,32 @@ def test_a_function_that_others_call_is_a_rule_only_by_its_name(
     assert [each.name for each in recognise(source).functions] == ["f"]
     assert chosen(source, "").name == "f"
     assert chosen(source, helper).name == helper
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def g(completion) -> float: ...",
+        "def g(completion, **kwargs): ...",
+        "def g(completion):\n score = 0.5\n return score",
+        "def g(completion): return 1 if completion else 0",
+        "def g(completion): return len(completion) / 9",
+        "def g(completions): ...",
+    ],
+)
+def test_a_function_of_the_text_that_tells_of_a_number_is_a_rule(other: str):
+    source = f"{other}\ndef f(completion, answer): ..."
+
+    assert [each.name for each in recognise(source).functions] == ["g", "f"]
+
+
+def test_a_wrong_annotation_of_a_trl_function_is_known():
+    wrong, right = recognise(
+        "def f(completions, **kwargs) -> float: ...\n"
+        "def g(completions, **kwargs) -> list[float]: ..."
+    ).functions
+
+    assert (wrong.wrong_type, right.wrong_type) == ("float", "")
 
 
 def test_functions_that_all_call_each_other_are_all_rules():
