@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from dashboard.training.supervisor import supervise
 from dashboard.training.worker_hosts import sees_files
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher
-from tests.dashboard.training.test_supervising_a_run import FAST, SCRIPT, never
+from tests.dashboard.training.test_supervising_a_run import FAST, never, scripted
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.django_db
@@ -64,8 +63,7 @@ def live(run: Run) -> tuple[Run, list[Path | None]]:
         directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
         reported.append(resume_from)
-        out = str(directory.attempt(attempt).path)
-        return [sys.executable, str(SCRIPT), "be_killed", out, str(attempt)]
+        return scripted("be_killed", directory.attempt(attempt).path, attempt)
 
     Run.objects.filter(id=run.id).update(not_before=None)
     claim = claim_run(run.id, "worker-1")

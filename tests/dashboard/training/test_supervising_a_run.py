@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +20,8 @@ from dashboard.training.database_retry import DatabaseRetry
 from dashboard.training.lease import claim_run
 from dashboard.training.process import write_snapshot
 from dashboard.training.supervisor import Timing, supervise
+from tests.dashboard.training.logs import LogBuilder
+from trainer.events import RunFailed, RunPaused, RunStopped, ScoreFault
 
 pytestmark = pytest.mark.django_db
 
@@ -29,10 +33,35 @@ def script(behaviour: str) -> Callable[..., list[str]]:
     def command(
         directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
-        out = directory.attempt(attempt).path
-        return [sys.executable, str(SCRIPT), behaviour, str(out), str(attempt)]
+        return scripted(behaviour, directory.attempt(attempt).path, attempt)
 
     return command
+
+
+def scripted(behaviour: str, out: Path, attempt: int) -> list[str]:
+    """The trainer's command line; without site packages it starts at once."""
+    python = [sys.executable, "-I", "-S", str(SCRIPT)]
+    return [*python, behaviour, str(out), str(attempt), example_events()]
+
+
+@cache
+def example_events() -> str:
+    """One event of each type, which the script repeats with other lines and steps."""
+    log = LogBuilder().started().stepped(1).saved(1).finished(1)
+    log.add(RunFailed, step=0, error="No tokenizer.", details="…")
+    log.add(RunStopped, step=1, checkpoint="x")
+    log.add(
+        RunPaused,
+        step=2,
+        reason="100% of the scores of step 3 failed.",
+        share=1.0,
+        limit=0.2,
+        faults=[ScoreFault(rule="judge", error="It is\0away.", count=16)],
+        checkpoint="step-000002-attempt-1",
+    )
+    return json.dumps(
+        {event.type: event.model_dump(mode="json") for event in log.events}
+    )
 
 
 def never() -> bool:
