@@ -1,4 +1,4 @@
-"""A reference in a process of its own: its answers, its door, and its absence."""
+"""A reference behind a server: its answers, its refusals, and its absence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,32 +27,33 @@ from tests.trainer.tiny import (
     write_model,
 )
 from tests.trainer.waiting import wait_until
-from trainer.config import RunConfig
+from trainer.config import ModelConfig, RunConfig
 from trainer.model.loading import model_fingerprint
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, load_policy
 from trainer.model.reference import make_reference
-from trainer.serving.client import read_or_make_token, read_token
+from trainer.serving.client import read_or_make_token
 from trainer.serving.reference_client import ServerReference
+from trainer.serving.reference_server import ReferenceServer
 
 
 class Server:
-    """A real server process on loopback."""
+    """A server on loopback, in this process, where torch is loaded."""
 
-    def __init__(self, model: Path, token_file: Path, *, port: int = 0) -> None:
-        self._arguments = (
-            *("reference", "--model", model, "--token-file", token_file),
-            *("--threads", 1, "--max-request-mib", 1, "--device", "cpu"),
+    def __init__(self, model: Path, token_file: Path) -> None:
+        self.token = read_or_make_token(token_file)
+        policy = load_policy(ModelConfig(path=str(model), device="cpu"))
+        policy.model.requires_grad_(requires_grad=False)
+        self._server = ReferenceServer(
+            ("127.0.0.1", 0),
+            model=policy,
+            fingerprint=model_fingerprint(str(model)),
+            token=self.token,
+            max_batch_tokens=16_384,
+            max_request_bytes=2**20,
         )
-        self.start(port)
-        self.token = read_token(token_file)
-
-    def start(self, port: int) -> None:
-        self.process = start_trainer(*self._arguments, "--port", port)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-        assert found, line + self.process.stdout.read()
-        self.port = int(found[1])
+        self.port = self._server.server_port
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
 
     @property
     def url(self) -> str:
@@ -70,6 +72,34 @@ class Server:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def end(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class ServerProcess:
+    """The command in a process of its own."""
+
+    def __init__(self, model: Path, token_file: Path, *, port: int = 0) -> None:
+        self._arguments = (
+            *("reference", "--model", model, "--token-file", token_file),
+            *("--threads", 1, "--max-request-mib", 1, "--device", "cpu"),
+        )
+        self.start(port)
+
+    def start(self, port: int) -> None:
+        self.process = start_trainer(*self._arguments, "--port", port)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        assert found, line + self.process.stdout.read()
+        self.port = int(found[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -99,13 +129,17 @@ def config_of(
 
 
 def test_its_log_probs_are_those_of_the_model_in_this_process(
-    server: Server, model_folder: Path, rows_path: Path, policy: Policy
+    server: Server,
+    token_file: Path,
+    model_folder: Path,
+    rows_path: Path,
+    policy: Policy,
 ) -> None:
     tree = config_of(
         model_folder,
         rows_path,
         url=server.url,
-        token_file=server_token(server),
+        token_file=token_file,
         model={"device": "cpu", "dtype": "float32"},
     )
     reference = make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
@@ -123,10 +157,6 @@ def test_its_log_probs_are_those_of_the_model_in_this_process(
         torch.testing.assert_close(
             micro.reference_logprobs, expected, atol=1e-6, rtol=1e-6
         )
-
-
-def server_token(server: Server) -> Path:
-    return Path(server._arguments[4])
 
 
 def test_anyone_may_ask_whether_it_is_well(server: Server) -> None:
@@ -187,10 +217,10 @@ def test_what_is_no_question_is_answered_with_a_sentence(
 
 
 def test_another_model_is_refused_before_the_run_starts(
-    tmp_path: Path, server: Server, rows_path: Path, policy: Policy
+    tmp_path: Path, server: Server, token_file: Path, rows_path: Path, policy: Policy
 ) -> None:
     other = write_model(tmp_path / "other", seed=9)
-    tree = config_of(other, rows_path, url=server.url, token_file=server_token(server))
+    tree = config_of(other, rows_path, url=server.url, token_file=token_file)
 
     with pytest.raises(ValueError, match="another model"):
         make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
@@ -201,7 +231,7 @@ def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
     tmp_path: Path, model_folder: Path, rows_path: Path, policy: Policy
 ) -> None:
     token_file = tmp_path / "token"
-    server = Server(model_folder, token_file)
+    server = ServerProcess(model_folder, token_file)
     tree = config_of(model_folder, rows_path, url=server.url, token_file=token_file)
     (micro,) = cut(make_batch(2), policy, max_tokens=1_000)
     try:
@@ -213,7 +243,7 @@ def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
         port = server.port
         server.end()
         other = write_model(tmp_path / "other", seed=9)
-        server = Server(other, token_file, port=port)
+        server = ServerProcess(other, token_file, port=port)
 
         with pytest.raises(ValueError, match="another model"):
             reference.add_logprobs([micro], temperature=1.0)
@@ -288,7 +318,7 @@ def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> 
 
 @pytest.mark.slow
 def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -> None:
-    server = Server(model_folder, tmp_path / "token")
+    server = ServerProcess(model_folder, tmp_path / "token")
 
     server.process.send_signal(signal.SIGTERM)
     out, _ = server.process.communicate(timeout=30)
@@ -301,7 +331,7 @@ def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -
 def test_a_run_waits_while_its_server_is_killed_and_continues(
     tmp_path: Path, model_folder: Path, rows_path: Path
 ) -> None:
-    server = Server(model_folder, tmp_path / "token")
+    server = ServerProcess(model_folder, tmp_path / "token")
     tree = config_of(
         model_folder,
         rows_path,

@@ -3,9 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.trainer.tiny import run_trainer
 
 ROOT = Path(__file__).parents[3]
 RIGHT = {
@@ -16,20 +19,39 @@ RIGHT = {
 }
 
 
+@dataclass(frozen=True)
+class Result:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 @pytest.fixture
-def score(tmp_path):
-    def run(rows: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def score(tmp_path, capsys):
+    def run(rows: str, *arguments: str) -> Result:
+        """The command in this process, where its libraries are loaded."""
         path = tmp_path / "rows.jsonl"
         path.write_text(rows)
-        return subprocess.run(
-            [sys.executable, "-m", "trainer", "score", *arguments, "--rows", path],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            check=False,
-        )
+        done = run_trainer("score", *arguments, "--rows", path)
+        return Result(done.returncode, capsys.readouterr().out, done.stderr)
 
     return run
+
+
+def test_the_command_runs_in_a_process_of_its_own(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(RIGHT))
+
+    done = subprocess.run(
+        [*(sys.executable, "-m", "trainer", "score"), "--preset", "grpo-zero"]
+        + ["--rows", str(path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+    assert json.loads(done.stdout)["total"] == 0.1
 
 
 def test_a_preset_scores_each_row(score):
