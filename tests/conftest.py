@@ -46,7 +46,7 @@ FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_metri
 
 # Hypothesis examples: few and the same each time in `make test`. No deadline, since the
 # duration depends on the load of the machine.
-for name, num_examples in (("ci", 20), ("slow", 100), ("soak", 2_000)):
+for name, num_examples in (("ci", 8), ("slow", 100), ("soak", 2_000)):
     hypothesis.settings.register_profile(
         name,
         parent=hypothesis.settings.get_profile("default"),
