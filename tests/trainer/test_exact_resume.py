@@ -93,7 +93,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be kept
-# A changing reference with a KL controller, and a batch sampled ahead in several rounds.
+# A changing reference with a KL controller, and a batch sampled ahead in rounds.
 SOME = {"adaptive-kl-and-reset-reference", "one-step-off-refill"}
 
 

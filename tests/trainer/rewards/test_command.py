@@ -43,8 +43,10 @@ def test_the_command_runs_in_a_process_of_its_own(tmp_path):
     path.write_text(json.dumps(RIGHT))
 
     done = subprocess.run(
-        [*(sys.executable, "-m", "trainer", "score"), "--preset", "grpo-zero"]
-        + ["--rows", str(path)],
+        [
+            *(sys.executable, "-m", "trainer", "score"),
+            *("--preset", "grpo-zero", "--rows", str(path)),
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,
