@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.runs.stories import Story
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MAX_CLICKS = 12
 NEWCOMER = """
 window.addEventListener("click", (event) => {

@@ -28,6 +28,7 @@ def save(page: Page) -> None:
     page.locator("#describe-run").get_by_role("button", name="Save").click()
 
 
+@pytest.mark.slow
 @looking_with(findings_in_each_view)
 def test_a_conflict_shows_both_texts_to_choose_from(
     page: Page,

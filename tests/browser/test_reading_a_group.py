@@ -105,6 +105,7 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     expect(page).to_have_url(re.compile("view=rendered"))
 
 
+@pytest.mark.slow
 def test_a_swipe_reads_the_next_completion(
     run: Run, alice: User, browser: Browser, live_app: str
 ) -> None:

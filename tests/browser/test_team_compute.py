@@ -11,7 +11,10 @@ from dashboard.training.models import Cluster
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    *(pytest.mark.browser, pytest.mark.slow),
+    pytest.mark.django_db(transaction=True),
+]
 ADDRESS = "ray-a:6379"  # allowed by the tests' web process
 
 

@@ -53,7 +53,10 @@ def places(page: Page) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED])
+@pytest.mark.parametrize(
+    "state",
+    [RunState.RUNNING, pytest.param(RunState.FINISHED, marks=pytest.mark.slow)],
+)
 def test_the_first_screen_has_it_all(page: Page, team: Team, state: RunState) -> None:
     story = train(team, num_steps=20)
     story.save_checkpoint()
@@ -113,6 +116,7 @@ def test_numbers_verdict_and_samples_follow_the_run(page: Page, team: Team) -> N
     assert page.title().startswith("✓ ")
 
 
+@pytest.mark.slow
 def test_few_points_are_marked_on_the_whole_axis(page: Page, team: Team) -> None:
     story = train(team, num_steps=1)
 
@@ -130,6 +134,7 @@ def test_few_points_are_marked_on_the_whole_axis(page: Page, team: Team) -> None
     assert 0 <= low <= high <= 1.2  # within what the recipe can give
 
 
+@pytest.mark.slow
 def test_flat_charts_are_folded(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
@@ -160,6 +165,7 @@ def test_flat_charts_are_folded(page: Page, team: Team) -> None:
     expect(button).to_contain_text("1 flat")
 
 
+@pytest.mark.slow
 def test_a_tile_opens_its_chart(page: Page, team: Team) -> None:
     story = train(team, num_steps=3)
     open_run(page, story)
@@ -183,6 +189,7 @@ def test_open_chart_settings_have_no_accessibility_findings(
     assert findings_in_each_view(page) == []
 
 
+@pytest.mark.slow
 def test_a_failed_run_shows_the_end_of_its_log(page: Page, team: Team) -> None:
     story = train(team, num_steps=1)
     log = run_directory(story.run.pk).attempt(1).trainer_log
@@ -202,6 +209,7 @@ def test_a_failed_run_shows_the_end_of_its_log(page: Page, team: Team) -> None:
     page.wait_for_url(f"**/runs/new?clone={story.run.pk}")
 
 
+@pytest.mark.slow
 def test_a_run_is_renamed_in_place(page: Page, team: Team) -> None:
     story = train(team, num_steps=1)
     open_run(page, story)

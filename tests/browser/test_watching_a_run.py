@@ -110,6 +110,7 @@ def test_steps_reach_the_charts_without_a_reload(
     assert problems == []
 
 
+@pytest.mark.slow
 def test_a_cached_snapshot_does_not_roll_the_page_back(
     page: Page, story: Story
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_cached_snapshot_does_not_roll_the_page_back(
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_paused_run_is_not_called_live(page: Page, story: Story) -> None:
     open_run(page, story)
     link = page.locator("[data-run-link]")

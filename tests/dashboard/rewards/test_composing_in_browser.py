@@ -79,6 +79,7 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.locator(".recipe-line")).to_have_text(changed)
 
 
+@pytest.mark.slow
 def test_errors_of_a_refused_save_disappear_when_fixed(
     team: Team, alice: User, page: Page
 ):
@@ -103,6 +104,7 @@ def test_errors_of_a_refused_save_disappear_when_fixed(
     expect(weight).not_to_have_attribute("aria-invalid", "true")
 
 
+@pytest.mark.slow
 def test_a_replaced_request_is_no_error(team: Team, alice: User, page: Page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
     create_dataset_version(

@@ -43,7 +43,7 @@ def own(team: Team, starter: Path) -> DatasetVersion:
     return dataset
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("size", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.slow)])
 def test_launch_alone_trains_the_starter_with_its_settings(
     size: tuple[int, int], page: Page, own: DatasetVersion
 ) -> None:
@@ -65,6 +65,7 @@ def test_launch_alone_trains_the_starter_with_its_settings(
     assert run.config["rollout"]["max_new_tokens"] == 24
 
 
+@pytest.mark.slow
 def test_an_empty_list_launches_the_starter_in_one_click(
     page: Page, own: DatasetVersion
 ) -> None:
@@ -79,6 +80,7 @@ def test_an_empty_list_launches_the_starter_in_one_click(
     assert run.config["optim"]["learning_rate"] == 1e-3
 
 
+@pytest.mark.slow
 def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
     page: Page, team: Team, own: DatasetVersion
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
     assert run.config["model"]["lora_rank"] == 32
 
 
+@pytest.mark.slow
 def test_a_search_shows_matching_settings_alone(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
     clip, other = (
@@ -222,6 +225,7 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
     expect(page.get_by_role("link", name="Compare runs")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(
     page: Page, team: Team, own: DatasetVersion
 ) -> None:
@@ -238,6 +242,7 @@ def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(
     expect(reward.locator("option:disabled")).to_contain_text("numbers, target")
 
 
+@pytest.mark.slow
 def test_settings_without_effect_are_hidden_until_they_are_asked_for(
     page: Page, team: Team, own: DatasetVersion
 ) -> None:
