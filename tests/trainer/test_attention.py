@@ -163,7 +163,10 @@ def check(policy: Policy, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["shared prompts", "prompts too", "many lengths"])
-@pytest.mark.parametrize("kind", ["llama 3", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "kind",
+    ["llama 3", *(pytest.param(k, marks=pytest.mark.slow) for k in ("qwen2", "qwen3"))],
+)
 def test_a_packed_row_is_worth_its_padded_rows(
     kind: str, name: str, kernel: str, tmp_path: Path, model_folder: Path
 ) -> None:

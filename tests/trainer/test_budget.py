@@ -237,6 +237,7 @@ def test_a_run_recomputes_where_too_little_fits_without(
     assert {recomputes for _, recomputes in gpu.passes[-6:]} == {True}
 
 
+@pytest.mark.slow
 def test_a_run_recomputes_where_the_measured_pass_is_too_large(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -247,6 +248,7 @@ def test_a_run_recomputes_where_the_measured_pass_is_too_large(
     assert memory["chosen"]["checkpointing"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_with_what_was_chosen(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_resumed_run_continues_with_what_was_chosen(
     assert resumed.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_later_phase_chooses_again(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -289,6 +292,7 @@ def test_nothing_is_measured_where_all_is_configured(
     assert (done.returncode, gpu.num_measured) == (0, 0)
 
 
+@pytest.mark.slow
 def test_sampling_during_an_update_leaves_room_for_its_cache(
     gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_run_that_gets_more_steps_at_its_end_continues(
     assert steps_of(events, "settings_changed") == [6]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_extended_from_its_last_checkpoint(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_finished_run_is_extended_from_its_last_checkpoint(
     assert steps_of(events, "run_finished") == [5]
 
 
+@pytest.mark.slow
 def test_the_schedule_runs_over_the_new_steps_from_the_change_on(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_rft_samples_from_the_model_it_started_from_and_online_rft_does_not(
     assert data["policy", 3e-2][1] != still[1]
 
 
+@pytest.mark.slow
 def test_rft_counts_the_updates_since_its_samples(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

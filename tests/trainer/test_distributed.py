@@ -169,10 +169,12 @@ def two(config: Path) -> Path:
     return together(config, "two")
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(one: Path, two: Path) -> None:
     assert_same_story(two, one)
 
 
+@pytest.mark.slow
 def test_only_a_run_of_several_processes_tells_of_ranks(one: Path, two: Path) -> None:
     steps = len(only(read_events(two / "events.jsonl"), "step_finished"))
 
@@ -180,6 +182,7 @@ def test_only_a_run_of_several_processes_tells_of_ranks(one: Path, two: Path) ->
     assert not only(read_events(one / "events.jsonl"), "ranks_measured")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_two_processes_has_the_form_of_one(
     one: Path, two: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_ended_rows_are_looked_for_less_often_with_the_same_completions(
             assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_branches")
 def test_a_decoder_that_fails_gives_way_to_transformers(
     policy: Policy, broken_decoder: list[int]
@@ -257,7 +258,9 @@ def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
 
 
 @pytest.mark.usefixtures("gpu_branches", "broken_decoder")
-@pytest.mark.parametrize("rollout", [{}, {"one_step_off": True}])
+@pytest.mark.parametrize(
+    "rollout", [{}, pytest.param({"one_step_off": True}, marks=pytest.mark.slow)]
+)
 def test_a_run_warns_and_trains_to_its_end(
     rollout: dict[str, Any], model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

@@ -279,8 +279,17 @@ def test_the_quantile_is_students(degrees: int) -> None:
     assert _student_quantile(degrees) == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize("num_prompts", [16, 64])
-@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (0.3, 3), (0.1, 5), (2, 2), (5, 0.3)])
+@pytest.mark.parametrize("num_prompts", [16, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        *((0.3, 3), (2, 2)),
+        *(
+            pytest.param(a, b, marks=pytest.mark.slow)
+            for a, b in ((0.5, 0.5), (0.1, 5), (5, 0.3))
+        ),
+    ],
+)
 def test_intervals_hold_the_truth_in_95_of_100_cases(
     a: float, b: float, num_prompts: int
 ) -> None:

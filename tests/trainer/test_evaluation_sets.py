@@ -57,6 +57,7 @@ def test_a_set_can_stand_in_for_held_out_rows(
     assert {e["name"] for e in reported} == {"only"}
 
 
+@pytest.mark.slow
 def test_a_phase_may_be_evaluated_on_a_set_of_its_own(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

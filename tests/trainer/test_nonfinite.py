@@ -197,6 +197,7 @@ def test_the_second_time_it_fails_and_leaves_the_batch(
     assert tensors["0.0.input_ids"].shape[0] == 16
 
 
+@pytest.mark.slow
 def test_the_rollback_is_counted_across_a_resume(
     model_folder: Path,
     rows_path: Path,
@@ -220,6 +221,7 @@ def test_the_rollback_is_counted_across_a_resume(
     assert "second time" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_later_phase_goes_back_to_its_own_beginning(
     model_folder: Path,
     rows_path: Path,

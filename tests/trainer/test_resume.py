@@ -163,6 +163,7 @@ def test_a_stopped_run_saves_and_continues_where_it_was(
     assert_same_end(out, undisturbed, attempt=7)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) -> None:
     out = config.parent / "damaged"
     out.mkdir()

@@ -182,6 +182,7 @@ def test_the_run_pauses_with_a_checkpoint_and_resumes_exactly(
     assert_same_end(tmp_path / "out", undisturbed)
 
 
+@pytest.mark.slow
 def test_a_run_that_pauses_at_its_first_step_begins_again(
     model_folder, rows_path, tmp_path, fail_from, monkeypatch, undisturbed
 ):
@@ -201,6 +202,7 @@ def test_a_run_that_pauses_at_its_first_step_begins_again(
     assert_same_end(tmp_path / "out", undisturbed)
 
 
+@pytest.mark.slow
 def test_what_was_scored_ahead_is_not_what_it_pauses_at_again(
     model_folder, rows_path, tmp_path, fail_from, monkeypatch
 ):

@@ -131,6 +131,7 @@ def test_a_run_that_waits_for_a_hub_stops(
     assert event["checkpoint"] is None
 
 
+@pytest.mark.slow
 def test_a_run_that_loads_torch_stops_as_well(config: Path) -> None:
     trainer = start_trainer("run", config, "--out", config.parent / "out")
     maps = Path(f"/proc/{trainer.pid}/maps")

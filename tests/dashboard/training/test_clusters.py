@@ -202,6 +202,7 @@ def test_a_deleted_run_takes_no_other_folder_with_it(
     assert not run_directory(run.pk).path.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_deleted_is_tried_again(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

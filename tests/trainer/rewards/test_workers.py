@@ -164,6 +164,7 @@ def test_groups_come_back_as_they_were_requested(workers: Workers) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_any_thread_may_ask(workers: Workers) -> None:
     found: list[float | None] = []
 
@@ -211,6 +212,7 @@ def test_what_a_rule_raises_is_raised_here(
     assert [score.rules["it"] for score in again.scores] == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_between_two_groups_is_replaced(bad: Workers) -> None:
     bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(bad)
