@@ -70,6 +70,7 @@ def test_intervals_change_behind_the_step_that_is_named(
     assert [path.name for path in kept] == ["step-000006-attempt-1"]
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_more_steps_at_its_end_continues(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -82,7 +83,6 @@ def test_a_run_that_gets_more_steps_at_its_end_continues(
     assert steps_of(events, "settings_changed") == [6]
 
 
-@pytest.mark.slow
 def test_a_finished_run_is_extended_from_its_last_checkpoint(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
