@@ -39,7 +39,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link docs architectures check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link docs architectures check check-types check-rules test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ setup-tests:
 	@$(INSTALL) --tests
 
 check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables, words
+	@$(MAKE) --jobs=2 check-types check-rules
+
+check-types:
+	$(BIN)/mypy
+
+check-rules:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
@@ -72,7 +78,6 @@ check: setup-tests ## Format, lint, types, import rules, templates, scripts, ima
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/python manage.py help_tables --check
 	$(BIN)/python -m tests.words
-	$(BIN)/mypy
 
 docs: setup-tests ## Write the tables of the help pages from the code
 	$(BIN)/python manage.py help_tables
