@@ -26,24 +26,9 @@ for found in api.urls[0]:
         )
 
 
-def old_route(route: str) -> str:
-    """
-    >>> old_route("external-runs/<int:external_id>/attempts")
-    "outside-runs/<int:external_id>/lives"
-    """
-    return route.replace("external-runs", "outside-runs").replace("/attempts", "/lives")
-
-
-# Clients of version 0.1 use these.
-old_addresses = [
-    path(old_route(str(each.pattern)), each.callback, name=f"{each.name}_old")
-    for each in api_operations
-    if str(each.pattern).startswith("external-runs")
-]
 api_patterns = [
     path("openapi.json", openapi, name="api_openapi"),
     *api_operations,
-    *old_addresses,
     re_path("", guarded(no_such_address), name="api_no_such_address"),
 ]
 

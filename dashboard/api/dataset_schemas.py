@@ -54,7 +54,6 @@ class DatasetVersionOut(Schema):
         examples=[{"prompt": "question", "answer": "answer", "columns": []}]
     )
     source_text: str = Field(examples=["uploaded: sums.jsonl"])
-    origin: str = Field(description="Old name of `source_text`.")
     source: dict[str, Any] = Field(
         description="The source as fields: a file, a link, a version or a run.",
         examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
@@ -63,9 +62,7 @@ class DatasetVersionOut(Schema):
 
     @classmethod
     def of(cls, version: DatasetVersion) -> DatasetVersionOut:
-        return fill(
-            cls, version, dataset=version.dataset.name, origin=version.source_text
-        )
+        return fill(cls, version, dataset=version.dataset.name)
 
 
 class RowOut(Schema):

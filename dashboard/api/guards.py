@@ -177,10 +177,6 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
         request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         count = None
-        if "epoch" in request.GET:  # what `attempt` was called, until version 0.2
-            given = request.GET.copy()
-            given.setdefault("attempt", request.GET["epoch"])
-            request.GET = given  # type: ignore[assignment]  # a QueryDict, too
         try:
             access = read_access(request)
             request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer

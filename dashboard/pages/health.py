@@ -7,7 +7,6 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
@@ -147,18 +146,6 @@ def _side(
         "completions": completions,
         "num_groups": groups.count,  # counted where it is shown
     }
-
-
-@require_safe
-def run_health_moved(
-    request: Request, team: str, run_id: int, signal: str = ""
-) -> HttpResponse:
-    """The addresses of the pages Audit and Alerts, with their query."""
-    get_run(get_team(request, team), run_id)
-    name = "run_health_examples" if signal else "run_health"
-    path = reverse(name, args=[team, run_id, *([signal] if signal else [])])
-    query = request.GET.urlencode()
-    return redirect(f"{path}?{query}" if query else path, permanent=True)
 
 
 @require_GET

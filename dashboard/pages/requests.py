@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.urls import reverse
-from django.views.decorators.http import require_safe
+from django.http import Http404, HttpRequest
 from django_htmx.middleware import HtmxDetails
 
-from dashboard.accounts.access import get_team
 from dashboard.accounts.models import User
 
 
@@ -27,15 +23,6 @@ class Numbered(Protocol):
 
 
 V = TypeVar("V", bound=Numbered)
-
-
-@require_safe
-def moved(request: Request, team: str, to: str, **rest: object) -> HttpResponse:
-    """An address from before its page had another one; keeps the query."""
-    get_team(request, team)
-    address = reverse(to, kwargs={"team": team, **rest})
-    query = request.META.get("QUERY_STRING", "")
-    return redirect(f"{address}?{query}" if query else address)
 
 
 def read_id(text: str | None) -> int | None:

@@ -17,7 +17,6 @@ from django.urls import reverse
 from django.views.decorators.http import (
     require_http_methods,
     require_POST,
-    require_safe,
 )
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
@@ -97,20 +96,6 @@ def _answer(page: Page) -> HttpResponseBase:
         get_writable_team(page.request, page.team.slug)
         return page.write(action)
     return page.render()
-
-
-@require_safe
-def workbench(request: Request, team: str) -> HttpResponse:
-    """The editor's address before, with its query."""
-    get_team(request, team)
-    query = request.GET.copy()
-    number = read_id(query.pop("recipe", [""])[-1])
-    address = (
-        reverse("reward_edit", args=[team, number])
-        if number
-        else reverse("reward_new", args=[team])
-    )
-    return redirect(f"{address}?{query.urlencode()}" if query else address)
 
 
 @require_POST

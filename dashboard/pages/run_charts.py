@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_POST
@@ -298,17 +298,6 @@ def metric_pin(request: Request, team: str) -> JsonResponse:
 
 
 # The machine of a run.
-
-
-@require_GET
-def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The address of the page System, with its query."""
-    get_run(get_team(request, team), run_id)
-    query = request.GET.copy()
-    if "x" in query:
-        (query["machine"],) = query.pop("x")[-1:]
-    path = reverse("run_metrics", args=[team, run_id])
-    return redirect(f"{path}?{query.urlencode()}#machine", permanent=True)
 
 
 def _machine(request: Request, run: Run) -> dict[str, Any]:

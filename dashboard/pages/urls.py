@@ -51,7 +51,6 @@ from dashboard.pages import (
     team_admin,
 )
 from dashboard.pages import help as help_pages
-from dashboard.pages.requests import moved
 
 # What of django-allauth is used, under its own names, by which its pages find each
 # other. There is no page to sign up: that is behind an invitation.
@@ -177,9 +176,6 @@ ACCOUNTS = [
 ALERTS = [
     path("alerts/", alerts.alerts, name="alerts"),
     path("alerts/<int:alert_id>/", alerts.alert, name="alert"),
-    path("alerts/rules/", moved, {"to": "alert_rules"}, name="rules_moved"),
-    path("alerts/rules/<int:rule_id>/", moved, {"to": "alert_rule"}, name="rule_moved"),
-    path("alerts/delivery/", moved, {"to": "alert_delivery"}, name="delivery_moved"),
     path(
         "alerts/<int:alert_id>/acknowledge",
         alerts.alert_acknowledge,
@@ -336,9 +332,6 @@ HEALTH = [
     path("alerts.json", health.run_alerts_live, name="run_alerts_live"),
     path("alerts/mute", health.run_alerts_mute, name="run_alerts_mute"),
     # As they were before.
-    path("alerts/", health.run_health_moved, name="run_alerts"),
-    path("audit/", health.run_health_moved, name="run_audit"),
-    path("audit/<str:signal>/", health.run_health_moved, name="run_audit_examples"),
 ]
 
 
@@ -421,7 +414,6 @@ RECIPES = [
     path("scores", reward_editor.reward_scores, name="reward_scores"),
     path("rows", reward_editor.reward_rows, name="reward_rows"),
     path("findings", recipes.recipe_findings, name="recipe_findings"),
-    path("workbench", reward_editor.workbench, name="workbench"),
     path("<int:recipe_id>/", recipes.reward, name="reward"),
     path("<int:recipe_id>/edit", reward_editor.reward_edit, name="reward_edit"),
 ]
@@ -538,8 +530,6 @@ SHELL = [
 
 WORKERS = [
     path("compute/", compute.compute, name="compute"),
-    path("workers/", moved, {"to": "compute"}, name="workers"),
-    path("queue/", moved, {"to": "compute"}, name="queue"),
     path("workers/<int:worker_id>/drain", compute.worker_drain, name="worker_drain"),
     path(
         "workers/<int:worker_id>/undrain", compute.worker_undrain, name="worker_undrain"
@@ -559,7 +549,6 @@ LOGS = [
     path("<int:run_id>/logs/line.json", logs.log_line, name="run_log_line"),
     path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
     path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
-    path("<int:run_id>/system/", run_charts.run_system, name="run_system"),
     path("<int:run_id>/ranks/", run_charts.run_ranks, name="run_ranks"),
     path(
         "<int:run_id>/system.json", run_charts.system_samples, name="run_system_samples"

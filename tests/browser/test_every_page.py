@@ -200,9 +200,8 @@ ELSEWHERE = {
         *("run_headline", "run_ranks", "run_samples", "shell_status"),
     },
     "moved": {
-        *("delivery_moved", "home", "queue", "rule_moved", "rules_moved", "run_alerts"),
-        *("run_audit", "run_audit_examples", "run_system", "runs_view", "workbench"),
-        *("workers", "account_login", "account_logout", "sign_out"),
+        *("home", "runs_view"),
+        *("account_login", "account_logout", "sign_out"),
     },
     "takes a form": {
         *("provider_go", "provider_remove", "session_end", "sessions_end"),

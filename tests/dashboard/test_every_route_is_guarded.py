@@ -93,9 +93,6 @@ VIEWERS_POST = {
     "team_invitations": 405,
     "team_roles": 405,
     "team_danger": 405,
-    "rules_moved": 405,
-    "rule_moved": 405,
-    "delivery_moved": 405,
     "team_storage": 403,  # takes an admin
     "team_compute": 403,  # takes an admin
     "team_transfer": 403,  # takes an owner
@@ -134,7 +131,6 @@ VIEWERS_POST = {
     "reward_rows": 200,
     "reward": 405,
     "reward_edit": 200,  # as reward_new
-    "workbench": 405,
     "recipe_findings": 405,
     "probes": 405,
     "probe": 405,
@@ -169,7 +165,6 @@ VIEWERS_POST = {
     "run_new_plan": 403,
     "preset_save": 403,
     "preset_change": 403,
-    "queue": 405,
     "compute": 405,
     "search": 405,
     "shell_status": 405,
@@ -224,7 +219,6 @@ VIEWERS_POST = {
     "run_log_line": 405,
     "run_log_search": 405,
     "run_log_download": 405,
-    "run_system": 405,
     "run_system_samples": 405,
     "run_ranks": 405,
     "alerts": 405,
@@ -242,10 +236,8 @@ VIEWERS_POST = {
     "alert_channel_delete": 403,
     "alert_channel_events": 403,
     "alert_delivery_again": 403,
-    "run_alerts": 405,
     "run_alerts_live": 405,
     "run_alerts_mute": 403,
-    "workers": 405,
     "worker_drain": 403,
     "worker_undrain": 403,
     "models": 405,
@@ -270,8 +262,6 @@ VIEWERS_POST = {
     "sweep": 405,
     "run_health": 405,
     "run_health_examples": 405,
-    "run_audit": 405,  # moved
-    "run_audit_examples": 405,
     "audit_log": 405,
     "audit_log_file": 405,
     "tokens": 422,  # the viewer's own, and this one has no name
@@ -281,13 +271,7 @@ VIEWERS_POST = {
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
     "team_invitations": 403,  # takes an admin
-    "queue": 302,  # to Compute, as workers
-    "workers": 302,
-    "rules_moved": 302,  # to the team's settings
-    "rule_moved": 302,
-    "delivery_moved": 302,
     "runs_view": 302,  # to the list
-    "workbench": 302,  # to the reward editor
     "run_new": 403,  # a form that a viewer could not send
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
@@ -295,10 +279,6 @@ VIEWERS_GET = {
     "report_edit": 403,
     "run_curves": 400,  # without ?metrics=
     "group_tokens": 404,  # the group's were not kept
-    "run_alerts": 301,  # to run_health
-    "run_system": 301,  # to run_metrics
-    "run_audit": 301,
-    "run_audit_examples": 301,
     "run_health_examples": 404,  # the run has too few points
     "run_log_part": 404,  # nothing was logged
     "run_log_line": 404,
@@ -384,8 +364,6 @@ POST_ONLY = {
 }
 # Of the whole server: for operators, and admins of its only team.
 SHARED = {"worker_drain", "worker_undrain"}
-# Only names the page's new address, which then looks for the number.
-MOVED = {"rule_moved"}
 
 
 def _walk(patterns: list[Any]) -> Iterator[URLPattern]:
@@ -528,7 +506,7 @@ def test_non_members_find_nothing(
     for name in VIEWERS_POST:
         parts = addresses[name].split("/")
         is_numbered = any(re.fullmatch(r"\d+|[0-9a-f-]{36}", part) for part in parts)
-        if is_numbered and name not in MOVED:
+        if is_numbered:
             method = "post" if name in POST_ONLY else "get"
             address = addresses[name].replace("/alpha/", "/other/", 1)
             found[name] = _ask(charlie_client, method, address)

@@ -215,14 +215,3 @@ def test_a_viewer_is_offered_no_action_that_is_refused(
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)
     assert "/alpha/runs/new" in found(bob_client, "new run")
     assert "/alpha/settings/invitations" in found(bob_client, "invite someone")
-
-
-def test_moved_addresses_keep_their_query(alice_client: Client, team: Team) -> None:
-    moves = {
-        "workers/": "compute/",
-        "queue/": "compute/",
-        "alerts/rules/?metric=kl%2Fmean": "settings/alert-rules/?metric=kl%2Fmean",
-        "alerts/delivery/?state=failed": "settings/notifications/?state=failed",
-    }
-    for old, new in moves.items():
-        assert alice_client.get(f"/alpha/{old}").headers["Location"] == f"/alpha/{new}"

@@ -74,7 +74,7 @@ def test_every_operation_takes_the_scope_of_its_row() -> None:
 
 
 def test_every_address_is_guarded() -> None:
-    names = {str(pattern.name).removesuffix("_old") for pattern in api_patterns}
+    names = {str(pattern.name) for pattern in api_patterns}
 
     assert names == {f"api_{name}" for name in SCOPES} | set(NOT_OPERATIONS)
     for pattern in api_patterns:

@@ -190,14 +190,6 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     assert ahead.json()["errors"][0]["field"] == "body.from_step"
 
 
-def test_clients_of_version_0_1_use_the_old_addresses(program: Program) -> None:
-    run = open_one(program).json()["id"]
-    old = f"/outside-runs/{run}"
-
-    assert program.get(f"{old}/events").json()["line"] == 0
-    assert program.post(f"{old}/lives", {"from_step": 0}).json() == {"attempt": 2}
-
-
 def test_oversized_bodies_are_rejected_before_parsing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

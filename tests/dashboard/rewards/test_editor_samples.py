@@ -389,20 +389,6 @@ def test_the_address_reproduces_the_view(alice_client: Client, run: Run) -> None
     assert again.context["chosen"]["scale"] == "none"
 
 
-def test_the_workbenchs_addresses_lead_to_the_editor(
-    alice_client: Client, run: Run
-) -> None:
-    recipe = run.recipe_version.recipe_id  # type: ignore[union-attr]  # it has one
-    old = "/alpha/rewards/workbench"
-
-    edit = alice_client.get(old, {"recipe": recipe, "version": 1, "run": run.pk})
-    new = alice_client.get(old, {"run": run.pk, "steps": "1"})
-
-    assert edit["Location"] == (f"/alpha/rewards/{recipe}/edit?version=1&run={run.pk}")
-    assert new["Location"] == f"/alpha/rewards/new?run={run.pk}&steps=1"
-    assert alice_client.get(old)["Location"] == NEW
-
-
 def test_sampling_queues_a_test_of_the_rows_shown(
     alice_client: Client, version: DatasetVersion
 ) -> None:

@@ -299,22 +299,10 @@ def test_a_bound_that_is_not_a_number_is_rejected(
         assert alice_client.get(url, {"first": bad}).status_code == 400, bad
 
 
-def test_the_address_of_the_tab_leads_to_its_group(
-    alice_client: Client, run: Run
-) -> None:
-    at = f"/alpha/runs/{run.id}"
-
-    moved = alice_client.get(f"{at}/system/?x=step&first=2&last=9")
-
-    assert moved.status_code == 301
-    assert moved["Location"] == f"{at}/metrics/?first=2&last=9&machine=step#machine"
-
-
 def test_non_members_find_nothing(charlie_client: Client, run: Run) -> None:
-    for name in ("run_system", "run_system_samples"):
-        for slug in ("alpha", "other"):
-            url = reverse(name, args=[slug, run.id])
-            assert charlie_client.get(url).status_code == 404, url
+    for slug in ("alpha", "other"):
+        url = reverse("run_system_samples", args=[slug, run.id])
+        assert charlie_client.get(url).status_code == 404, url
 
 
 def test_figures_of_the_machine_are_the_kernels(tmp_path: Path) -> None:

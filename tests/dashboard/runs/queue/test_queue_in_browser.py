@@ -33,7 +33,7 @@ def test_the_queue_is_reordered_held_and_released(page: Page, team: Team) -> Non
     big = queue_run(team, name="run-big")
     big.config["model"] |= {"device": "cuda"}
     big.save()
-    page.goto("/alpha/queue/")
+    page.goto("/alpha/compute/")
     expect(page.locator(".queue-run").first).to_contain_text("≈ 30 min")
     expect(page.locator(".queue-lack")).to_contain_text("a GPU")
     assert findings_in_each_view(page) == []
