@@ -2,6 +2,7 @@
 
 import { setText } from "../live/announce.js";
 import { duration } from "../live/numbers.js";
+import { RunState } from "../live/run_state.js";
 import { RunStore } from "../live/store.js";
 import { RunStream } from "../live/stream.js";
 import { showNotice } from "../live/versions.js";
@@ -10,22 +11,15 @@ const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
 
 const QUEUE_INTERVAL_MS = 10_000;
-const SILENCE_MS = 30_000; // without an event
 const RESTING = new Set(["finished", "stopped", "failed", "paused", "lost"]);
 
 export const store = new RunStore();
 let { title } = root.dataset;
 let isAtRest = RESTING.has(find("state").querySelector(".state").dataset.state);
-let isQueued = false;
-let hasEnded = false;
-let shownAt = Date.now();
 let countdown = null;
 
 function showRun(run) {
   isAtRest = RESTING.has(run.state);
-  isQueued = run.state === "queued";
-  hasEnded = run.has_ended;
-  shownAt = Date.now();
   const badge = find("state").querySelector(".state");
   badge.dataset.state = run.state;
   setText(badge, run.state);
@@ -60,7 +54,7 @@ function showRun(run) {
   show("pause", ["starting", "running"].includes(run.state));
   show("resume", run.state === "paused");
   followPause(run);
-  show("queued", isQueued);
+  show("queued", run.state === "queued");
   show("hold", !run.on_hold);
   show("release", run.on_hold);
   const priority = find("priority");
@@ -142,7 +136,7 @@ const LINKS = {
 function showLink({ name, retryIn }) {
   clearInterval(countdown);
   showNotice(find("version"), name);
-  if (name === "outdated" || name === "refused") isQueued = false; // no further updates
+  if (name === "outdated" || name === "refused") state.leaveQueue();
   const element = find("link");
   element.dataset.link = name;
   if (name !== "offline") {
@@ -164,8 +158,7 @@ function showLink({ name, retryIn }) {
 
 function onFrame(frame, { isBehind }) {
   const isRewound = store.apply(frame);
-  if (!isBehind) showRun(frame.run);
-  if (frame.type === "snapshot") shownAt = 0; // kept since its newest event
+  if (!isBehind) state.follow(frame);
   const { link } = find("link").dataset;
   if (link in UPDATES) showLink({ name: link });
   const detail = { ...frame, isBehind };
@@ -173,6 +166,15 @@ function onFrame(frame, { isBehind }) {
   // Superseded steps are drawn in grey: a snapshot has them.
   if (isRewound) stream.resync();
 }
+
+const state = new RunState({
+  isSilent: find("left").hasAttribute("data-silent"),
+  read: async () => {
+    const answer = await fetch(stream.httpUrlWithQuery).catch(() => null);
+    return answer?.ok ? (await answer.json()).run : null;
+  },
+  show: showRun,
+});
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
 const wantsHistory = document.querySelector("[data-charts]") !== null;
@@ -193,12 +195,8 @@ const stream = new RunStream({
   },
 });
 
-// The queue position, and how long a trainer is silent, change without its events.
-setInterval(async () => {
-  const isDue = () => isQueued || Date.now() - shownAt > SILENCE_MS;
-  if (hasEnded || document.hidden || !isDue()) return;
-  const answer = await fetch(stream.httpUrlWithQuery).catch(() => null);
-  if (answer?.ok && isDue()) showRun((await answer.json()).run);
+setInterval(() => {
+  if (!document.hidden) state.refresh();
 }, QUEUE_INTERVAL_MS);
 
 // The button is for browsers without scripts.
