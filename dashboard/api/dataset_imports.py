@@ -74,6 +74,14 @@ class MappingIn(Input):
         max_length=200,
         description="Extra columns to keep. Default: all other columns.",
     )
+    system: str | None = Field(
+        default=None,
+        max_length=1_000,
+        description="Column with the system message of each prompt, or a path into "
+        "one. Empty: none. Default: that of the previous version, else suggested by "
+        "the columns.",
+        examples=["system_prompt"],
+    )
     last_reply: Literal["answer", "drop", "refuse"] | None = Field(
         default=None,
         description="What the last assistant message of a chat is: the answer, removed "
@@ -91,7 +99,7 @@ def map_columns(
     """The valid form of the page; errors name their field."""
     guess = MappingForm(upload, seen).initial
     data = QueryDict(mutable=True)
-    for name in ("name", "prompt", "template", "answer", "last_reply"):
+    for name in ("name", "prompt", "template", "answer", "system", "last_reply"):
         given = getattr(payload, name)
         data[name] = (guess.get(name) or "") if given is None else given
     if payload.template and payload.prompt:

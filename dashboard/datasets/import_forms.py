@@ -189,6 +189,12 @@ class MappingForm(forms.Form):
         "entry is right.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
+    system = forms.ChoiceField(
+        label="System message",
+        required=False,
+        help_text="A column of texts, each the first message of its row's prompt.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
     last_reply = forms.ChoiceField(
         label="Last assistant message of a chat",
         required=False,
@@ -230,6 +236,7 @@ class MappingForm(forms.Form):
         self.has_replies = has_replies(seen.sample, guess.prompt)
         none = "no column" if self.has_replies else "no answer"
         set_choices(self, "answer", [("", none), *choices])
+        set_choices(self, "system", [("", "no column"), *choices])
         set_choices(self, "columns", choices)
         if upload.dataset:
             del self.fields["name"]
@@ -239,6 +246,7 @@ class MappingForm(forms.Form):
         fields: dict[str, Any] = {
             "prompt": mapping.prompt,
             "answer": mapping.answer or "",
+            "system": mapping.system,
             "last_reply": mapping.last_reply,
             "columns": mapping.columns,
         }
@@ -280,16 +288,17 @@ class MappingForm(forms.Form):
         return template
 
     def clean(self) -> dict[str, Any]:
-        answer = self.cleaned_data.get("answer")
-        if answer and answer == self.cleaned_data.get("prompt"):
-            self.add_error(
-                "answer",
-                forms.ValidationError(
-                    f'"{answer}" is already the prompt. Choose another column, or '
-                    "“no answer”.",
-                    code="datasets.answer_is_prompt",
-                ),
-            )
+        for name, none in (("answer", "no answer"), ("system", "no column")):
+            column = self.cleaned_data.get(name)
+            if column and column == self.cleaned_data.get("prompt"):
+                self.add_error(
+                    name,
+                    forms.ValidationError(
+                        f'"{column}" is already the prompt. Choose another column, or '
+                        f"“{none}”.",
+                        code=f"datasets.{name}_is_prompt",
+                    ),
+                )
         return self.cleaned_data
 
     @property
@@ -301,12 +310,16 @@ class MappingForm(forms.Form):
             chosen = {**self.initial, **chosen, **guess}
         prompt = chosen["prompt"]
         answer = chosen.get("answer") or None
-        columns = chosen.get("columns", [])
+        system = chosen.get("system", "")
+        used = (prompt, answer, system)
         return Mapping(
             prompt=prompt,
             template="" if prompt else chosen["template"],
             answer=None if answer == prompt else answer,
-            columns=tuple(name for name in columns if name not in (prompt, answer)),
+            columns=tuple(
+                name for name in chosen.get("columns", []) if name not in used
+            ),
+            system="" if system == prompt else system,
             last_reply=chosen.get("last_reply") or LAST_REPLIES[0],
         )
 

@@ -61,6 +61,7 @@ class Mapping:
     template: str = ""  # as prompt_template.py reads it
     answer: str | None = None
     columns: tuple[str, ...] = ()
+    system: str = ""  # the text of a system message; a chat keeps one of its own
     # A chat's last message, if the assistant's: the answer, removed, or an error. It is
     # never part of the prompt.
     last_reply: str = "answer"
@@ -73,6 +74,8 @@ class Mapping:
         }
         if self.template:
             tree["template"] = self.template
+        if self.system:
+            tree["system"] = self.system
         if self.last_reply != LAST_REPLIES[0]:
             tree["last_reply"] = self.last_reply
         return tree
@@ -101,6 +104,10 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
                 mapping,
                 is_text=is_text,
             )
+        if mapping.system:
+            column = mapping.system
+            system = find_value(record.values, column, is_text=is_text)
+            prompt = _with_system(prompt, system)
         answer: Answer | None = reply
         if mapping.answer is not None:
             column = mapping.answer
@@ -233,6 +240,15 @@ def _prompt(
     if not value.strip():
         raise Unusable("The prompt is empty.", "Fill it in, or remove the row.", value)
     return value, None
+
+
+def _with_system(prompt: Prompt, system: Any) -> Prompt:
+    """The prompt as a chat that begins with the system message, where there is one."""
+    chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if system is MISSING or not system or chat[0]["role"] == "system":
+        return prompt
+    check_value(system)
+    return [_message({"role": "system", "content": system}), *chat]
 
 
 def _chat_of(cell: str) -> Any:

@@ -51,7 +51,9 @@ PROMPT_NAMES = (
     "text",
     "ctx",
     "goal",
+    "user",
 )
+SYSTEM_NAMES = ("system", "system_prompt", "system_message")
 ANSWER_NAMES = (
     "answer",
     "final_answer",
@@ -71,6 +73,7 @@ ANSWER_NAMES = (
     "output",
     "response",
     "completion",
+    "assistant",
 )
 # Inside columns of objects: verl, SQuAD, TriviaQA.
 NESTED_ANSWERS = ("reward_model.ground_truth", "answers.text", "answer.aliases")
@@ -181,7 +184,23 @@ def suggest_mapping(
         if answer is not None and not _is_there(answer, columns):
             answer = _answer(columns, before.prompt)
         return Suggestion(mapping=_mapping(columns, before, answer=answer))
-    prompt = next(iter(columns.named(PROMPT_NAMES)), names[0])
+    found = _suggestion(columns)
+    system = next(
+        (
+            name
+            for name in columns.named(SYSTEM_NAMES)
+            if name in found.mapping.columns
+            and columns.values(name)
+            and columns.is_text(name)
+        ),
+        "",
+    )
+    kept = tuple(name for name in found.mapping.columns if name != system)
+    return replace(found, mapping=replace(found.mapping, system=system, columns=kept))
+
+
+def _suggestion(columns: _Columns) -> Suggestion:
+    prompt = next(iter(columns.named(PROMPT_NAMES)), columns.names[0])
     mapping = Mapping(prompt=prompt)
     for recognise in (_countdown, _multiple_choice, _code, _with_context):
         if found := recognise(columns, prompt):
@@ -195,7 +214,8 @@ def suggest_mapping(
 
 def _mapping(columns: _Columns, base: Mapping, *, answer: str | None) -> Mapping:
     """With all columns that are neither prompt nor answer, and that JSON can hold."""
-    used = (base.prompt, answer)
+    system = base.system if _is_there(base.system, columns) else ""
+    used = (base.prompt, answer, system)
     return Mapping(
         prompt=base.prompt,
         template=base.template,
@@ -205,6 +225,7 @@ def _mapping(columns: _Columns, base: Mapping, *, answer: str | None) -> Mapping
             for name in columns.names
             if name not in used and columns.has_json(name)
         ),
+        system=system,
         last_reply=base.last_reply,
     )
 

@@ -140,6 +140,12 @@ def _add_datasets(group: Any) -> None:
         help="prompt template over the columns, instead of --prompt",
     )
     push.add_argument(
+        "--system",
+        metavar="COLUMN",
+        help="column with the system message of each prompt, '' for none (default: "
+        "suggested by the file's columns)",
+    )
+    push.add_argument(
         "--last-reply",
         choices=("answer", "drop", "refuse"),
         help="what a chat's last assistant message is (default: the answer)",

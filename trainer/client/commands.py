@@ -82,6 +82,7 @@ def push(args: Namespace) -> None:
                 template=args.template,
                 answer=args.answer,
                 columns=args.columns,
+                system=args.system,
                 last_reply=args.last_reply,
                 leave_out=args.leave_out,
                 key=args.key,

@@ -7,11 +7,12 @@ const form = document.getElementById("mapping");
 // Each column selected changes the row.
 keepPreview(document.getElementById("prompt-form"), { rows: form });
 
-// The prompt and the answer are no extra columns.
+// Prompt, answer and system message are no extra columns.
 function hideUsed() {
-  const { prompt, answer } = form.elements;
+  const { prompt, answer, system } = form.elements;
+  const used = [prompt.value, answer.value, system.value];
   for (const box of form.querySelectorAll("[data-column]")) {
-    box.hidden = [prompt.value, answer.value].includes(box.dataset.column);
+    box.hidden = used.includes(box.dataset.column);
   }
 }
 

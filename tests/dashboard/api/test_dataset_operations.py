@@ -245,6 +245,16 @@ def test_a_program_sends_a_template_and_paths(program: Program) -> None:
     assert made["mapping"]["answer"] == "info.right"
 
 
+def test_a_program_names_the_system_column(program: Program) -> None:
+    row = {"question": "2+2?", "answer": "4", "role": "Be short."}
+
+    made = upload(program, json.dumps(row).encode(), system="role", columns=[])
+
+    (stored,) = rows_of(program, made)["items"]
+    assert [each["role"] for each in stored["prompt"]] == ["system", "user"]
+    assert made["mapping"]["system"] == "role"
+
+
 def test_a_programs_wrong_mapping_names_its_field(program: Program) -> None:
     for fields, field, code in [
         ({"template": "{{ question"}, "form.template", "datasets.bad_template"),

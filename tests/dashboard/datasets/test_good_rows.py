@@ -317,3 +317,18 @@ def test_errors_beyond_the_first_rows_have_fixes_too(alice_client: Client):
 
     assert page.context["outlook"].leave_out == 1
     assert fixes_of(page) == [["Import without answers"]]
+
+
+def test_the_preview_begins_a_prompt_with_its_system_message(alice_client: Client):
+    row = {"system": "Be short.", "user": "2+2?", "assistant": "4"}
+    url = upload(alice_client, jsonl([row] * 3))
+
+    page = alice_client.get(url)
+    other = alice_client.get(url, {"prompt": "user", "system": "user"})
+
+    assert page.context["form"]["system"].value() == "system"
+    assert [row.prompt[0]["content"] for _, row in page.context["mapped"]] == (
+        ["Be short."] * 3
+    )
+    assert other.context["form"].has_error("system", "datasets.system_is_prompt")
+    assert {row.prompt for _, row in other.context["mapped"]} == {"2+2?"}

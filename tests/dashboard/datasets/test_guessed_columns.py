@@ -72,6 +72,7 @@ KNOWN = {
     "MBPP": ("task_id text code test_list", "text", None),
     "chat": ("id messages", "messages", None),
     "ShareGPT": ("id conversations", "conversations", None),
+    "system, user, assistant": ("system user assistant", "user", "assistant"),
 }
 
 
@@ -292,3 +293,58 @@ def test_texts_that_contain_a_number_get_the_exact_rule(answer):
 def test_answers_that_are_json_objects_get_no_rule(answer):
     assert suggest_rule([Row(prompt="Q", answer=answer)]) is None
     assert suggest_rule([Row(prompt="Q", answer="[1, 2]")]) is not None
+
+
+USER, REPLY = {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}
+SYSTEM = {"role": "system", "content": "Be short."}
+ASKED = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("values", "prompt"),
+    [
+        ({"system": "Be short.", "conversations": [USER, REPLY]}, [SYSTEM, ASKED]),
+        ({"system": "Be short.", "user": "Hi", "assistant": "Hello"}, [SYSTEM, ASKED]),
+        ({"system": None, "user": "Hi", "assistant": "Hello"}, "Hi"),
+        (
+            {
+                "system_prompt": "Be long.",
+                "messages": [SYSTEM, ASKED, {"role": "assistant", "content": "Hello"}],
+            },
+            [SYSTEM, ASKED],
+        ),
+    ],
+)
+def test_a_system_column_is_the_first_message(
+    values: dict[str, Any], prompt: Any
+) -> None:
+    first = next(iter(values))
+    shown = Record(line=1, values=values | {first: "Be short."})
+
+    mapping = suggest_mapping(list(values), [shown]).mapping
+    row = map_record(Record(line=1, values=values), mapping, is_text=False)
+
+    assert (mapping.system, mapping.columns) == (first, ())
+    assert mapping == Mapping.from_json(mapping.as_json())
+    assert isinstance(row, Row)
+    assert (row.prompt, row.answer) == (prompt, "Hello")
+
+
+def test_a_new_version_keeps_its_system_column_or_none() -> None:
+    names = ["system", "user"]
+    record = Record(line=1, values={"system": "Be short.", "user": "Hi"})
+    for before in (Mapping(prompt="user"), Mapping(prompt="user", system="system")):
+        mapping = suggest_mapping(names, [record], before).mapping
+
+        assert mapping.system == before.system
+    bare = Record(line=1, values={"user": "Hi"})
+    assert suggest_mapping(["user"], [bare], before).mapping.system == ""
+
+
+def test_a_system_message_that_is_no_text_is_refused() -> None:
+    record = Record(line=1, values={"system": {"a": 1}, "user": "Hi"})
+
+    row = map_record(record, Mapping(prompt="user", system="system"), is_text=False)
+
+    assert isinstance(row, Refusal)
+    assert row.column == "system"

@@ -50,6 +50,7 @@ class Datasets:
         template: str | None = None,
         answer: str | None = None,
         columns: Sequence[str] | None = None,
+        system: str | None = None,
         last_reply: str | None = None,
         leave_out: int = 0,
         key: str = "",
@@ -65,6 +66,7 @@ class Datasets:
                    suggested by the file's columns
         template   prompt template (Jinja) over the columns, instead of prompt
         answer     answer column or path; "": none; None: suggested
+        system     column with the system message of each prompt; "": none
         last_reply what a chat's last assistant message is: answer, drop or refuse
         leave_out  skip rows with errors, if there are exactly this many
         key        idempotency key: one import per key within a day
@@ -83,6 +85,7 @@ class Datasets:
             "template": template,
             "answer": answer,
             "columns": None if columns is None else [*columns],
+            "system": system,
             "last_reply": last_reply,
             "leave_out": leave_out,
         }
