@@ -417,12 +417,21 @@ def two_of(
     return Two(case, alice_client, alice_client if case.is_alone else bob_client, known)
 
 
-def rows(which: Any) -> list[Any]:
-    return [
-        pytest.param(case, id=f"{name}: {case.name}")
+def rows(which: Any, *, num_fast: int | None = None) -> list[Any]:
+    """The cases; those behind the first `num_fast` are slow."""
+    cases = [
+        (case, f"{name}: {case.name}")
         for name, cases in CASES.items()
         for case in cases
         if which(case)
+    ]
+    marks = [
+        [] if num_fast is None or n < num_fast else [pytest.mark.slow]
+        for n in range(len(cases))
+    ]
+    return [
+        pytest.param(case, id=name, marks=slow)
+        for (case, name), slow in zip(cases, marks, strict=True)
     ]
 
 
@@ -445,16 +454,22 @@ def test_changes_of_different_fields_are_merged(
 
 
 @pytest.mark.parametrize("case", rows(lambda case: True))
-@pytest.mark.parametrize("take", ["theirs", "mine"])
 def test_changes_of_the_same_field_conflict(
-    case: Case,
-    take: str,
-    alice_client: Client,
-    bob_client: Client,
-    known: dict[str, Any],
+    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
-    two = two_of(case, alice_client, bob_client, known)
-    name, (first, second) = case.name, two.case.texts
+    check_conflict(two_of(case, alice_client, bob_client, known), take="mine")
+
+
+@pytest.mark.parametrize("case", rows(lambda case: True, num_fast=2))
+def test_the_first_of_two_changes_may_be_kept(
+    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    check_conflict(two_of(case, alice_client, bob_client, known), take="theirs")
+
+
+def check_conflict(two: Two, *, take: str) -> None:
+    case = two.case
+    name, (first, second) = case.name, case.texts
     assert two.send(0, **{name: first}).status_code == 302
     written = AuditEntry.objects.count()
 
@@ -482,7 +497,7 @@ def test_every_route_that_takes_a_form_is_here() -> None:
     assert len(CASES) + len(APART) + len(NOT_LOST) == len(WRITES)
 
 
-@pytest.mark.parametrize("case", rows(lambda case: True))
+@pytest.mark.parametrize("case", rows(lambda case: True, num_fast=2))
 def test_a_conflict_that_meets_another_is_shown_again(
     case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
