@@ -303,8 +303,24 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", KINDS)
+# What a kind has stored is rolled back, and fenced; the other faults are the queue's.
+OF_EACH_KIND = {_killed_before_the_end, _given_to_another}
+UNDER_EACH_FAULT = ("dataset.import", "rescoring")
+CASES = [
+    pytest.param(
+        name,
+        fault,
+        id=f"{name}-{fault.__name__}",
+        marks=[]
+        if name in UNDER_EACH_FAULT or fault in OF_EACH_KIND
+        else pytest.mark.slow,
+    )
+    for name in KINDS
+    for fault in FAULTS
+]
+
+
+@pytest.mark.parametrize(("name", "fault"), CASES)
 def test_the_result_is_stored_once_under_any_fault(
     name: str,
     fault: Callable[[str, pytest.MonkeyPatch], None],
@@ -324,7 +340,7 @@ def test_the_result_is_stored_once_under_any_fault(
     assert num_results() == 1
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", UNDER_EACH_FAULT)
 def test_of_two_workers_one_has_it(name: str, made: Made) -> None:
     KINDS[name](made)
 
