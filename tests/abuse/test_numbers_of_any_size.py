@@ -387,6 +387,7 @@ def of_each_kind(paths: list[str], every: int) -> list[str]:
     return list(dict.fromkeys([*firsts.values(), *paths[::every]]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
 def test_nothing_that_reads_a_run_fails(
     addresses: dict[str, str],
