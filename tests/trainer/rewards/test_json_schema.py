@@ -60,6 +60,7 @@ def test_the_json_is_read_at_its_location():
             ("```json\n[1]\n```\nRun:\n```bash\nls\n```", "fence", 1.0),
             ("```bash\nls\n```\n```\n[1]\n```\n```sh\nls\n```", "fence", 1.0),
             ("```js\n[1]\n```", "fence", 1.0),
+            ("~~~json\n[1]\n~~~\n```sh\nls\n```", "fence", 1.0),
             ("[1]", "fence", 0.0),
             ("```json\n[1]", "fence", 0.0),
             ("```json\n[1]\n```", "whole", 0.0),
