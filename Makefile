@@ -185,7 +185,7 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra local --extra engine -o requirements.lock pyproject.toml
 	$(UV_COMPILE) --extra web --extra observe -c requirements.lock -o requirements-web.lock pyproject.toml
 	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
-	$(UV_COMPILE) --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
+	$(UV_COMPILE) --no-emit-package ninja --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
 	$(UV_COMPILE) --group tools --no-deps -c requirements-dev.lock -o requirements-tools.lock
 	$(BIN)/python -m tests.contracts.licenses
 

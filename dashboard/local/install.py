@@ -53,6 +53,8 @@ VLLM_NUMBA = (
     "numba==0.65.0 ; python_full_version < '3.12'",
     "numba==0.68.1 ; python_full_version >= '3.12'",
 )
+# It requires a build tool whose package has the name of this one's, and hides it.
+HIDDEN_BY_VLLM = "django-ninja"
 # uv, which installs locks three times as fast as pip; Node.js; SmolLM2-135M-Instruct.
 TOOLS_LOCK = ROOT / "requirements-tools.lock"
 LOCKED = ("--no-deps", "--require-hashes", "-r")
@@ -299,7 +301,7 @@ def install_gpu_vllm(lock: Path) -> None:
     if os.environ.get("COHORT_VLLM") == "0" or not has_nvidia_gpu():
         return
     stamp = VENV / ".installed-vllm"
-    content = digest(VLLM, *VLLM_NUMBA, lock, TORCH, sys.version)
+    content = digest(VLLM, *VLLM_NUMBA, HIDDEN_BY_VLLM, lock, TORCH, sys.version)
     if is_stamped(stamp, content):
         return
     free = shutil.disk_usage(VENV).free / 2**30
@@ -314,6 +316,8 @@ def install_gpu_vllm(lock: Path) -> None:
     options: list[str | Path] = ["--constraint", lock, "--override", overrides]
     try:
         uv_install("Installing vLLM, for the GPU (several GB)", [*options, VLLM, TORCH])
+        again = ["--no-deps", "--reinstall-package", HIDDEN_BY_VLLM, HIDDEN_BY_VLLM]
+        uv_install(f"Installing {HIDDEN_BY_VLLM} again", [*options[:2], *again])
     except (InstallFault, OSError):
         write(
             f"  Failed to install vLLM (see {LOG}). Runs use the built-in engine. "
