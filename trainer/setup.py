@@ -168,7 +168,7 @@ def prepare(
             check_rules(recipe)
     check_memory(config)
     policy = restore_policy(config.model, paths.resume_from)
-    policy.fix_rotation(config.longest_sequence)
+    policy.fix_longest(config.longest_sequence)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest

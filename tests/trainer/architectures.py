@@ -63,7 +63,7 @@ class Outcome:
 
     name: str
     form: str = ""  # of updates; empty: refused
-    sampling: str = ""  # "own", "transformers" or empty
+    sampling: str = ""  # "own", "transformers", "none", or empty: vLLM's server
     reason: str = ""  # of the refusal
     notes: list[str] = field(default_factory=list)  # of what is refused besides
     gaps: dict[str, float] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Outcome:
 
     def __str__(self) -> str:
         gaps = " ".join(f"{name}={gap:.1e}" for name, gap in self.gaps.items())
-        got = f"{self.form or 'REFUSED'}/{self.sampling or 'NOT SAMPLED'}"
+        got = f"{self.form or 'REFUSED'}/{self.sampling or 'vLLM server'}"
         parts = [f"{self.name:30} {got:22} {self.seconds:4.1f}s {gaps}"]
         parts += [f"    because: {self.reason}"] if self.reason else []
         parts += [f"    note: {each}" for each in self.notes]
@@ -227,7 +227,7 @@ def load(folder: Path, **model: Any) -> Policy:
     """The policy of a run."""
     config = read_config(run_config(folder, **model))
     policy = restore_policy(config.model, None)
-    policy.fix_rotation(config.longest_sequence)
+    policy.fix_longest(config.longest_sequence)
     return policy
 
 
@@ -404,6 +404,7 @@ def _measure_sampling(outcome: Outcome, run: Run, plain: Plain) -> None:
         params = SamplingParams(max_new_tokens=NEW_TOKENS, temperature=temperature)
         groups, outcome.reason = explained(run.engine.sample, requests, params)
         if groups is None:
+            outcome.sampling = "" if "vllm_server" in outcome.reason else "none"
             return
         gap = 0.0
         for prompt, group in zip(PROMPTS, groups, strict=True):
@@ -494,6 +495,7 @@ SAMPLING = {
     "own": "Cohort's decoder",
     "transformers": "transformers",
     "": "vLLM server",
+    "none": "none",
 }
 _BLOCK = re.compile(r"(<!-- architectures -->\n).*?(<!-- end -->)", re.DOTALL)
 _VARIANT = re.compile(r" \([^)]*\)$")

@@ -167,8 +167,10 @@ def test_a_model_that_keeps_no_keys_and_values_is_refused(
         ModelConfig(path=str(tmp_path), device="cpu"), tokenizer_path=str(model_folder)
     )
 
-    with pytest.raises(ValueError, match="OpenAIGPTLMHeadModel"):
+    with pytest.raises(ValueError, match="OpenAIGPTLMHeadModel") as error:
         sample(policy, requests_of(policy, 2))
+
+    assert "vllm_server" not in str(error.value)
 
 
 def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:

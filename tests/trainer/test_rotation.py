@@ -36,7 +36,7 @@ def folder(
 @pytest.fixture
 def rotated(folder: Path) -> Policy:
     policy = load_policy(ModelConfig(path=str(folder), device="cpu"))
-    policy.fix_rotation(LONGEST)
+    policy.fix_longest(LONGEST)
     return policy
 
 
@@ -50,6 +50,15 @@ def logprobs_of(policy: Policy, *prompts: tuple[int, ...]) -> torch.Tensor:
     with torch.no_grad():
         found, _ = policy.logprobs(micro, temperature=1.0)
     return found[0]
+
+
+def test_texts_longer_than_a_model_attends_to_are_refused(tmp_path: Path) -> None:
+    write_architecture(ARCHITECTURES["Doge with long texts"], tmp_path)
+    policy = load_policy(ModelConfig(path=str(tmp_path), device="cpu"))
+
+    assert not policy.fix_longest(12)
+    with pytest.raises(ValueError, match=r"12 .* 13 "):
+        policy.fix_longest(13)
 
 
 def test_a_text_has_the_same_logprobs_beside_any_other(

@@ -380,6 +380,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "HunYuan MoE": plain("hunyuan_v1_moe", HEAD, EXPERTS, moe_topk=2),
     "DiffLlama": plain("diffllama"),
     "Doge": plain("doge", keep_window_size=64),
+    "Doge with long texts": plain("doge", keep_window_size=12),
     "NanoChat": plain("nanochat"),
     "Seed-OSS": plain("seed_oss", HEAD),
     "CWM": plain("cwm", WINDOW, HEAD, bos_token_id=0),
@@ -452,4 +453,5 @@ ARCHITECTURES: dict[str, Architecture] = {
         "lfm2_moe", EXPERTS, layer_types=["conv", "full_attention"], num_dense_layers=1
     ),
     "RWKV": plain("rwkv"),
+    "xLSTM": plain("xlstm", embedding_dim=32, num_heads=2, num_blocks=2, chunk_size=8),
 }

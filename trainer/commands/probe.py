@@ -528,7 +528,7 @@ def _sample_both(
 
     for is_base in (False, True):
         policy = _load_side(config, checkpoint, is_base=is_base)
-        policy.fix_rotation(config.longest_sequence)
+        policy.fix_longest(config.longest_sequence)
         lines.add("phase", name="sampling")
         for group in _sample_side(
             policy, rows, config, num_samples, scorer, on_prompt=tell

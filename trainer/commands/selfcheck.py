@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         require_packages(config)
         set_up_torch(config)
         policy = load_policy(config.model)
-        policy.fix_rotation(config.longest_sequence)
+        policy.fix_longest(config.longest_sequence)
         engine = make_engine(config, policy, on_slowed=_tell)
         prompts = _prompts(config, policy, folder=args.config.parent)
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)

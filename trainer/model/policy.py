@@ -56,6 +56,9 @@ class TokenPredictor(Protocol):
     def hidden(self, micro: MicroBatch) -> torch.Tensor: ...
 
 
+_TRIAL_TOKENS = 128  # a pass of few tokens skips what some layers do in chunks
+
+
 class Policy:
     """A causal language model with its tokenizer, split at its output embedding."""
 
@@ -136,12 +139,23 @@ class Policy:
             for module in training:
                 module.training = True
 
-    def fix_rotation(self, longest: int) -> bool:
+    def fix_longest(self, longest: int) -> bool:
         """Rotate each text as one of `longest` tokens; returns whether that matters.
 
         transformers chooses some rotations by the longest text of a batch, so a text's
         log-probs would depend on the texts beside it. vLLM chooses by the run's.
+
+        Raises:
+            ValueError: log-probs of texts as long as that depend on others anyway.
         """
+        attended = getattr(self.model.config, "keep_window_size", longest)
+        if longest > attended:
+            raise ValueError(
+                f"{type(self.model).__name__} attends to {attended:,} tokens and "
+                "chooses among equal ones by the batch, so log-probs of texts of up to "
+                f"{longest:,} tokens are not its own. Lower data.max_prompt_tokens or "
+                "rollout.max_new_tokens."
+            )
         self.longest = longest
         last = torch.tensor([[longest - 1]], device=self.device)
         changing: list[Any] = [
@@ -267,7 +281,11 @@ class Policy:
         Raises:
             ValueError: such as a model with a layer between the two.
         """
-        ids = torch.arange(4, device=self.device)[None] % self.head.weight.shape[0]
+        places = (
+            getattr(self.model.config, "max_position_embeddings", None) or _TRIAL_TOKENS
+        )
+        ids = torch.arange(min(places, _TRIAL_TOKENS), device=self.device)[None]
+        ids %= self.head.weight.shape[0]
         seen: dict[str, torch.Tensor] = {}
 
         def note(_body: object, _inputs: object, output: Any) -> None:

@@ -126,7 +126,7 @@ def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) ->
     if will_move:
         changes["quantization"] = "none"
     start = load_policy(config.model.model_copy(update=changes))
-    start.fix_rotation(policy.whole.longest)
+    start.fix_longest(policy.whole.longest)
     start.model.eval().requires_grad_(requires_grad=False)
     return start
 

@@ -6,6 +6,7 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -335,20 +336,20 @@ class TransformersEngine:
     def _prefill_part(
         self, ids: torch.Tensor, mask: torch.Tensor
     ) -> tuple[DynamicCache, torch.Tensor]:
-        cache = make_cache(self._policy.model.config)
-        hidden = self._policy.body(
+        cache, body = make_cache(self._policy.model.config), self._policy.body
+        if "past_key_values" not in inspect.signature(body.forward).parameters:
+            raise ValueError(
+                f"{type(self._policy.model).__name__} keeps no keys and values, so "
+                "neither Cohort nor vLLM samples from it. Choose another model, or set "
+                'rollout.source to "dataset".'
+            )
+        hidden = body(
             input_ids=ids,
             attention_mask=mask,
             position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
         )[0]
-        if not any(getattr(layer, "is_initialized", False) for layer in cache.layers):
-            raise ValueError(
-                f"{type(self._policy.model).__name__} keeps no keys and values, so "
-                "Cohort cannot sample from it. Choose another model, or set "
-                'rollout.engine to "vllm_server".'
-            )
         return cache, hidden[:, -1]
 
     def _ended(

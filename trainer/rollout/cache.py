@@ -120,9 +120,9 @@ def make_cache(config: PreTrainedConfig) -> DynamicCache:
 
 def _stateful(kind: str) -> ValueError:
     return ValueError(
-        f"Cohort's decoder cannot sample from this model: its {kind} layers keep a "
-        "recurrent or convolutional state. Choose a model that has attention layers "
-        'only, or set rollout.engine to "vllm_server".'
+        f"Cohort's decoder cannot sample from this model: its {kind} layers keep more "
+        "than keys and values. Choose another model or, if vLLM supports this one, set "
+        'rollout.engine to "vllm_server".'
     )
 
 

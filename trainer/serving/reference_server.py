@@ -261,7 +261,7 @@ def _server(args: argparse.Namespace, token: str) -> ReferenceServer:
         )
     )
     model.model.requires_grad_(requires_grad=False)
-    if model.fix_rotation(1):
+    if model.fix_longest(1):
         raise ValueError(
             f"{args.model} rotates a text by the length of the run's longest, which a "
             'shared server does not know. Set reference.kind = "frozen" instead.'
