@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,6 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.datasets.tokenizer_pool import TokenizerProcess
-from dashboard.project.environment import ROOT
 from dashboard.runs.launch.base_models import (
     has_chat_template,
     read_characters,
@@ -207,24 +207,29 @@ def test_the_headers_of_many_files_are_bounded(tmp_path: Path) -> None:
         weights_in(tmp_path, bytes_each=4)
 
 
-def test_an_endless_template_is_ended(tmp_path: Path) -> None:
+def test_an_endless_template_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a copy of this process, which has the libraries loaded."""
+    from trainer import tokenizers
+    from trainer.commands import token_lengths
+
     save_chat_model(tmp_path / "model", ENDLESS)
-    hurried = (
-        "import sys, trainer.tokenizers as t; t.MAX_SECONDS = 0.5; "
-        "from trainer.commands import token_lengths as c; import argparse; "
-        "c.main(argparse.Namespace(model=sys.argv[1], revision=None))"
-    )
+    monkeypatch.setattr(tokenizers, "MAX_SECONDS", 0.5)
+    row = io.StringIO(Row(prompt="1+1=").canonical() + "\n")
+    monkeypatch.setattr(sys, "stdin", row)
+    options = argparse.Namespace(model=str(tmp_path / "model"), revision=None)
 
-    ended = subprocess.run(
-        [sys.executable, "-c", hurried, str(tmp_path / "model")],
-        cwd=ROOT,
-        input=Row(prompt="1+1=").canonical() + "\n",
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
+    child = os.fork()
+    if child == 0:
+        try:
+            token_lengths.main(options)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
 
-    assert -ended.returncode == signal.SIGPROF
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGPROF
 
 
 @pytest.mark.slow
