@@ -109,6 +109,7 @@ def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
     child.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_it_runs_until_it_is_stopped(
     folder: Path, schedule: subprocess.Popen[str]
