@@ -26,7 +26,7 @@ from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.launch.base_models import starter_models
-from dashboard.runs.models import Run, RunState, SavedView, Sweep
+from dashboard.runs.models import Run, RunState, SavedView, Sweep, trained_seconds
 from dashboard.runs.table.columns import (
     NAME,
     OWN,
@@ -35,7 +35,6 @@ from dashboard.runs.table.columns import (
     pin_runs_at_work,
     sort_runs,
 )
-from dashboard.runs.table.expressions import trained_seconds
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
     GroupedRuns,

@@ -15,7 +15,13 @@ from django.http import Http404
 
 from dashboard.accounts.models import Team
 from dashboard.project.database import FixedQuery
-from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
+from dashboard.runs.models import (
+    EvaluationSet,
+    Run,
+    SettingChange,
+    TeamPreset,
+    trained_seconds,
+)
 from trainer.config import CHANGEABLE, RunConfig
 from trainer.rewards.sandbox.levels import NAMES
 
@@ -245,7 +251,8 @@ def _any_run(team: int, run_id: int) -> QuerySet[Run]:
         [],
         BooleanField(),
     )
-    return runs.annotate(has_children=made).filter(team=team, id=run_id)
+    known = runs.annotate(has_children=made, trained=trained_seconds())
+    return known.filter(team=team, id=run_id)
 
 
 def settings_of(run: Run) -> RunConfig | None:

@@ -6,6 +6,7 @@ from dashboard.runs.models.history import (
     RunAttempt,
     RunEvent,
     Step,
+    trained_seconds,
 )
 from dashboard.runs.models.preferences import (
     ChartSettings,
@@ -51,4 +52,5 @@ __all__ = [
     "Step",
     "Sweep",
     "TeamPreset",
+    "trained_seconds",
 ]

@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Func, OuterRef, Q, Subquery, Sum
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce, Now
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models.run import Run
@@ -173,3 +175,17 @@ class Evaluation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} {self.name} at {self.step}"
+
+
+def trained_seconds() -> Combinable:
+    """Of its attempts, to now: a run that is paused or queued does not train."""
+    span = models.ExpressionWrapper(
+        Coalesce("ended_at", Now()) - F("claimed_at"),
+        output_field=models.DurationField(),
+    )
+    attempts = RunAttempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
+    return Func(
+        Subquery(attempts.values(trained=Sum(span))),
+        template="extract(epoch FROM %(expressions)s)",
+        output_field=models.FloatField(),
+    )

@@ -278,9 +278,14 @@ class Run(models.Model):
 
     @cached_property
     def took(self) -> timedelta | None:
-        """Of an ended run: the time of its attempts, without pauses; one query."""
+        """Of an ended run: the time of its attempts, without pauses.
+
+        One query, or none where the run was read with it (`trained_seconds`).
+        """
         if not self.has_ended or not self.started_at:
             return None
+        if hasattr(self, "trained"):
+            return timedelta(seconds=self.trained) if self.trained else None
         span = F("ended_at") - F("claimed_at")
         trained: timedelta | None = self.attempts.aggregate(took=Sum(span))["took"]
         return trained

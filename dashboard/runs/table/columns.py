@@ -21,7 +21,7 @@ from django.db.models import (
 from django.db.models.functions import Lower
 
 from dashboard.accounts.templatetags.numbers import NOTHING, duration
-from dashboard.runs.models import REWARD, Run, RunState
+from dashboard.runs.models import REWARD, Run, RunState, trained_seconds
 from dashboard.runs.table.expressions import (
     CONFIG,
     SettingNumber,
@@ -30,7 +30,6 @@ from dashboard.runs.table.expressions import (
     share_done,
     split_metric,
     stat_of,
-    trained_seconds,
 )
 from trainer.metric_names import MAIN_SET, title_of
 

@@ -6,42 +6,23 @@ from typing import Any, Literal, get_args
 
 from django.db.models import (
     BooleanField,
-    DurationField,
-    ExpressionWrapper,
     F,
     FloatField,
     Func,
     JSONField,
-    OuterRef,
-    Subquery,
-    Sum,
     TextField,
 )
 from django.db.models import Value as SqlValue
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Cast, Coalesce, Now, NullIf
+from django.db.models.functions import Cast, NullIf
 
 from dashboard.project.errors import UserError
 from dashboard.runs.config.snapshot import json_path
-from dashboard.runs.models import RunAttempt
 from trainer.metric_names import better_of
 
 CONFIG = "config."  # before the key of a setting
 Stat = Literal["last", "best", "min", "max", "mean"]
 STATS: tuple[Stat, ...] = get_args(Stat)
-
-
-def trained_seconds() -> Combinable:
-    """Of its attempts, to now: a run that is paused or queued does not train."""
-    span = ExpressionWrapper(
-        Coalesce("ended_at", Now()) - F("claimed_at"), output_field=DurationField()
-    )
-    attempts = RunAttempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
-    return Func(
-        Subquery(attempts.values(trained=Sum(span))),
-        template="extract(epoch FROM %(expressions)s)",
-        output_field=FloatField(),
-    )
 
 
 def share_done() -> Combinable:

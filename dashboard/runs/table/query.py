@@ -39,6 +39,7 @@ from dashboard.runs.models import (
     Run,
     RunStar,
     RunState,
+    trained_seconds,
 )
 from dashboard.runs.table.columns import (
     ABOUT,
@@ -53,7 +54,6 @@ from dashboard.runs.table.expressions import (
     STATS,
     SettingText,
     Tags,
-    trained_seconds,
 )
 from dashboard.runs.table.grouping import write_text
 from dashboard.runs.table.parser import (

@@ -197,7 +197,7 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
     for step in range(10, 30):
         make_group(run, step=step, rewards=(0.0, 1.2))
 
-    with django_assert_num_queries(16):
+    with django_assert_num_queries(15):
         get(alice_client, run)
 
 

@@ -311,9 +311,9 @@ def test_a_recipe_without_a_highest_reward_lists_its_prompts(
 def test_many_prompts_cost_few_queries(
     alice_client: Client, learned: Run, django_assert_num_queries: Any
 ):
-    with django_assert_num_queries(13):
+    with django_assert_num_queries(12):
         alice_client.get(address(learned))
     for prompt in range(5, 20):
         visit(learned, 1, prompt, 1)
-    with django_assert_num_queries(13):
+    with django_assert_num_queries(12):
         alice_client.get(address(learned))

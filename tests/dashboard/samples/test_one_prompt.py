@@ -215,11 +215,11 @@ def test_texts_with_markup_stay_text(alice_client: Client, team: Team) -> None:
 def test_a_page_costs_the_same_queries_for_any_number_of_groups(
     alice_client: Client, run: Run, django_assert_num_queries: Any
 ) -> None:
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(13):
         get(alice_client, run)
     for step in range(4, 30):
         make_group(run, step, 6, (0.0,) * 4)
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(13):
         get(alice_client, run)
 
 

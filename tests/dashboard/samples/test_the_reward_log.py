@@ -150,7 +150,7 @@ def test_the_number_of_queries_is_constant(
     for index in range(30):
         make_note(make_group(run, step=9, prompt_index=index), f"text {index}")
 
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(11):
         get(alice_client, run)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         get(alice_client, empty, "?page=3")
