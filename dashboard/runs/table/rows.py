@@ -79,10 +79,14 @@ class Row:
 
     @property
     def left(self) -> str:
-        """The time to the end at the latest pace; how long a trainer stands still."""
+        """The time to the end at the latest pace."""
         seconds = seconds_left(self.run)
-        left = f"{duration(seconds)} left" if seconds else ""
-        return describe_silence(self.run) or left
+        return f"{duration(seconds)} left" if seconds else ""
+
+    @property
+    def silence(self) -> str:
+        """How long a trainer stands still."""
+        return describe_silence(self.run)
 
     @property
     def colour(self) -> int:
@@ -118,6 +122,7 @@ class Row:
             "step": self.run.last_step,
             "done": self.done,
             "left": self.left,
+            "silence": self.silence,
             "spark": self.spark,
             "cells": {c.column.key: c.text for c in self.cells if c.kind in LIVE},
         }

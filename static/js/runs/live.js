@@ -18,7 +18,7 @@ function update(row, live) {
     badge.dataset.state = live.state;
     badge.textContent = live.state;
   }
-  for (const part of ["place", "done", "left"])
+  for (const part of ["place", "done", "left", "silence"])
     write(row.querySelector(`[data-live=${part}]`), live[part]);
   if (live.spark)
     row.querySelector("[data-live=spark]")?.setAttribute("points", live.spark);

@@ -79,12 +79,14 @@ def test_page_list_and_compute_tell_of_it(run: Run, alice_client: Client) -> Non
 
     page = alice_client.get(f"/alpha/runs/{run.pk}/").text
     listed = alice_client.get("/alpha/runs/").context["rows"][0]
-    live = alice_client.get(f"/alpha/runs/live.json?ids={run.pk}").json()
+    answer = alice_client.get(f"/alpha/runs/live.json?ids={run.pk}").json()
+    live = answer["rows"][str(run.pk)]
     compute = alice_client.get("/alpha/compute/").text
 
-    assert "data-run-left>no step for 6 h<" in page
+    assert "data-run-left data-silent>no step for 6 h<" in page
     assert "notice notice-warning" in page
-    assert listed.left == live["rows"][str(run.pk)]["left"] == "no step for 6 h"
+    assert listed.silence == live["silence"] == "no step for 6 h"
+    assert listed.left == live["left"] == ""
     assert "data-silence>no step for 6 h<" in compute
 
 
