@@ -126,6 +126,36 @@ def test_a_replaced_request_is_no_error(team: Team, alice: User, page: Page):
 
 
 @pytest.mark.slow
+def test_an_edit_clears_findings_and_drops_scores_on_their_way(
+    team: Team, alice: User, page: Page
+):
+    rows = [Row(prompt="2+2?", answer="about four", columns={})]
+    create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    problems: list[str] = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.goto("/alpha/rewards/new?template=number")
+    findings = page.locator("#row-findings [data-finding]")
+    expect(findings.first).to_be_visible(timeout=20_000)
+    asked: list[Route] = []
+    page.route("**/rewards/scores", lambda route: asked.append(route))  # held back
+
+    page.locator("#rules-1-weight").fill("0.5")
+    page.locator("#rules-1-weight").blur()
+    expect(findings).to_have_count(0)
+    wait_for(page, lambda: len(asked) == 1)
+    page.get_by_role("button", name="Remove format_tags").click()
+    expect(page.locator(".rule")).to_have_count(1)
+    asked[0].continue_()  # the scores of two rules; their page has one
+    wait_for(page, lambda: len(asked) == 2)
+    asked[1].continue_()
+
+    expect(findings.first).to_be_visible(timeout=20_000)
+    assert problems == []
+
+
+@pytest.mark.slow
 def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
     page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Sums")

@@ -13,6 +13,7 @@ from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards import trial
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.trial import as_sample, ask_models, split_completions
 from dashboard.runs.models import Run
@@ -337,6 +338,24 @@ def test_a_rule_without_a_score_is_marked_with_its_reason(
     assert second == (2, error)
     assert answer.text.count("rule-chip") == 1
     assert answer.text.count('class="cell-error"') == 2
+
+
+def test_scores_that_no_process_was_free_for_are_asked_for_again(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = fields(*NUMERIC, **{"completion-0": "0"})
+
+    def refuse(**_: object) -> None:
+        raise trial.Busy(0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, "slot", refuse)
+        cut_short = alice_client.post(SCORES, data)
+    again = alice_client.post(SCORES, data)
+
+    for answer, num_scored in ((cut_short, 0), (again, 1)):
+        assert answer.context["bench"].num_scored == num_scored
+        assert (f'hx-post="{SCORES}"' in answer.text) == (num_scored == 0)
 
 
 def test_warnings_name_their_rows(

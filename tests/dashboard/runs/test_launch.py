@@ -189,6 +189,22 @@ def test_missing_choices_have_errors(
         assert len(_beside(page, control.replace("_", "-"))) == 1, control
 
 
+def test_the_estimate_names_the_choices_that_it_needs(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    for empty, missing in (
+        (("model_other",), "a model"),
+        (("dataset", "recipe"), "a dataset and a reward"),
+        ((), ""),
+    ):
+        answer = alice_client.post(
+            f"/{team.slug}/runs/new/summary", filled | dict.fromkeys(empty, "")
+        )
+
+        assert answer.context["form"].missing == missing
+        assert not missing or f"Choose {missing} " in answer.text
+
+
 def test_an_invalid_model_is_refused(
     alice_client: Client, team: Team, filled: dict[str, Any], settings: Any
 ) -> None:

@@ -15,7 +15,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run
-from dashboard.samples.pass_rates import TALLY, select
+from dashboard.samples.pass_rates import KINDS, TALLY, count_prompts, select
 from dashboard.samples.prompt_visits import Span, read_visits
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.prompts import (
@@ -229,6 +229,22 @@ def test_shares_are_counted_without_floats_own_errors():
 
     assert select(tallies, low=0, high=30)["prompt"].tolist() == [0]
     assert select(tallies, low=30, high=40)["prompt"].tolist() == [0, 1, 2]
+
+
+def test_prompts_are_counted_by_what_they_learned():
+    tallies = tally_of([(0, 10, 3), (1, 10, 10), (2, 3, 0), (3, 3, 1)])
+    tallies["kind"] = [KINDS.index(kind) for kind in ("solved", "always", "never")] + [
+        KINDS.index("solved")
+    ]
+
+    counts = count_prompts(tallies)
+
+    assert counts.seen == 4
+    assert counts.kinds == dict.fromkeys(KINDS, 0) | {
+        "solved": 2,
+        "always": 1,
+        "never": 1,
+    }
 
 
 def tally_of(lines: list[tuple[int, int, int]]) -> Any:
