@@ -62,7 +62,10 @@ def _replay(
     evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Bounds]
 ) -> None:
     """Replays stored history without raising alerts again."""
-    last = [_moment(run, row) for row in _last_steps(run, evaluator, before)]
+    last = [
+        _moment(run, row)
+        for row in _steps(run, before).order_by("-step")[: evaluator.reach + AROUND + 1]
+    ]
     begin = _phase_start(run, before, step=last[0].step if last else 0)
     moments = _moments(run, evaluator, begin, before, last)
     _remember_first(evaluator, run, begin, moments)
@@ -166,11 +169,6 @@ def _rarely_measured(
             for seq, step, value in newest[: reach - num_known]
         ]
     return found
-
-
-def _last_steps(run: Run, evaluator: RunEvaluator, before: int) -> QuerySet[Step]:
-    """The newest first."""
-    return _steps(run, before).order_by("-step")[: evaluator.reach + AROUND + 1]
 
 
 def _steps(run: Run, before: int) -> QuerySet[Step]:

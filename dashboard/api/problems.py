@@ -223,7 +223,20 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         case ValidationError():
             return _of_fields(error)
         case EditConflict():
-            return _of_conflict(error)
+            named = ", ".join(clash.field for clash in error.clashes)
+            return Problem(
+                409,
+                f"Not changed: {named} has changed since you read it. Compare the "
+                "values in `conflicts`, then send yours with the current `was`.",
+                code="edit_conflict",
+                errors=[
+                    WrongField(
+                        f"body.{clash.field}", "It has changed since.", "changed"
+                    )
+                    for clash in error.clashes
+                ],
+                conflicts=error.clashes,
+            )
         case AuthenticationError():
             return NO_TOKEN
         case HttpError():
@@ -253,21 +266,6 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
     return Problem(
         500,
         "Internal error. Nothing changed. See the log of the web process.",
-    )
-
-
-def _of_conflict(error: EditConflict) -> Problem:
-    named = ", ".join(clash.field for clash in error.clashes)
-    return Problem(
-        409,
-        f"Not changed: {named} has changed since you read it. Compare the values in "
-        "`conflicts`, then send yours with the current `was`.",
-        code="edit_conflict",
-        errors=[
-            WrongField(f"body.{clash.field}", "It has changed since.", "changed")
-            for clash in error.clashes
-        ],
-        conflicts=error.clashes,
     )
 
 

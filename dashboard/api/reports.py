@@ -152,27 +152,25 @@ def save_report(
         )
     except SavedMeanwhile as error:
         newest = get_report(access.team, report_id)
-        raise _meanwhile(newest, payload) from error
+        sent = payload.model_dump(exclude_none=True, exclude={"number"})
+        raise Problem(
+            409,
+            f"{newest.saved_by or 'Another member'} saved version {newest.number} of "
+            "this report in the meantime, so nothing was changed. Read that version, "
+            "then send its number.",
+            code="reports.changed",
+            errors=[
+                WrongField("body.number", f"The newest version is {newest.number}.")
+            ],
+            conflicts=[
+                Clash(name, now, value)
+                for name, value in sent.items()
+                if (now := getattr(newest, name)) != value
+            ],
+        ) from error
     except ValueError as error:  # longer once addresses are blocks
         raise refuse_field("body.text", error) from error
     return _report(ReportDetail, get_report(access.team, report_id))
-
-
-def _meanwhile(newest: Report, payload: ReportSaveIn) -> Problem:
-    sent = payload.model_dump(exclude_none=True, exclude={"number"})
-    return Problem(
-        409,
-        f"{newest.saved_by or 'Another member'} saved version {newest.number} of "
-        "this report in the meantime, so nothing was changed. Read that version, "
-        "then send its number.",
-        code="reports.changed",
-        errors=[WrongField("body.number", f"The newest version is {newest.number}.")],
-        conflicts=[
-            Clash(name, now, value)
-            for name, value in sent.items()
-            if (now := getattr(newest, name)) != value
-        ],
-    )
 
 
 def _check(title: str, text: str) -> None:

@@ -37,7 +37,7 @@ from dashboard.runs import changes, trash
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.models import Run, SettingChange
+from dashboard.runs.models import Run
 from dashboard.runs.queries import get_any_run, get_run, list_changes
 from dashboard.runs.table.columns import sort_runs
 from dashboard.runs.table.parser import QueryError
@@ -227,10 +227,6 @@ class RunChangeOut(Schema):
     )
 
 
-def _change(row: SettingChange) -> RunChangeOut:
-    return fill(RunChangeOut, row, by=Person.of(row.actor))
-
-
 class RunChangesOut(Schema):
     num_steps: int = Field(examples=[400])
     first_step: int = Field(
@@ -258,7 +254,10 @@ def _changes(team: Team, run_id: int) -> RunChangesOut:
         num_steps=run.num_steps,
         first_step=changes.next_step(run),
         settings={path: changes.setting_of(run.config, path) for path in paths},
-        items=[_change(row) for row in list_changes(run)],
+        items=[
+            fill(RunChangeOut, row, by=Person.of(row.actor))
+            for row in list_changes(run)
+        ],
     )
 
 

@@ -272,7 +272,12 @@ def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[Datas
     while at < len(positions):
         part = positions[at : at + ROWS_AT_ONCE]
         at += len(part)  # in case all of them were deleted from the database
-        for row in _first_of(_at(rows, part)):
+        before = Window(Sum(_size()), order_by="position", frame=RowRange(end=-1))
+        for row in (
+            _at(rows, part)
+            .annotate(before=Coalesce(before, 0))
+            .filter(before__lte=BYTES_AT_ONCE)
+        ):
             at = positions.index(row.position) + 1
             yield row
 
@@ -283,12 +288,6 @@ def _at(rows: QuerySet[DatasetRow], positions: range) -> QuerySet[DatasetRow]:
             position__gte=positions[0], position__lte=positions[-1]
         ).order_by("position")
     return rows.filter(position__in=list(positions)).order_by("position")
-
-
-def _first_of(rows: QuerySet[DatasetRow]) -> QuerySet[DatasetRow]:
-    """At least one row, and more up to BYTES_AT_ONCE; the database sums the sizes."""
-    before = Window(Sum(_size()), order_by="position", frame=RowRange(end=-1))
-    return rows.annotate(before=Coalesce(before, 0)).filter(before__lte=BYTES_AT_ONCE)
 
 
 def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:

@@ -265,7 +265,18 @@ def _rows(
         named = (record.values.get(name) for name in _RUNS)
         runs |= {name for name in named if isinstance(name, str)}
         if len(runs) > 1:
-            yield Found(file, tool, _several_runs(record, runs), {})
+            yield Found(
+                file,
+                tool,
+                Refusal(
+                    line=record.line,
+                    value=quote(sorted(runs)),
+                    problem="The file holds the metrics of several runs.",
+                    remedy="Write a file for each run.",
+                    ends_file=True,
+                ),
+                {},
+            )
             return
         if tuple(record.values) != names:
             names = tuple(record.values)
@@ -282,7 +293,20 @@ def _rows(
             columns = {name: f"reward/{name}/mean" for name in scores}
             yield Found(file, tool, sample, columns)
         else:
-            yield Found(file, "", _unknown(record), {})
+            yield Found(
+                file,
+                "",
+                Refusal(
+                    line=record.line,
+                    value=quote(sorted(record.values)),
+                    problem="The columns match neither completions of TRL (prompt, "
+                    "completion) or verl (input, output, score) nor metrics of W&B "
+                    "(Step or _step).",
+                    remedy="Export the file again, or leave it out.",
+                    ends_file=True,
+                ),
+                {},
+            )
             return
 
 
@@ -310,24 +334,3 @@ def _unpack(record: Parsed) -> Iterator[Parsed]:
             for name, value in values.items()
         }
         yield replace(record, values=row, row=i + 1)
-
-
-def _several_runs(record: Record, runs: set[str]) -> Refusal:
-    return Refusal(
-        line=record.line,
-        value=quote(sorted(runs)),
-        problem="The file holds the metrics of several runs.",
-        remedy="Write a file for each run.",
-        ends_file=True,
-    )
-
-
-def _unknown(record: Record) -> Refusal:
-    return Refusal(
-        line=record.line,
-        value=quote(sorted(record.values)),
-        problem="The columns match neither completions of TRL (prompt, completion) or "
-        "verl (input, output, score) nor metrics of W&B (Step or _step).",
-        remedy="Export the file again, or leave it out.",
-        ends_file=True,
-    )

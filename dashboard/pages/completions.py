@@ -55,16 +55,14 @@ MAX_RULES = 4  # of a result; the group shows all
 Action = Callable[[User, Target, str], None]
 # By the name of the submitted button or field.
 ACTIONS: dict[str, Action] = {
-    "judge": lambda user, target, value: judge(user, target, is_up=_judgement(value)),
+    "judge": lambda user, target, value: judge(
+        user, target, is_up={"good": True, "bad": False}.get(value)
+    ),
     "untag": remove_tag,
     "uncomment": delete_comment,
     "tag": add_tag,
     "comment": add_comment,
 }
-
-
-def _judgement(value: str) -> bool | None:
-    return {"good": True, "bad": False}.get(value)
 
 
 @require_POST

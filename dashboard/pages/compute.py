@@ -115,21 +115,17 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
             run=run, user=request.user, priority=named[given], was=was
         )
     except EditConflict as conflict:
-        return _show_both(request, run, conflict)
+        return show_conflict(
+            request,
+            conflict,
+            what=run.name,
+            back=_back(request, run).url,
+            choices={"priority": {}},
+            team=run.team,
+        )
     if is_set:
         messages.success(request, f"{run.name} now has {given} priority.")
     return _back(request, run)
-
-
-def _show_both(request: Request, run: Run, conflict: EditConflict) -> HttpResponse:
-    return show_conflict(
-        request,
-        conflict,
-        what=run.name,
-        back=_back(request, run).url,
-        choices={"priority": {}},
-        team=run.team,
-    )
 
 
 def _back(request: Request, run: Run) -> HttpResponseRedirect:

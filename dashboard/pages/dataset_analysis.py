@@ -47,15 +47,13 @@ def dataset_statistics(request: Request, team: str, dataset_id: int) -> HttpResp
     if request.method == "POST":
         return _count(request, get_writable_team(request, team), dataset_id)
     membership = get_membership(request, team)
-    form = TokenForm(initial=_initial(request))
+    model = request.GET.get("model")
+    form = TokenForm(
+        initial={"limit": _limit(request), **({"model": model} if model else {})}
+    )
     return _show(
         request, membership.team, dataset_id, form, can_write=membership.can_write
     )
-
-
-def _initial(request: Request) -> dict[str, Any]:
-    model = request.GET.get("model")
-    return {"limit": _limit(request), **({"model": model} if model else {})}
 
 
 def _limit(request: Request) -> int:

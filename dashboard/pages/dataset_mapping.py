@@ -189,7 +189,8 @@ def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     if seen is None or form is None:
         return _file_missing(request, upload)
     if request.POST.get("retry"):
-        return _retry(upload)
+        delete_upload(upload)
+        return redirect(_upload_address(upload))
     if not is_valid:
         return _render(request, upload, seen, form, status=422)
     return _import(request, upload, seen, form)
@@ -235,11 +236,6 @@ def _discard(request: Request, upload: Upload) -> HttpResponse:
     messages.info(request, f"Discarded {upload.filename}.")
     if upload.is_whole:
         return redirect("datasets", upload.team.slug)
-    return redirect(_upload_address(upload))
-
-
-def _retry(upload: Upload) -> HttpResponse:
-    delete_upload(upload)
     return redirect(_upload_address(upload))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
@@ -15,7 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
-from dashboard.datasets.models import Dataset, DatasetVersion, place_of
+from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
     describe_unknown,
@@ -136,7 +134,15 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "can_write": membership.can_write,
     }
     if target.chosen is not None:
-        context |= _opened_row(team_, version, target.chosen)
+        models = list_models(team_)
+        context |= {
+            "opened": version.rows.filter(position=target.chosen).first(),
+            "models": models,
+            "model": next(iter(models), ""),
+            "preview_url": reverse(
+                "dataset_prompt", args=[team_.slug, version.dataset_id]
+            ),
+        }
     if request.htmx.target == "row-drawer":
         return render(request, "datasets/row_drawer.html", context)
     page = read_page(version, form, target)
@@ -153,16 +159,6 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     is_further = "on" in request.GET and "HX-Request" in request.headers
     template = "rows_further" if is_further else "detail"
     return render(request, f"datasets/{template}.html", context)
-
-
-def _opened_row(team: Team, version: DatasetVersion, position: int) -> dict[str, Any]:
-    models = list_models(team)
-    return {
-        "opened": version.rows.filter(position=position).first(),
-        "models": models,
-        "model": next(iter(models), ""),
-        "preview_url": reverse("dataset_prompt", args=[team.slug, version.dataset_id]),
-    }
 
 
 @require_GET

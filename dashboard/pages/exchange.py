@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Sum
 from django.http import Http404, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
@@ -68,11 +68,14 @@ def run_imports(request: Request, team: str) -> HttpResponse:
         except ValueError as error:
             problem = str(error)
     membership = get_membership_for(request, team)
+    counted = RunImport.objects.filter(team=membership.team, run=None).annotate(
+        num_files=Count("files"), num_bytes=Sum("files__num_bytes")
+    )
     context = {
         "team": membership.team,
         "can_write": membership.can_write,
         "problem": problem,
-        "imports": _list(membership.team),
+        "imports": counted.select_related("created_by", "job").order_by("-pk"),
         "limits": {
             "files": MAX_FILES,
             "bytes": MAX_UPLOAD_BYTES,
@@ -82,13 +85,6 @@ def run_imports(request: Request, team: str) -> HttpResponse:
     }
     status = 422 if problem else 200
     return render(request, "exchange/imports.html", context, status=status)
-
-
-def _list(team: Team) -> QuerySet[RunImport]:
-    counted = RunImport.objects.filter(team=team, run=None).annotate(
-        num_files=Count("files"), num_bytes=Sum("files__num_bytes")
-    )
-    return counted.select_related("created_by", "job").order_by("-pk")
 
 
 def _begin(request: Request, team: Team) -> RunImport:
@@ -254,9 +250,19 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
         "num_metrics": len(metric_names(run)),
     }
     if what == "metrics":
-        context["offer"] = _offer_metrics(run, span)
+        context["offer"] = _offer(
+            metrics_table(run, span),
+            num_rows=_num_points(run, span),
+            num_all=_num_points(run, Span()),
+        )
     elif what == "completions":
-        context["offer"] = _offer_completions(run, span)
+        taken, in_all = (
+            count_completions(run, first=each.first, last=each.last)
+            for each in (span, Span())
+        )
+        context["offer"] = _offer(
+            completions_table(run, span), num_rows=taken, num_all=in_all
+        )
         context["num_groups"] = groups_of(run, span).count()
     return render(request, "exchange/export.html", context)
 
@@ -277,28 +283,12 @@ def _address(run: Run, what: str, chosen: str) -> str:
     return resolve_url("run_export_file", *at, name)
 
 
-def _offer_metrics(run: Run, span: Span) -> Offer:
-    return _offer(
-        metrics_table(run, span),
-        num_rows=_num_points(run, span),
-        num_all=_num_points(run, Span()),
-    )
-
-
 def _num_points(run: Run, span: Span) -> int:
     """Steps with a value; an evaluation may come before the first step. One query."""
     at = {"run": run, "superseded_by": None, "step__range": (span.first, span.last)}
     steps = Step.objects.filter(**at).values("step")
     evaluated = Evaluation.objects.filter(**at).values("step")
     return steps.union(evaluated).count()
-
-
-def _offer_completions(run: Run, span: Span) -> Offer:
-    taken, in_all = (
-        count_completions(run, first=each.first, last=each.last)
-        for each in (span, Span())
-    )
-    return _offer(completions_table(run, span), num_rows=taken, num_all=in_all)
 
 
 def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:

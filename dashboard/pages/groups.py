@@ -280,7 +280,8 @@ def _describe_group(
         else {*notes, *(position for position in marked if position is not None)},
     )
     texts = [rank.completion.text for rank, _ in merged]
-    share = _share_of_page(texts)
+    is_much = sum(map(len, texts)) > MAX_CHARS
+    share = MAX_CHARS // len(texts) if is_much else None
     rendered = render_texts(texts) if form == "rendered" else [None] * len(texts)
     groups_url = reverse("groups", args=[membership.team.slug, run.pk])
     visits = visits_around(found)
@@ -385,12 +386,6 @@ def _heads(view: GroupViewForm) -> list[dict[str, str]]:
             }
         )
     return heads
-
-
-def _share_of_page(texts: Sequence[str]) -> int | None:
-    """Number of characters to show of each; None: all."""
-    is_much = sum(map(len, texts)) > MAX_CHARS
-    return MAX_CHARS // len(texts) if is_much else None
 
 
 def _num_truncated(completions: Sequence[Completion]) -> int | None:

@@ -24,7 +24,7 @@ from dashboard.runs.config.fields import (
 )
 from dashboard.runs.config.toml import EXAMPLE
 from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
-from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
+from dashboard.runs.launch.form import PROMPT_PATHS, LaunchForm
 from dashboard.runs.launch.form_fields import Choices, choices_of
 from dashboard.runs.launch.initial_values import (
     RECOMMENDED,
@@ -61,7 +61,7 @@ def run_new(request: Request, team: str) -> HttpResponse:
     if unknown:  # such as a deleted checkpoint
         return show_form(request, team_, form, refused=unknown, status=422)
     launch = form.check()
-    if launch is None or _must_confirm(request, launch):
+    if launch is None or (warn(launch) and request.POST.get("confirmed") != "on"):
         return show_form(request, team_, form, status=422)
     sweep = SweepPlan.read(request.POST)
     sweep.plan(form)
@@ -140,10 +140,6 @@ def run_new_recipe(request: Request, team: str) -> HttpResponse:
     return show_form(request, team_, form)
 
 
-def _must_confirm(request: Request, launch: Launch) -> bool:
-    return bool(warn(launch)) and request.POST.get("confirmed") != "on"
-
-
 def _launch_sweep(
     request: Request, team: Team, form: LaunchForm, sweep: SweepPlan
 ) -> HttpResponse:
@@ -211,7 +207,10 @@ def show_form(
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
         "section": describe_sets(form),
-        **_addresses(team),
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
+        "start_url": reverse("run_new_start", args=[team.slug]),
+        "summary_url": reverse("run_new_summary", args=[team.slug]),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
         "preview_form": "#launch-form",
         "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
@@ -241,16 +240,6 @@ def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
 
 def _fingerprint(form: LaunchForm) -> str:
     return fingerprint(form.start.team_preset) if form.start.team_preset else ""
-
-
-def _addresses(team: Team) -> dict[str, str]:
-    """The addresses that the form requests while it is filled in."""
-    return {
-        "sets_url": reverse("run_new_sets", args=[team.slug]),
-        "start_url": reverse("run_new_start", args=[team.slug]),
-        "summary_url": reverse("run_new_summary", args=[team.slug]),
-        "preview_url": reverse("run_new_prompt", args=[team.slug]),
-    }
 
 
 def kept_choices(form: LaunchForm) -> dict[str, str]:

@@ -85,7 +85,15 @@ class NewRecipeForm(forms.Form):
 @require_GET
 def rewards(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    last_runs = _last_runs(team_)
+    newest = (
+        Run.objects.kept()
+        .filter(team=team_, last_step__gt=0, recipe_version__isnull=False)
+        .order_by("recipe_version__recipe_id", "-id")
+        .distinct("recipe_version__recipe_id")
+        .annotate(last_reward=LAST_REWARD)
+        .values("recipe_version__recipe_id", "id", "name", "last_reward")
+    )
+    last_runs = {run["recipe_version__recipe_id"]: run for run in newest}
     recipes = [
         (
             recipe,
@@ -103,19 +111,6 @@ def rewards(request: Request, team: str) -> HttpResponse:
         "tab": "rewards",
     }
     return render(request, "rewards/list.html", context)
-
-
-def _last_runs(team: Team) -> dict[int, Any]:
-    """The newest run with a step of each recipe, by the recipe's ID; one query."""
-    newest = (
-        Run.objects.kept()
-        .filter(team=team, last_step__gt=0, recipe_version__isnull=False)
-        .order_by("recipe_version__recipe_id", "-id")
-        .distinct("recipe_version__recipe_id")
-        .annotate(last_reward=LAST_REWARD)
-        .values("recipe_version__recipe_id", "id", "name", "last_reward")
-    )
-    return {run["recipe_version__recipe_id"]: run for run in newest}
 
 
 @require_GET

@@ -43,7 +43,6 @@ from dashboard.pages.requests import Request, read_id
 from dashboard.project.downloads import attach, mark_for_spreadsheets
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
-from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.rewards import rule_names
 from trainer.rewards.spec import Recipe
@@ -154,13 +153,14 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
     completions = read_columns(found).completions
     page = list_changes(completions, **form.chosen)
     scatter, means = draw_scatter(completions), draw_means(completions)
+    names = {rule["name"] for rule in summary["rules"]}
     return {
         "summary": summary,
         "is_same": summary["num_equal"] == summary["num"],
         "shares": _shares(summary),
         "signals": SIGNALS,
         "matrix": list(zip(SIGNALS, summary["matrix"], strict=True)),
-        "left_out": _left_out(found.run, summary),
+        "left_out": [name for name in rule_names(found.run) if name not in names],
         "form": form,
         "page": page,
         "changes": [Change.of(completions[index]) for index in page],
@@ -194,9 +194,3 @@ def _shares(summary: dict[str, Any]) -> dict[str, str]:
         for name, (part, whole) in pairs.items()
         if summary[whole]
     }
-
-
-def _left_out(run: Run, summary: dict[str, Any]) -> list[str]:
-    """Rules of the run that the new recipe has not."""
-    names = {rule["name"] for rule in summary["rules"]}
-    return [name for name in rule_names(run) if name not in names]

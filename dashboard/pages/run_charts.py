@@ -302,7 +302,10 @@ def metric_pin(request: Request, team: str) -> JsonResponse:
 
 def _machine(request: Request, run: Run) -> dict[str, Any]:
     attempts = list(run.attempts.order_by("number"))
-    machines = _machines([each.worker for each in attempts])
+    machines = {
+        worker.name: worker
+        for worker in Worker.objects.filter(name__in=[each.worker for each in attempts])
+    }
     last = machines.get(attempts[-1].worker) if attempts else None
     device, engine = where_it_runs(run)
     return {
@@ -363,10 +366,6 @@ def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
 def _has_gpus(run: Run) -> bool:
     last = SystemSample.objects.filter(run=run).order_by("-id").first()
     return last is not None and len(last.values) > len(SYSTEM_METRICS)
-
-
-def _machines(names: list[str]) -> dict[str, Worker]:
-    return {worker.name: worker for worker in Worker.objects.filter(name__in=names)}
 
 
 def _axis(text: str) -> Axis:

@@ -113,6 +113,8 @@ def _frame(
     views = list_views(team, request.user)
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     here = _kept(request.GET)
+    values = (query.state, query.owner, query.model, query.dataset)
+    keys = [key.strip() for key in request.GET.get("by", "").split(",") if key.strip()]
     return {
         "team": team,
         "can_write": membership.can_write,
@@ -120,7 +122,7 @@ def _frame(
         "query": query,
         "facets": facets,
         "chips": list(_chips(request, query, facets, sweep)),
-        "num_filters": _num_filters(query),
+        "num_filters": sum(map(bool, values)),
         "states": [ACTIVE, *RunState.values],
         "headers": [_header(c, query.sort) for c in (NAME, *query.columns)],
         "groupable": GROUPABLE,
@@ -131,7 +133,7 @@ def _frame(
         },
         "sparkline": SPARKLINE,
         "by": ",".join(query.by),
-        "unknown_by": _unknown_by(request.GET.get("by", ""), query),
+        "unknown_by": next((key[:60] for key in keys if key not in query.by), ""),
         "views": views,
         "view": chosen,
         "is_view_changed": chosen is not None and chosen.query != here,
@@ -141,11 +143,6 @@ def _frame(
         "first_steps": {} if numbers["total"] else _first_steps(team),
         "kept_days": KEPT.days,
     }
-
-
-def _num_filters(query: ListQuery) -> int:
-    values = (query.state, query.owner, query.model, query.dataset)
-    return sum(map(bool, values))
 
 
 def _chips(
@@ -186,12 +183,6 @@ def _kept(parameters: QueryDict) -> str:
         return clean_query(parameters.urlencode())
     except ValueError:  # reported when the view is saved
         return parameters.urlencode()
-
-
-def _unknown_by(text: str, query: ListQuery) -> str:
-    """The first key that cannot group runs."""
-    keys = [key.strip() for key in text.split(",") if key.strip()]
-    return next((key[:60] for key in keys if key not in query.by), "")
 
 
 class _AllRuns:

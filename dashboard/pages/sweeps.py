@@ -53,7 +53,14 @@ def sweep(request: Request, team: str) -> HttpResponse:
             without=request.GET.getlist("without"),
             keep=_keeps(request.GET),
         )
-        context |= _shown(found, request.GET)
+        best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
+        context |= {
+            "sweep": found,
+            "kept": [_chip(found, kept, request.GET) for kept in found.kept],
+            "kept_words": [str(kept) for kept in found.kept],
+            "compared": join_ids(best),
+            "num_compared": len(best),
+        }
         context["metrics"] = list_metrics(selection.runs, shown=metric)
         known = [value for value in outcomes.values() if value is not None]
         context["note"] = NOTE if has_clipped(known) else ""
@@ -67,17 +74,6 @@ def _keeps(query: QueryDict) -> list[str]:
         query.get(f"keep_{part}", "").strip() for part in ("axis", "from", "to")
     )
     return [*kept, f"{key}:{low}..{high}"] if low or high else kept
-
-
-def _shown(found: SweepSummary, query: QueryDict) -> dict[str, Any]:
-    best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
-    return {
-        "sweep": found,
-        "kept": [_chip(found, kept, query) for kept in found.kept],
-        "kept_words": [str(kept) for kept in found.kept],
-        "compared": join_ids(best),
-        "num_compared": len(best),
-    }
 
 
 def _chip(found: SweepSummary, kept: AxisRange, query: QueryDict) -> dict[str, str]:

@@ -86,7 +86,9 @@ class Headline:
 def read_headline(run: Run) -> Headline:
     """Two queries; of an ended run one, which also finds its newest checkpoint."""
     kept = list(_kept_checkpoints(run)) if run.has_ended else []
-    curves, evaluations = _read_history(run, frozenset(one.step for one in kept))
+    # What an ended run measured does not change until it is extended.
+    read = _read_once if run.has_ended else _read
+    curves, evaluations = read(as_of(run, run.seq), frozenset(one.step for one in kept))
     held_out = held_out_of(evaluations)
     return Headline(
         verdict=write_verdict(
@@ -102,17 +104,9 @@ def read_headline(run: Run) -> Headline:
     )
 
 
-def _read_history(run: Run, also: frozenset[int]) -> tuple[Curves, Evaluations]:
-    """`also`: steps that are read in any case.
-
-    What an ended run measured does not change until it is extended.
-    """
-    read = _read_once if run.has_ended else _read
-    return read(as_of(run, run.seq), also)
-
-
 def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluations]:
-    return _read_steps(run.value, also), _read_evaluations(run.value)
+    current = run.value.evaluations.filter(superseded_by=None).order_by("step")
+    return _read_steps(run.value, also), list(current.values_list("step", "metrics"))
 
 
 _read_once = lru_cache(maxsize=100)(_read)
@@ -164,11 +158,6 @@ def _sampled_steps(run: Run) -> set[int]:
     begin = last - last // 10
     recent = range(begin + 1, last + 1, max(1, (last - begin) // MAX_RECENT))
     return spread | set(recent) | set(range(last - STALL_STEPS + 1, last + 1))
-
-
-def _read_evaluations(run: Run) -> Evaluations:
-    current = run.evaluations.filter(superseded_by=None).order_by("step")
-    return list(current.values_list("step", "metrics"))
 
 
 def held_out_of(evaluations: Evaluations) -> HeldOut | None:

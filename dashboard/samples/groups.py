@@ -97,14 +97,13 @@ def list_groups(
     shown = Paginator(prompts, GROUPS_PER_PAGE).get_page(page)
     kept = GroupTokens.objects.filter(group=OuterRef("pk"))
     found = groups.filter(prompt_index__in=list(shown)).defer("answer", "prompt")
-    return shown, make_cards(
-        run, found.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
-    )
-
-
-def _rewards() -> Prefetch[str, QuerySet[GroupCompletions], str]:
     columns = GroupCompletions.objects.only("rewards", "end_reasons")
-    return Prefetch("packed_completions", columns)
+    return shown, make_cards(
+        run,
+        found.annotate(has_tokens=Exists(kept)).prefetch_related(
+            Prefetch("packed_completions", columns)
+        ),
+    )
 
 
 def _packed(group: Group) -> GroupCompletions:

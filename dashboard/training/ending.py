@@ -89,7 +89,14 @@ def conclude(claim: Claim, ending: Ending) -> None:
     elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
         _pause(run, reason=_pause_reason(run, ending.last_word))
     elif ending.status == PAUSED and run.state != RunState.STOPPING:
-        _pause(run, reason=_silent_pause_reason(ending))
+        _pause(
+            run,
+            reason=_with_log(
+                "The trainer paused the run but failed to write the reason. "
+                f"{_describe_disk()}",
+                ending,
+            ),
+        )
     elif ending.status in (FINISHED, FAILED, BAD_CONFIG):
         fail(run.id, _fail_reason(ending))
     elif run.state == RunState.STOPPING:
@@ -99,7 +106,14 @@ def conclude(claim: Claim, ending: Ending) -> None:
     elif ending.was_released and run.state != RunState.PAUSING:
         _release(run, ending, why="worker shutdown")
     elif run.state != RunState.PAUSING and _is_poison(claim, ending):
-        fail(run.id, _poison_reason(ending))
+        fail(
+            run.id,
+            _with_log(
+                f"The trainer crashed twice in the same way ({ending.outcome}), so "
+                "Cohort did not restart it.",
+                ending,
+            ),
+        )
     else:
         advice = MEMORY_ADVICE if ending.was_out_of_memory else ""
         lose_attempt(run, outcome=ending.outcome, advice=advice)
@@ -171,15 +185,6 @@ def _pause_request(run: Run) -> list[str]:
     return [run.pause_reason] if run.state == RunState.PAUSING else []
 
 
-def _silent_pause_reason(ending: Ending) -> str:
-    """The reason if the trainer had no disk space for its last event."""
-    return _with_log(
-        "The trainer paused the run but failed to write the reason. "
-        f"{_describe_disk()}",
-        ending,
-    )
-
-
 @transaction.atomic
 def pause_for_disk(claim: Claim) -> None:
     """Pause a run whose files could not be written; its trainer was not started.
@@ -236,14 +241,6 @@ def _is_poison(claim: Claim, ending: Ending) -> bool:
     before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
     last = before.order_by("-number").first()
     return last is not None and last.outcome == ending.outcome
-
-
-def _poison_reason(ending: Ending) -> str:
-    return _with_log(
-        f"The trainer crashed twice in the same way ({ending.outcome}), so Cohort "
-        "did not restart it.",
-        ending,
-    )
 
 
 def _fail_reason(ending: Ending) -> str:

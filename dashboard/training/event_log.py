@@ -95,9 +95,26 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
         event = parse_event(text)
         _check_place(event, line=line, attempt=attempt)
     except UnknownEvent as unknown:
-        return _unknown(unknown, line=line, attempt=attempt)
+        return Warned(
+            line=line,
+            attempt=attempt,
+            time=unknown.time if _is_time(unknown.time) else time.time(),
+            step=unknown.step,
+            code="unknown_event",
+            message=f"Cohort skipped line {line} of the event log: {unknown} Update "
+            "Cohort: a newer trainer wrote it.",
+        )
     except ValueError as error:
-        return _unreadable(text, line=line, attempt=attempt, error=error)
+        shown = text[:MAX_SHOWN].decode("utf-8", "replace")
+        return Warned(
+            line=line,
+            attempt=attempt,
+            time=time.time(),
+            step=0,
+            code="unreadable_line",
+            message=f"Cohort skipped line {line} of the event log: {_why(error)} The "
+            f"line begins with {shown!r}.",
+        )
     return event
 
 
@@ -113,31 +130,6 @@ def _check_place(event: Event, *, line: int, attempt: int) -> None:
 
 def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and 0 <= seconds < 1e11
-
-
-def _unknown(unknown: UnknownEvent, *, line: int, attempt: int) -> Warned:
-    return Warned(
-        line=line,
-        attempt=attempt,
-        time=unknown.time if _is_time(unknown.time) else time.time(),
-        step=unknown.step,
-        code="unknown_event",
-        message=f"Cohort skipped line {line} of the event log: {unknown} Update "
-        "Cohort: a newer trainer wrote it.",
-    )
-
-
-def _unreadable(text: bytes, *, line: int, attempt: int, error: ValueError) -> Warned:
-    shown = text[:MAX_SHOWN].decode("utf-8", "replace")
-    return Warned(
-        line=line,
-        attempt=attempt,
-        time=time.time(),
-        step=0,
-        code="unreadable_line",
-        message=f"Cohort skipped line {line} of the event log: {_why(error)} The line "
-        f"begins with {shown!r}.",
-    )
 
 
 def _why(error: ValueError) -> str:

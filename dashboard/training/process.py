@@ -84,7 +84,8 @@ class TrainerProcess:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         read_end, self._write_end = os.pipe()
-        log_ends = _log_ends()
+        # The trainer's log as JSON goes to our own error output, too.
+        log_ends = [os.dup(2)] if settings.LOG_FORMAT == "json" else []
         try:
             with log.open("ab") as output:
                 self._child = subprocess.Popen(
@@ -169,11 +170,6 @@ class TrainerProcess:
         with self.log.open("ab") as file:
             file.write(note + kept)
         return cut - len(note)
-
-
-def _log_ends() -> list[int]:
-    """Our own error output once more: the trainer's log as JSON goes there too."""
-    return [os.dup(2)] if settings.LOG_FORMAT == "json" else []
 
 
 def withhold(base: Mapping[str, str]) -> dict[str, str]:

@@ -171,7 +171,18 @@ def cut_history(
     CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()
     make_summaries(run.id)
     if checkpoint is not None:
-        _make_known(run.id, checkpoint)
+        # The trainer may have died between saving it and saying so.
+        Checkpoint.objects.get_or_create(
+            run_id=run.id,
+            name=checkpoint.path.name,
+            defaults={
+                "step": checkpoint.step,
+                "attempt": checkpoint.attempt,
+                "sha256": checkpoint.sha256,
+                "num_bytes": checkpoint.num_bytes,
+                "saved_at": Now(),
+            },
+        )
     RunAttempt.objects.filter(run_id=run.id, number=claim.attempt).update(
         from_step=after
     )
@@ -180,21 +191,6 @@ def cut_history(
     if supersede(run.id, after=after):
         Run.objects.filter(id=run.id).update(alerts_seq=F("seq"))
     notify_on_commit(run.id, run.seq + 1)
-
-
-def _make_known(run_id: int, checkpoint: SavedCheckpoint) -> None:
-    """The trainer may have died between saving it and saying so."""
-    Checkpoint.objects.get_or_create(
-        run_id=run_id,
-        name=checkpoint.path.name,
-        defaults={
-            "step": checkpoint.step,
-            "attempt": checkpoint.attempt,
-            "sha256": checkpoint.sha256,
-            "num_bytes": checkpoint.num_bytes,
-            "saved_at": Now(),
-        },
-    )
 
 
 def _progress_at(run: Run, step: int) -> Progress:

@@ -78,7 +78,10 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
         .order_by("-claimed_at", "-id")[:MAX_ATTEMPTS]
     )
     members = {m.pk: str(m) for m in team.members.all()}
-    silent = set(_silent(workers))
+    late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
+    silent = set(
+        late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
+    )
     cards = [_describe(one, held, attempts, members, team, silent) for one in workers]
     return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
 
@@ -112,12 +115,6 @@ def _describe(
         drained_by=members.get(worker.drained_by_id or 0, ""),
         recent=ended[:MAX_RECENT],
     )
-
-
-def _silent(workers: Iterable[Worker]) -> Iterable[int]:
-    """By the database's clock, which also wrote `last_seen`."""
-    late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
-    return late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
 
 
 def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:

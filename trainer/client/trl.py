@@ -134,12 +134,18 @@ class Watcher:
         step = int(state.global_step)
         folder = Path(self._folder or Path(args.output_dir) / FOLDER)
         if step == 0:
-            folder = _unused(folder)
+            # A new run, even if the folder has an earlier one.
+            paths = [
+                folder,
+                *(folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000)),
+            ]
+            folder = next(path for path in paths if not (path / "run.json").exists())
         self._step = step
+        config = getattr(getattr(self.trainer, "model", None), "config", None)
         self.reporter = Reporter(
             self._name or args.run_name or Path(args.output_dir).name or "TRL",
             num_steps=int(state.max_steps) or None,
-            model=_model_of(self.trainer),
+            model=str(getattr(config, "_name_or_path", "") or "")[:200],
             settings=_settings(args),
             rules=_rules(self.trainer),
             tool="TRL",
@@ -242,12 +248,6 @@ def _metrics(trainer: Any) -> dict[str, list[float]]:
     return metrics.get("train", {})
 
 
-def _unused(folder: Path) -> Path:
-    """A training from step 0 is a new run, even if the folder has an earlier one."""
-    paths = [folder, *(folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000))]
-    return next(path for path in paths if not (path / "run.json").exists())
-
-
 def _completions(
     trainer: Any, texts: Sequence[Any], ids: Sequence[Sequence[int]]
 ) -> list[Completion]:
@@ -308,11 +308,6 @@ def _answers(
     if column is None:
         return [None] * num
     return [answer_of(row.get(column)) for row in rows]
-
-
-def _model_of(trainer: Any) -> str:
-    config = getattr(getattr(trainer, "model", None), "config", None)
-    return str(getattr(config, "_name_or_path", "") or "")[:200]
 
 
 def _settings(args: Any) -> dict[str, Any]:

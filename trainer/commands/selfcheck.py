@@ -108,7 +108,9 @@ def measure(
 ) -> list[Gaps]:
     """Steps with a learning rate of 0, each with its differences printed."""
     phase = config.phase_configs[0]
-    config = _plain(phase.config)
+    # Log-probs are those of sampling, if all agrees.
+    rollout = phase.config.rollout.model_copy(update={"logprob_temperature": None})
+    config = phase.config.model_copy(update={"loss": LossConfig(), "rollout": rollout})
     order = data_order(phase, num_rows=len(prompts))
     source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
@@ -137,12 +139,6 @@ def measure(
         gaps.append(Gaps.of(result.statistics.mismatch))
         print_line(_line(step, gaps[-1]))
     return gaps
-
-
-def _plain(config: RunConfig) -> RunConfig:
-    """The configuration with log-probs that are those of sampling, if all agrees."""
-    rollout = config.rollout.model_copy(update={"logprob_temperature": None})
-    return config.model_copy(update={"loss": LossConfig(), "rollout": rollout})
 
 
 def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:

@@ -246,7 +246,10 @@ def record_ranks(
         device=_name_of(device),
         memory_bytes=memory,
         memory_total_bytes=total,
-        seconds={name: _short(value) for name, value in watch.own_seconds().items()},
+        seconds={
+            name: None if value is None else float(f"{value:.4g}")
+            for name, value in watch.own_seconds().items()
+        },
     )
     ranks = world.gather(own)
     log.add(RanksMeasured, step=step, ranks=ranks)
@@ -269,7 +272,3 @@ def _memory_of(device: torch.device) -> tuple[int | None, int | None]:
     except OSError:  # not Linux
         return None, total
     return page * int(statm.split()[1]), total
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

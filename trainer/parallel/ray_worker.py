@@ -580,7 +580,9 @@ class _Child:
                         **{n: v for n, v in os.environ.items() if n[:4] != "RAY_"},
                         **_network(),
                         # Ray's own number is that of the CPUs asked for, which is 1.
-                        "OMP_NUM_THREADS": str(max(1, _num_cores() // local_size)),
+                        "OMP_NUM_THREADS": str(
+                            max(1, len(os.sched_getaffinity(0)) // local_size)
+                        ),
                         **environment,
                         "COHORT_PARENT_PIPE": str(read_end),
                         "PYTHONUNBUFFERED": "1",
@@ -735,7 +737,3 @@ def _interface_of(address: str) -> str:
         if any(each.address == address for each in addresses):
             return str(name)
     return ""
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -184,7 +184,12 @@ def write_preset(
         lines.append(f"[{part}]")
         if part in OPEN:
             lines.append(_open_line(f"{part}.{OPEN[part]}", given))
-        lines += _lines(part, tree)
+        fields = PARTS[part].model_fields
+        lines += [
+            _line(part, name, value, default=fields[name].default)
+            for name, value in tree[part].items()
+            if name not in ("recipe", "step_recipe")
+        ]
         lines.append("")
     lines += _recipes(tree["reward"])
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -195,15 +200,6 @@ def _open_line(path: str, given: dict[str, str | None]) -> str:
     if value is None:
         return f'# {name} = "…"  # to be set: {_PLACEHOLDERS[path]}'
     return f"{name} = {_value(value)}"
-
-
-def _lines(part: str, tree: Tree) -> list[str]:
-    fields = PARTS[part].model_fields
-    return [
-        _line(part, name, value, default=fields[name].default)
-        for name, value in tree[part].items()
-        if name not in ("recipe", "step_recipe")
-    ]
 
 
 def _line(part: str, name: str, value: Any, *, default: Any) -> str:

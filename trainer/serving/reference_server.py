@@ -177,7 +177,8 @@ class ReferenceServer(ModelServer):
     ) -> None:
         self.fingerprint = fingerprint
         self.vocabulary = model.head.weight.shape[0]
-        self.max_length = _max_length(model)
+        config: Any = model.model.config.get_text_config()
+        self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**20)
         self.answerer = Answerer(model, max_tokens=max_batch_tokens)
         super().__init__(
             address, _Door, token=token, max_request_bytes=max_request_bytes
@@ -224,11 +225,6 @@ class _Door(RequestHandler):
         except ValueError as error:
             return self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         return self.send(HTTPStatus.OK, BINARY, answer)
-
-
-def _max_length(model: Policy) -> int:
-    config: Any = model.model.config.get_text_config()
-    return int(getattr(config, "max_position_embeddings", None) or 2**20)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -97,7 +97,14 @@ def draw_small(
     traces: list[dict[str, Any]] = []
     for one, series in zip(sets, lines, strict=False):
         line = _line(one.run, series, styles[one.pk], bold=one is sets[0])
-        traces.append({**line, "x": _short(series.x, axis)})
+        traces.append(
+            {
+                **line,
+                "x": (
+                    [int(at) for at in series.x] if axis == "step" else list(series.x)
+                ),
+            }
+        )
     for one, band in zip(sets, bands, strict=False):
         bold = one is sets[0]
         for trace in _band(one.label, band, styles[one.pk], axis, bold=bold):
@@ -107,10 +114,6 @@ def draw_small(
                 trace["meta"] = {"run": one.pk}
             traces.append(trace)
     return traces
-
-
-def _short(x: Sequence[float], axis: str) -> list[Any]:
-    return [int(at) for at in x] if axis == "step" else list(x)
 
 
 def y_axis(title: str, **more: Any) -> dict[str, Any]:

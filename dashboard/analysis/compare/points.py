@@ -131,7 +131,9 @@ def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> ByRun:
     clocks: ByRun = {}
     if metric.startswith("eval/"):
         if axis != "step":
-            clocks = _clocks(_read(_counted(runs, axis), [], axis))
+            clocks = _clocks(
+                _read([run for run in runs if _counts(run, axis)], [], axis)
+            )
         found = _read_evaluated(runs, metric, axis, clocks)
     else:
         measured = [run for run in runs if metric in run.metric_names]
@@ -399,10 +401,6 @@ def _read_extremes(
 
 
 # Placing points on the axis.
-
-
-def _counted(runs: Sequence[Run], axis: str) -> list[Run]:
-    return [run for run in runs if _counts(run, axis)]
 
 
 def _counts(run: Run, axis: str) -> bool:

@@ -157,7 +157,8 @@ def judge(
 ) -> Verdict:
     """Both are [S, 1], a value of the window for each run; pairs are of one row."""
     if is_paired:
-        base, other = _pairs(base, other)
+        there = np.isfinite(base - other)
+        base, other = np.where(there, base, np.nan), np.where(there, other, np.nan)
     nums = _count(base), _count(other)
     if 0 in nums:
         return Verdict(kind="none", finding="no values in the window")
@@ -174,11 +175,6 @@ def judge(
         interval=found.interval,
         is_paired=is_paired,
     )
-
-
-def _pairs(base: Array, other: Array) -> tuple[Array, Array]:
-    there = np.isfinite(base - other)
-    return np.where(there, base, np.nan), np.where(there, other, np.nan)
 
 
 def _count(values: Array) -> int:

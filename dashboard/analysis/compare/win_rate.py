@@ -157,7 +157,7 @@ def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, in
     """
     equal = np.intersect1d(ours, theirs)
     if len(equal):
-        step = _nearest(equal, near)
+        step = int(equal[-1] if near is None else equal[np.abs(equal - near).argmin()])
         return step, step
     after = np.searchsorted(theirs, ours)
     pairs = [
@@ -168,10 +168,6 @@ def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, in
     ]
     wanted = int(ours[-1]) if near is None else near
     return min(pairs, key=lambda p: (abs(p[0] - p[1]), abs(p[0] - wanted)))
-
-
-def _nearest(steps: Steps, near: int | None) -> int:
-    return int(steps[-1] if near is None else steps[np.abs(steps - near).argmin()])
 
 
 def _visits(run: Run, *, prompt: int | None = None) -> Visits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -90,7 +90,8 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
     if block.pin is not None and not block.problem:
         pin = pins.get(block.pin)
         if pin is not None:
-            known = _still_there(team, runs_of(pin.data))
+            runs = Run.objects.kept().filter(team=team, pk__in=list(runs_of(pin.data)))
+            known = frozenset(runs.values_list("pk", flat=True))
             return Shown(index=index, block=block, data=pin.data, pin=pin, known=known)
         message = (
             f"This report has no pin {block.pin}. Replace pin={block.pin} with "
@@ -103,11 +104,6 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
         return Shown(index=index, block=block, data={}, problem=str(error))
     known = frozenset(runs_of(data))
     return Shown(index=index, block=block, data=data, known=known)
-
-
-def _still_there(team: Team, ids: Iterable[int]) -> frozenset[int]:
-    runs = Run.objects.kept().filter(team=team, pk__in=list(ids))
-    return frozenset(runs.values_list("pk", flat=True))
 
 
 # Names and dates of blocks, the same on pages and in files.

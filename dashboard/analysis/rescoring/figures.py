@@ -55,8 +55,26 @@ def draw_scatter(completions: Records) -> Scatter:
         pairs, axis=0, return_index=True, return_counts=True
     )
     drawn = np.sort(np.argsort(-counts, kind="stable")[:MAX_POINTS])
+    low, high = (pairs.min(), pairs.max()) if len(pairs) else (0.0, 1.0)
     figure = figure_tree(
-        [_diagonal(pairs), _points()],
+        [
+            go.Scatter(
+                x=[float(low), float(high)],
+                y=[float(low), float(high)],
+                mode="lines",
+                line={"color": "var(--cohort-quiet)", "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+            ),
+            go.Scatter(
+                mode="markers",
+                marker={
+                    "color": "var(--cohort-series-1)",
+                    "opacity": 0.6,
+                    "line": {"width": 0},
+                },
+                hovertemplate="old %{x:.4~g}, new %{y:.4~g}<br>%{text}<extra></extra>",
+            ),
+        ],
         xaxis={"title": {"text": "old reward"}},
         yaxis={"title": {"text": "new reward"}},
         hovermode="closest",
@@ -92,29 +110,6 @@ def _diameters(counts: Any) -> list[float]:
     share = np.sqrt(counts / counts.max())
     found: list[float] = np.round(SMALLEST + (LARGEST - SMALLEST) * share, 1).tolist()
     return found
-
-
-def _diagonal(pairs: Numbers) -> go.Scatter:
-    low, high = (pairs.min(), pairs.max()) if len(pairs) else (0.0, 1.0)
-    return go.Scatter(
-        x=[float(low), float(high)],
-        y=[float(low), float(high)],
-        mode="lines",
-        line={"color": "var(--cohort-quiet)", "width": 1, "dash": "dot"},
-        hoverinfo="skip",
-    )
-
-
-def _points() -> go.Scatter:
-    return go.Scatter(
-        mode="markers",
-        marker={
-            "color": "var(--cohort-series-1)",
-            "opacity": 0.6,
-            "line": {"width": 0},
-        },
-        hovertemplate="old %{x:.4~g}, new %{y:.4~g}<br>%{text}<extra></extra>",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +169,8 @@ def jsonl_lines(rescoring: Rescoring) -> Iterator[str]:
 
 def csv_lines(rescoring: Rescoring) -> Iterator[str]:
     writer = csv.writer(CsvLine())
-    names = _rule_names(rescoring)
+    parts = rescoring.scored.order_by("step").values_list("rule_names", flat=True)
+    names = list(dict.fromkeys(name for part in parts for name in part))
     heads = [*COLUMNS, *(f"{when} {name}" for name in names for when in ("old", "new"))]
     yield writer.writerow([defused(head) for head in heads])
     for row, rules in _rows(rescoring):
@@ -186,12 +182,6 @@ def csv_lines(rescoring: Rescoring) -> Iterator[str]:
 
 
 WRITERS = {"jsonl": jsonl_lines, "csv": csv_lines}
-
-
-def _rule_names(rescoring: Rescoring) -> list[str]:
-    """Of all steps, in the order in which they come."""
-    parts = rescoring.scored.order_by("step").values_list("rule_names", flat=True)
-    return list(dict.fromkeys(name for names in parts for name in names))
 
 
 def _rows(rescoring: Rescoring) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

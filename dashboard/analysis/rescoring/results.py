@@ -104,7 +104,9 @@ def summarize(rescoring: Rescoring) -> dict[str, Any]:
     return {
         "num_steps": steps.num_steps,
         **_of_rewards(columns.completions),
-        **_of_ranks(columns),
+        "num_moved": int(has_moved(columns.completions).sum()),
+        "num_pairs": int(columns.groups["num_pairs"].sum(dtype=np.int64)),
+        "num_reordered": int(columns.groups["num_reordered"].sum(dtype=np.int64)),
         **_of_advantages(columns.completions),
         **_of_signals(columns.groups),
         "rules": [sums.as_json() for sums in steps.rules.values()],
@@ -146,15 +148,6 @@ def _of_rewards(completions: Records) -> dict[str, Any]:
         "largest": float(difference.max()) if len(difference) else None,
         "pearson": correlation(before, after),
         "spearman": correlation(mean_ranks(before), mean_ranks(after)),
-    }
-
-
-def _of_ranks(columns: Columns) -> dict[str, Any]:
-    completions, groups = columns.completions, columns.groups
-    return {
-        "num_moved": int(has_moved(completions).sum()),
-        "num_pairs": int(groups["num_pairs"].sum(dtype=np.int64)),
-        "num_reordered": int(groups["num_reordered"].sum(dtype=np.int64)),
     }
 
 

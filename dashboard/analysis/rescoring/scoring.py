@@ -29,7 +29,7 @@ from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
 from trainer.rewards.rule import Sample, conversation
 from trainer.rewards.scoring import OVERLONG, Score, penalised, signal_of
-from trainer.rewards.workers import GroupScorer, Scored
+from trainer.rewards.workers import GroupScorer
 
 # Groups in memory together; judges are called for all of them at once.
 GROUPS_AT_ONCE = 16
@@ -97,7 +97,16 @@ def _score_part(
         result = scorer.submit(recipe, samples, name=name, step=group.step)
         submitted.append((_before(group, completions), completions, result))
     for scored, completions, result in submitted:
-        scored.scores = _penalised(result, completions, config)
+        scored.scores = [
+            penalised(
+                score,
+                each.num_tokens or 0,  # which only imported ones lack
+                max_new_tokens=config.rollout.max_new_tokens,
+                buffer=config.reward.overlong_buffer_tokens,
+                penalty=config.reward.overlong_penalty,
+            )
+            for score, each in zip(result().scores, completions, strict=True)
+        ]
     return [scored for scored, _, _ in submitted]
 
 
@@ -160,21 +169,6 @@ def _before(group: Group, completions: Sequence[Completion]) -> ScoredGroup:
             for each in completions
         ],
     )
-
-
-def _penalised(
-    result: Callable[[], Scored], completions: Sequence[Completion], config: RunConfig
-) -> list[Score]:
-    return [
-        penalised(
-            score,
-            each.num_tokens or 0,  # which only imported ones lack
-            max_new_tokens=config.rollout.max_new_tokens,
-            buffer=config.reward.overlong_buffer_tokens,
-            penalty=config.reward.overlong_penalty,
-        )
-        for score, each in zip(result().scores, completions, strict=True)
-    ]
 
 
 def _pack(

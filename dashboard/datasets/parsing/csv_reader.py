@@ -65,7 +65,13 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
         yield replace(error.refusal, ends_file=True)
     except csv.Error:
         # After unbalanced quotes, the next row cannot be found.
-        yield _refuse_quotes(start, texts.beginning)
+        yield Refusal(
+            line=start,
+            value=excerpt(texts.beginning),
+            problem="The row that starts here has unbalanced quotes.",
+            remedy='Put the field in double quotes and write a quote inside it as "".',
+            ends_file=True,
+        )
 
 
 class _Texts:
@@ -154,16 +160,6 @@ def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
         value=quote(fields),
         problem=f"The row has {len(fields)} field{plural}, the header {len(header)}.",
         remedy=FILL_UP if is_short else QUOTE,
-    )
-
-
-def _refuse_quotes(line: int, text: str) -> Refusal:
-    return Refusal(
-        line=line,
-        value=excerpt(text),
-        problem="The row that starts here has unbalanced quotes.",
-        remedy='Put the field in double quotes and write a quote inside it as "".',
-        ends_file=True,
     )
 
 

@@ -198,7 +198,9 @@ def _groups(part: str) -> Iterator[FieldGroup]:
 
 
 def _field(path: str, info: FieldInfo) -> ConfigField:
-    kinds = [get_args(k)[0] if _is_bounded(k) else k for k in _without_none(info)]
+    kinds = [
+        get_args(k)[0] if get_origin(k) is Annotated else k for k in _without_none(info)
+    ]
     kind = _kind(kinds)
     choices = tuple(c for k in kinds if get_origin(k) is Literal for c in get_args(k))
     if kind == "choice" and bool in kinds:
@@ -221,10 +223,6 @@ def _without_none(info: FieldInfo) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(part for part in get_args(annotation) if part is not type(None))
     return (annotation,)
-
-
-def _is_bounded(kind: Any) -> bool:
-    return get_origin(kind) is Annotated
 
 
 def _kind(kinds: Sequence[Any]) -> Kind:

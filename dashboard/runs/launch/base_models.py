@@ -94,7 +94,11 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
         if match and (number := match["model"]):
             published = team.published_models.select_for_update()
             if not published.filter(pk=number).exists():
-                raise _unknown(path)
+                raise UserError(
+                    "runs.unknown_model",
+                    f"The team has no model in {json.dumps(path)}. Choose a model from "
+                    "the list, or enter your own model folder.",
+                )
 
 
 def runs_that_need(model: PublishedModel) -> list[Run]:
@@ -115,14 +119,6 @@ def needs_of(team: Team) -> dict[str, list[Run]]:
         for path in {*named_models(run.config)}:
             found.setdefault(path, []).append(run)
     return found
-
-
-def _unknown(path: str) -> UserError:
-    return UserError(
-        "runs.unknown_model",
-        f"The team has no model in {json.dumps(path)}. Choose a model from the list, "
-        "or enter your own model folder.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,6 @@ from dashboard.project.errors import UserError
 from dashboard.runs.charts.series import carried_to, totals_of
 from dashboard.runs.checkpoints.listing import add_fork_point, fork_draft
 from dashboard.runs.launch.base_models import lock_published
-from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, Sweep
 from dashboard.runs.queries import eval_rows, run_directory
@@ -103,7 +102,15 @@ def _queue(
     )
     if fork_of is not None:
         add_fork_point(run, fork_of)
-    _add_evaluation_sets(run, launch.evaluation_sets)
+    EvaluationSet.objects.bulk_create(
+        EvaluationSet(
+            run=run,
+            name=one.name,
+            dataset_version=one.version,
+            max_rows=one.max_rows,
+        )
+        for one in launch.evaluation_sets
+    )
     fork_point = (
         {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
     )
@@ -134,18 +141,6 @@ def _lock_parent(run_id: int) -> None:
             "runs.parent_in_trash",
             f"{parent.name} is in the trash. Restore it, or fork another run.",
         )
-
-
-def _add_evaluation_sets(run: Run, sets: Sequence[ChosenSet]) -> None:
-    EvaluationSet.objects.bulk_create(
-        EvaluationSet(
-            run=run,
-            name=one.name,
-            dataset_version=one.version,
-            max_rows=one.max_rows,
-        )
-        for one in sets
-    )
 
 
 def _fork_point(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -72,18 +72,14 @@ def summarize(form: LaunchForm) -> Summary:
         )
         summary.warnings = warn(launch)
         summary.hints = _hints(launch, form.start)
-        lack = _cluster_lack(launch, cluster)
+        ranks = Needs.of(launch.config.model_dump()).ranks
+        lack = "" if ranks is None else lack_on(cluster, ranks)
         if lack and lack not in summary.warnings:
             summary.hints.append(lack)
         room = _cluster_room(launch, cluster)
         phases = _phases_left(launch.config, form.start)
         summary.line = tuple(_line(phases, paces, summary.memory, room))
     return summary
-
-
-def _cluster_lack(launch: Launch, cluster: Cluster | None) -> str:
-    ranks = Needs.of(launch.config.model_dump()).ranks
-    return "" if ranks is None else lack_on(cluster, ranks)
 
 
 def _cluster_room(launch: Launch, cluster: Cluster | None) -> str:

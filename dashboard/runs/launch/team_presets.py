@@ -67,18 +67,14 @@ def save_preset(
 def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
     """`seen`: the fingerprint of the preset that the form started from."""
     pk, _, _ = seen.partition(":")
-    now = _saved_values(preset)
-    mine = {name: kept[name] for name in now}
-    if pk == str(preset.pk) and seen != fingerprint(preset) and now != mine:
-        raise EditConflict([Clash("preset_name", now, mine)])
-
-
-def _saved_values(preset: TeamPreset) -> dict[str, Any]:
-    return {
+    now = {
         "config": preset.config,
         "model": preset.model,
         "recipe_version": preset.recipe_version,
     }
+    mine = {name: kept[name] for name in now}
+    if pk == str(preset.pk) and seen != fingerprint(preset) and now != mine:
+        raise EditConflict([Clash("preset_name", now, mine)])
 
 
 def fingerprint(preset: TeamPreset) -> str:

@@ -137,7 +137,13 @@ class ListQuery:
         if self.model:
             runs = runs.filter(model_label=self.model)
         if self.dataset:
-            runs = runs.filter(_uses(self.dataset))
+            evaluated = EvaluationSet.objects.filter(
+                dataset_version__dataset=self.dataset
+            )
+            runs = runs.filter(
+                Q(dataset_version__dataset=self.dataset)
+                | Q(pk__in=evaluated.values("run"))
+            )
         return runs.filter(sweep_id=self.sweep) if self.sweep else runs
 
 
@@ -153,12 +159,6 @@ def read_group_keys(text: str) -> tuple[str, ...]:
 def _positive(text: str) -> int | None:
     # PostgreSQL's bigint has 18 full digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _uses(dataset_id: int) -> Q:
-    """Runs that train or are evaluated on it."""
-    evaluated = EvaluationSet.objects.filter(dataset_version__dataset=dataset_id)
-    return Q(dataset_version__dataset=dataset_id) | Q(pk__in=evaluated.values("run"))
 
 
 def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:
@@ -256,7 +256,8 @@ def count_runs(team: Team) -> dict[str, int]:
 
 def list_keys(team: Team) -> dict[str, Any]:
     """Two queries over the team's newest runs."""
-    recent = _recent(team)
+    newest = Run.objects.kept().filter(team=team).order_by("-pk")
+    recent = Run.objects.filter(pk__in=newest.values("pk")[:RECENT_RUNS])
     return {
         "keys": [{"key": key, "about": about} for key, about in ABOUT.items()],
         "flags": list(FLAGS),
@@ -264,11 +265,6 @@ def list_keys(team: Team) -> dict[str, Any]:
         "metrics": _metrics(recent),
         "num_runs": RECENT_RUNS,
     }
-
-
-def _recent(team: Team) -> QuerySet[Run]:
-    newest = Run.objects.kept().filter(team=team).order_by("-pk")
-    return Run.objects.filter(pk__in=newest.values("pk")[:RECENT_RUNS])
 
 
 def _settings(runs: QuerySet[Run]) -> list[dict[str, Any]]:
@@ -285,13 +281,13 @@ def _metrics(runs: QuerySet[Run]) -> list[dict[str, Any]]:
     names = MetricSummary.objects.filter(run__in=runs.values("pk"))
     found = names.order_by("name").values_list("name", flat=True).distinct()
     return [
-        {"metric": name, "title": title_of(name), "stats": _stats(name)}
+        {
+            "metric": name,
+            "title": title_of(name),
+            "stats": [stat for stat in STATS if stat != "best" or better_of(name)],
+        }
         for name in found
     ]
-
-
-def _stats(name: str) -> list[str]:
-    return [stat for stat in STATS if stat != "best" or better_of(name)]
 
 
 def list_values(team: Team, key: str) -> list[str]:

@@ -25,7 +25,6 @@ from dashboard.samples.search.columns import (
     STEP,
     TALLY,
     Column,
-    Columns,
     pack_columns,
     read_columns,
     tally_flags,
@@ -174,8 +173,21 @@ def read_blocks(run: Run) -> Blocks:
         return Blocks(blocks=blocks)
     first, oldest, last = fresh
     columns = read_columns(run.pk, first=first, last=last)
+    own = pack_columns(run, columns)
     return Blocks(
-        blocks=[*blocks, _fresh_block(run, columns)],
+        blocks=[
+            *blocks,
+            Block(
+                key=None,
+                pk=0,
+                num_completions=columns.num_completions,
+                num_bits=0,
+                rule_names=columns.rule_names,
+                steps=columns.steps,
+                own=own,
+                _tallies=tally_flags(own),
+            ),
+        ],
         fresh_from=first,
         left_out=(oldest, first - 1) if oldest < first else None,
     )
@@ -201,20 +213,6 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
         first = min((step for step in steps if step > oldest), default=oldest)
         oldest = groups.order_by("step").values_list("step", flat=True)[0]
     return first, oldest, steps[0]
-
-
-def _fresh_block(run: Run, columns: Columns) -> Block:
-    own = pack_columns(run, columns)
-    return Block(
-        key=None,
-        pk=0,
-        num_completions=columns.num_completions,
-        num_bits=0,
-        rule_names=columns.rule_names,
-        steps=columns.steps,
-        own=own,
-        _tallies=tally_flags(own),
-    )
 
 
 def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:

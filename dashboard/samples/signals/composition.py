@@ -184,14 +184,10 @@ def judge(
     return found
 
 
-def _expected_share(rule: RuleContribution, among: Sequence[RuleContribution]) -> float:
-    total = sum(s.weight**2 * s.differs for s in among)
-    return rule.weight**2 * rule.differs / total if total else 0.0
-
-
 def _is_suppressed(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:
     has_signal = rule.differs > MIN_DIFFERING
-    expected = _expected_share(rule, among)
+    total = sum(s.weight**2 * s.differs for s in among)
+    expected = rule.weight**2 * rule.differs / total if total else 0.0
     return has_signal and (rule.share or 0) < SUPPRESSED * expected
 
 

@@ -76,6 +76,7 @@ def _roll_up(
     advantages = _finite(chain.from_iterable(g.advantages for g in trained))
     names = list(dict.fromkeys(n for g in groups for scored in g.rules for n in scored))
     outcomes = _outcomes(groups, composition.correctness_at(step))
+    counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
     return Rollup(
         groups=_groups(groups, step),
         reward_quantiles=_quantiles(rewards),
@@ -85,7 +86,7 @@ def _roll_up(
         rule_names=[name[:NAME_LENGTH] for name in names],
         rules=_rules(groups, names, composition, step) if groups else b"",
         anatomy=np.array(step_timing(groups, metrics), SECONDS).tobytes(),
-        passes=_passes(outcomes),
+        passes=np.array(counted, PASSES).tobytes(),
         majorities=_majorities(outcomes, composition.read_answer),
     )
 
@@ -128,11 +129,6 @@ def _outcomes(groups: Sequence[StepGroup], correctness: Correctness) -> Outcomes
         ]
         for group in groups
     ]
-
-
-def _passes(outcomes: Outcomes) -> bytes:
-    counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
-    return np.array(counted, PASSES).tobytes()
 
 
 def _majorities(outcomes: Outcomes, read: AnswerReader | None) -> bytes:

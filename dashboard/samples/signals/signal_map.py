@@ -67,7 +67,12 @@ def read_map(
         packed = b"".join(stretch.columns[0] for stretch in stretches)
         groups = unpack(packed, GROUP)
     if span is None or not len(groups):
-        return {"steps": [], "rows": [], "cells": _no_cells(), "num_prompts": 0}
+        return {
+            "steps": [],
+            "rows": [],
+            "cells": {name: [] for name in CELL},
+            "num_prompts": 0,
+        }
     ranks, prompts = _rank(groups, order)
     rows_of = -(-len(prompts) // MAX_ROWS)  # prompts in a row
     return {
@@ -138,10 +143,6 @@ def _rows(prompts: Indices, rows_of: int) -> list[dict[str, int]]:
         {"num": len(part), "low": int(part.min()), "high": int(part.max())}
         for part in parts
     ]
-
-
-def _no_cells() -> dict[str, list[Any]]:
-    return {name: [] for name in CELL}
 
 
 def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:

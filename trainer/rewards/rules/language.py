@@ -93,7 +93,7 @@ def score_language(sample: Sample, params: LanguageParams) -> float:
             return 0.0
         text = block
     pieces = _pieces(text)
-    counts = [_num_letters(piece) for piece in pieces]
+    counts = [sum(map(str.isalpha, piece)) for piece in pieces]
     if not _WORD.search(" ".join(pieces)):
         raise NotApplicable(
             "The text has no words, only numbers, signs or single letters, so it has "
@@ -126,10 +126,6 @@ def _pieces(text: str) -> list[str]:
         return [*pieces, piece]
     # Too few to tell: they are as what stands before them.
     return [*pieces[:-1], pieces[-1] + piece]
-
-
-def _num_letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
 
 
 LANGUAGE = Rule(

@@ -80,7 +80,8 @@ def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
     lm_book: the same text as strict, but "..." is no answer, and a number is a run of
     digits with at most one point and a sign.
     """
-    wanted = _plain(_reference(sample, params), params)
+    # GSM8K keeps the worked solution in the answer, the number after a marker.
+    wanted = _plain(require_answer(sample).rpartition("####")[2], params)
     is_whole = params.read_thinking or params.mode == "as_published"
     found = read_marked(reply_of(sample, read_thinking=is_whole), params)
     if found is None:
@@ -151,11 +152,6 @@ def _reader(params: MarkerAnswerParams) -> _Strict:
     if params.mode == "strict":
         return _Strict(params)
     return _Verl(params) if params.published_by == "verl" else _LMBook(params)
-
-
-def _reference(sample: Sample, params: MarkerAnswerParams) -> str:
-    # GSM8K keeps the worked solution in the answer, the number after a marker.
-    return require_answer(sample).rpartition("####")[2]
 
 
 def _plain(text: str, params: MarkerAnswerParams) -> str:

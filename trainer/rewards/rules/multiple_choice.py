@@ -121,7 +121,14 @@ def _chosen(
     letters = _letters(params, options)
     if params.source == "last_letter":
         place = last_line(completion) or ""
-        last = _last_letter(_remaining(completion[-_MAX_CHARACTERS:]), letters)
+        found = [
+            letter
+            for letter, word in compile_pattern(_BARE_AND_WORD).findall(
+                _remaining(completion[-_MAX_CHARACTERS:])
+            )
+            if letter in letters and not (word and letter in _WORDS)
+        ]
+        last = found[-1] if found else None
         return _of_text(place, params, options) or last
     text = _place(completion, params)
     return None if text is None else _read(text, params, options)
@@ -145,7 +152,8 @@ def _read(
     """The letter of the one option that the text names; None for none or several."""
     if len(text) > _MAX_CHARACTERS:
         return None
-    plain = _plain(text)
+    # Without what Markdown and LaTeX put around a word: **B**, $\text{B}$.
+    plain = unwrapped(text.strip("*_`$ \n"), "answer")
     letters = _letters(params, options)
     alone = compile_pattern(_ALONE).fullmatch(plain)
     if alone and (letter := _letter(alone.group(1), params)) in letters:
@@ -205,26 +213,12 @@ def _named(text: str, letters: str) -> str | None:
     return None
 
 
-def _last_letter(text: str, letters: str) -> str | None:
-    found = [
-        letter
-        for letter, word in compile_pattern(_BARE_AND_WORD).findall(text)
-        if letter in letters and not (word and letter in _WORDS)
-    ]
-    return found[-1] if found else None
-
-
 def _letters(params: MultipleChoiceParams, options: Sequence[str]) -> str:
     return ascii_uppercase[: len(options) or params.num_options]
 
 
 def _letter(found: str, params: MultipleChoiceParams) -> str:
     return found.upper() if params.ignore_case else found
-
-
-def _plain(text: str) -> str:
-    """Without what Markdown and LaTeX put around a word: **B**, $\\text{B}$."""
-    return unwrapped(text.strip("*_`$ \n"), "answer")
 
 
 def _normalise(text: str, params: MultipleChoiceParams) -> str:

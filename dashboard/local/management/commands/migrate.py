@@ -33,7 +33,14 @@ class Command(migrate.Command):
                 if not isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
                     raise
                 if time.monotonic() - began > TRY_SECONDS:
-                    raise CommandError(_explain(error)) from error
+                    minutes = TRY_SECONDS // 60
+                    raise CommandError(
+                        "The migration did not get a table lock within "
+                        f"{LOCK_SECONDS} s for {minutes} minutes: {str(error).strip()} "
+                        "No migration was left half applied. Stop the workers, or end "
+                        "the session that holds the lock (see pg_stat_activity), then "
+                        "run this command again."
+                    ) from error
                 self.stderr.write(
                     "A table is locked: the migration waits at most "
                     f"{LOCK_SECONDS} s, then lets other queries run and retries in "
@@ -47,13 +54,3 @@ class Command(migrate.Command):
                         cursor.execute("RESET lock_timeout")
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-
-
-def _explain(error: OperationalError) -> str:
-    minutes = TRY_SECONDS // 60
-    return (
-        f"The migration did not get a table lock within {LOCK_SECONDS} s for "
-        f"{minutes} minutes: {str(error).strip()} No migration was left half "
-        "applied. Stop the workers, or end the session that holds the lock (see "
-        "pg_stat_activity), then run this command again."
-    )
