@@ -112,13 +112,13 @@ def means_of_steps(out: Path, metric: str) -> list[float]:
 
 
 def test_the_shipped_model_solves_some_problems_and_not_most(tmp_path):
-    """256 completions of 32 rows: 0.20 to 0.34 have been seen for four seeds."""
+    """Of the 256 completions of a run's first step."""
     toml = copy_with(tmp_path / "starter", num_steps=1)
 
     assert main(["run", str(toml), "--out", str(tmp_path / "run")]) == 0
 
     [share] = means_of_steps(tmp_path / "run", "reward/equation/mean")
-    assert 0.1 < share < 0.45
+    assert 0.15 < share < 0.4  # 0.25 when it was made
 
 
 @pytest.mark.slow(minutes=3)
