@@ -85,7 +85,7 @@ def test_one_bad_update_is_skipped_and_nothing_else_happens(
     assert steps[2]["metrics"]["loss"] is not None
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
     lora_rank: int,
     model_folder: Path,

@@ -236,7 +236,9 @@ def test_evaluation_samples_from_the_newest_weights(
         assert all(torch.equal(weights[name], weight) for name, weight in newest)
 
 
-@pytest.mark.parametrize("mode", ["drop", "refill"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("drop", marks=pytest.mark.slow), "refill"]
+)
 def test_groups_are_dropped_and_replaced_as_ever(
     mode: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

@@ -64,7 +64,12 @@ def weights(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "optim", [{}, {"updates_per_batch": 2}, {"minibatches": 2, "updates_per_batch": 2}]
+    "optim",
+    [
+        {},
+        pytest.param({"updates_per_batch": 2}, marks=pytest.mark.slow),
+        {"minibatches": 2, "updates_per_batch": 2},
+    ],
 )
 def test_the_run_ends_as_with_small_micro_batches_from_the_start(
     optim: dict[str, int],

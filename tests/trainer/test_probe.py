@@ -213,7 +213,7 @@ def test_a_probe_is_of_the_first_phase_and_saves_nothing(
     assert (config.data.num_eval_rows, config.evaluation.every_steps) == (0, 0)
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_checkpoint_is_sampled_next_to_its_base_model(
     lora_rank: int, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
