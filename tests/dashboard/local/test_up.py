@@ -158,6 +158,7 @@ def test_a_second_start_on_the_same_folder_is_refused(
     assert first.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_reported_before_anything_is_started(
     tmp_path: Path, port: int
 ) -> None:

@@ -183,7 +183,9 @@ def long_runs(team: Team) -> list[Run]:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("axis", ["step", "tokens"])
+@pytest.mark.parametrize(
+    "axis", [pytest.param("step", marks=pytest.mark.slow), "tokens"]
+)
 def test_of_a_long_run_few_points_are_read_and_no_spike_is_lost(
     long_runs: list[Run], axis: str
 ) -> None:
