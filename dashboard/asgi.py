@@ -17,6 +17,9 @@ from dashboard.project.database import limit_sessions
 from dashboard.project.downloads import pack_assets
 from dashboard.project.environment import ROOT
 from dashboard.project.middleware import BodyLimit
+from trainer.host import bound_arenas
+
+bound_arenas()
 
 # Where it is installed, pyarrow imports it with its first array, and Plotly looks
 # whether it is there: of two threads one would find half of it.

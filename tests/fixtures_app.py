@@ -95,6 +95,11 @@ class WebProcesses:
             self._start(env, free_port())
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._web, "no web process was started"
+        return self._web.pid
+
     def kill(self) -> None:
         """kill -9: open connections break."""
         assert self._web, "no web process was started"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 # Of glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
 _KEPT_BYTES = 2**30
 # The most that glibc takes; larger blocks are the system's, and go back to it.
 _LARGEST_KEPT_BLOCK = 32 * 2**20
@@ -53,6 +53,14 @@ def keep_large_blocks() -> None:
     """
     if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         _tell_malloc(_MMAP_MAX, 0, unless="MALLOC_MMAP_MAX_")
+
+
+def bound_arenas() -> None:
+    """Have the threads of a server share two arenas of glibc's.
+
+    Else each keeps what its largest request took. Before any thread is started.
+    """
+    _tell_malloc(_ARENA_MAX, 2, unless="MALLOC_ARENA_MAX")
 
 
 def _keep_freed_memory() -> None:

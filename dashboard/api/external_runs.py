@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -35,6 +36,7 @@ from dashboard.training.external_runs import Opening, open_attempt, open_run
 RETRY_SECONDS = 120  # over quota; shorter than CONTACT, after which a run is lost
 GZIP = 31  # zlib's wbits for gzip: header and checksum included
 PIECE_BYTES = 64 * 2**10
+UNZIPPED_BYTES = 2**20  # at a time
 router = Router(tags=["External trainers"], auth=INGEST)
 Attempt = Annotated[
     int,
@@ -226,19 +228,22 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
     if len(body) > MAX_BATCH_BYTES:
         raise _too_large()
     encoding = request.headers.get("Content-Encoding", "identity").lower()
+    pieces: Iterable[bytes] = (body,)
     if encoding == "gzip":
-        body = _unzip(body)
+        pieces = _unzip(body)
     elif encoding != "identity":
         raise refuse_field(
             "header.Content-Encoding",
             f"Content-Encoding must be gzip or identity; got {encoding[:40]!r}.",
             "events.bad_encoding",
         )
-    if len(body) > MAX_BATCH_BYTES:
-        raise _too_large()
-    lines = body.split(b"\n")  # U+2028 and its like end no line
-    if not lines[-1]:
-        lines.pop()
+    lines: list[bytes] = []
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")  # U+2028 and its like end no line
+        lines += whole
+    if rest:
+        lines.append(rest)
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
             raise Problem(
@@ -259,27 +264,30 @@ def _too_large() -> Problem:
     )
 
 
-def _unzip(body: bytes) -> bytes:
-    """All members, up to one byte above the limit: a small body may expand to GiBs."""
-    found, num_members = bytearray(), 0
+def _unzip(body: bytes) -> Iterator[bytes]:
+    """All members, in pieces: a small body may expand to GiBs."""
+    num_bytes, num_members = 0, 0
     view, unzip = memoryview(body), zlib.decompressobj(wbits=GZIP)
     try:
-        while view and len(found) <= MAX_BATCH_BYTES:
+        while view:
             if unzip.eof:
                 unzip = zlib.decompressobj(wbits=GZIP)
                 num_members += 1
             if num_members > MAX_LINES:
                 raise _no_gzip(f"has more than {MAX_LINES:,} members")
             piece = view[:PIECE_BYTES]
-            found += unzip.decompress(piece, MAX_BATCH_BYTES + 1 - len(found))
+            found = unzip.decompress(piece, UNZIPPED_BYTES)
+            num_bytes += len(found)
+            if num_bytes > MAX_BATCH_BYTES:
+                raise _too_large()
+            yield found
             rest = len(unzip.unused_data) + len(unzip.unconsumed_tail)
             view = view[len(piece) - rest :]
     except zlib.error:
         behind = len(body) - len(view)
         raise _no_gzip(f"is damaged or not gzip from byte {behind:,}") from None
-    if body and len(found) <= MAX_BATCH_BYTES and not unzip.eof:
+    if body and not unzip.eof:
         raise _no_gzip("is truncated")
-    return bytes(found)
 
 
 def _no_gzip(why: str) -> Problem:

@@ -73,9 +73,9 @@ class EventValidator:
     def _read_known(self, events: Sequence[Event]) -> None:
         # Metrics of evaluations are only in the summary.
         last = self.run.summary.get("last", {})
-        self.metrics = {*self.run.metric_names, *last}
+        self.metrics |= {*self.run.metric_names, *last}
         rules = self.run.config["reward"]["recipe"]["rules"]
-        self._rules = {rule["name"] for rule in rules}
+        self._rules |= {rule["name"] for rule in rules}
         steps = [e.step for e in _of(events, StepFinished)]
         if steps:
             current = self.run.steps.filter(superseded_by=None, step__in=steps)

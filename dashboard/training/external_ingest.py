@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any
 
 from django.db import transaction
@@ -22,7 +23,7 @@ from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.progress import CONTACT
 from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.models import Group
-from dashboard.training.event_log import Lines, read_events
+from dashboard.training.event_log import BATCH_BYTES, Lines, read_events
 from dashboard.training.external_events import (
     MAX_LINES,
     AttemptReplaced,
@@ -190,7 +191,7 @@ def take_lines(
         _extend_lease(run)
     if new:
         _take_storage(run, sum(map(len, new)))
-        _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
+        _store(run, first=stored + 1, texts=new)
     run.refresh_from_db(fields=["state", "last_step"])
     return read_position(run)
 
@@ -224,13 +225,17 @@ def _take_storage(run: Run, num_bytes: int) -> None:
     Run.objects.filter(pk=run.pk).update(source=run.source, active_at=Now())
 
 
-def _store(run: Run, lines: Lines) -> None:
+def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
+    """As much at a time as of our own logs, since events take more than their lines."""
     validator = EventValidator(run)
-    read = read_events(lines, attempt=run.attempt)
-    events = validator.validate(read)
-    _note_left_out(run, events, num_metrics=len(validator.metrics))
-    _learn_rules(run, events)
-    ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
+    ends = accumulate(map(len, texts))
+    for _, part in groupby(texts, key=lambda _: next(ends) // BATCH_BYTES):
+        lines = Lines(first=first, texts=tuple(part), end=0)
+        events = validator.validate(read_events(lines, attempt=run.attempt))
+        _note_left_out(run, events, num_metrics=len(validator.metrics))
+        _learn_rules(run, events)
+        ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
+        first = lines.last + 1
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
     if run.last_step > run.num_steps:
         Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)

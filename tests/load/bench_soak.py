@@ -7,17 +7,32 @@ supervisor, which ingests, the own memory of workers, PostgreSQL and Redis, and 
 that `up` started processes, connections of PostgreSQL and open files.
 bench_streaming.py measures the browser's.
 COHORT_LOAD_STEPS says how many.
+
+And COHORT_LOAD_BATCHES batches of 29 MB (a few hundred KB as gzip) of four external
+trainers of one person, at once: the resident memory of the web process before and
+after.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import threading
 import time
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
+from dashboard.accounts.models import User
 from tests.bench.machine import heading, say, table
-from tests.load.stack import resident_mb, running_stack
+from tests.dashboard.api.asking import make_token
+from tests.fixtures_app import WebProcesses
+from tests.load.stack import peak_mb, resident_mb, running_stack
 from tests.load.steady_trainer import Pace
 
 pytestmark = pytest.mark.load
@@ -27,6 +42,11 @@ NUM_GROUPS = 4
 NUM_READINGS = 8
 NUM_STAYING, NUM_PASSING = 10, 10
 CONNECTION_MB = 16
+NUM_BATCHES = int(os.environ.get("COHORT_LOAD_BATCHES", "112"))
+BATCH_BYTES = 29_000_000
+NUM_TRAINERS = 4
+LARGEST_MB = 700
+API = "/api/v1/external-runs"
 OTHERS = ("workers", "Redis", "PostgreSQL")
 
 
@@ -90,3 +110,78 @@ def test_the_server_does_not_grow() -> None:
     # A connection grows with its first expensive page, each connection of a pool in
     # turn, so PostgreSQL as a whole grows for longer.
     assert max(each.connection_mb for each in prints) < CONNECTION_MB
+
+
+class Trainer:
+    """An external trainer that sends groups of eight completions of 500 characters."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self._host = urlsplit(address).netloc
+        self._headers = {"Authorization": f"Bearer {token}"}
+        opened = {"key": str(uuid4()), "name": "large", "tool": "other"}
+        body = json.dumps(opened).encode()
+        self._run = self._post("", body, {"Content-Type": "application/json"})["id"]
+        self._line = 0
+
+    def send(self) -> int:
+        """One batch; how many bytes it has as gzip."""
+        lines, num_bytes, first = [], 0, self._line + 1
+        while num_bytes < BATCH_BYTES:
+            self._line += 1
+            lines.append(_group(self._line))
+            num_bytes += len(lines[-1])
+        body = gzip.compress(b"".join(lines))
+        place = f"/{self._run}/events?attempt=1&first={first}"
+        kind = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+        position = self._post(place, body, kind)
+        assert position["line"] == self._line
+        assert not position["num_left_out"], position["left_out"]
+        return len(body)
+
+    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> Any:
+        connection = HTTPConnection(self._host, timeout=600)
+        with closing(connection):
+            connection.request("POST", API + path, body, self._headers | headers)
+            response = connection.getresponse()
+            assert response.status < 300, response.read()
+            return json.load(response)
+
+
+def _group(line: int) -> bytes:
+    completion = {
+        "text": f"{line} " + "and so on " * 50, "reward": 1.0, "rules": {"a": 1.0},
+        "advantage": 0.0, "num_tokens": 100, "end_reason": "stop",
+    }  # fmt: skip
+    group = {
+        "type": "group_scored", "line": line, "attempt": 1, "time": time.time(),
+        "step": line, "prompt_index": 0, "prompt": "p", "answer": "a",
+        "reward_mean": 1.0, "reward_std": 0.0, "signal": "all_right",
+        "completions": [completion] * 8,
+    }  # fmt: skip
+    return json.dumps(group).encode() + b"\n"
+
+
+def test_large_batches_leave_the_web_process_small(
+    live_app: str, web_processes: WebProcesses, alice: User
+) -> None:
+    pid, token = web_processes.pid, make_token(alice, "ingest")
+    trainers = [Trainer(live_app, token) for _ in range(NUM_TRAINERS)]
+    before, begin = resident_mb(pid), time.monotonic()
+    sizes: list[int] = []
+
+    def send_all(trainer: Trainer) -> None:
+        sizes.extend(trainer.send() for _ in range(NUM_BATCHES // NUM_TRAINERS))
+
+    threads = [threading.Thread(target=send_all, args=[t]) for t in trainers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - begin
+    after, peak = resident_mb(pid), peak_mb(pid)
+    say("\n" + heading("pytest", packages=("django", "uvicorn")))
+    title = f"{len(sizes)} batches, {max(sizes) / 1e3:,.0f} KB each"
+    figures = [f"{before:.0f} MB", f"{after:.0f} MB", f"{peak:.0f} MB"]
+    say(table((title, "before", "after", "peak"), [[f"{seconds:.0f} s", *figures]]))
+    assert len(sizes) == NUM_BATCHES // NUM_TRAINERS * NUM_TRAINERS
+    assert after < LARGEST_MB

@@ -63,6 +63,55 @@ def test_large_blocks_are_kept_for_a_model_on_a_cpu() -> None:
     )
 
 
+# Each of many threads allocates, and malloc_info lists the arenas.
+ARENAS = """
+import ctypes, threading
+from trainer.host import bound_arenas
+
+{calls}
+barrier = threading.Barrier(9)
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def allocate():
+    libc.malloc(1000)
+    barrier.wait()
+    barrier.wait()
+
+for _ in range(8):
+    threading.Thread(target=allocate).start()
+barrier.wait()
+libc.fopen.restype = ctypes.c_void_p
+out = libc.fopen(b"/dev/stdout", b"w")
+libc.malloc_info(0, ctypes.c_void_p(out))
+libc.fflush(ctypes.c_void_p(out))
+barrier.wait()
+"""
+
+
+@needs_glibc
+@pytest.mark.parametrize(
+    ("calls", "environment", "num_arenas"),
+    [
+        ("", {}, 9),
+        ("bound_arenas()", {}, 2),
+        ("bound_arenas()", {"MALLOC_ARENA_MAX": "1"}, 1),
+    ],
+)
+def test_threads_of_a_server_share_two_arenas(
+    calls: str, environment: dict[str, str], num_arenas: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ARENAS.format(calls=calls)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.count("<heap nr=") == num_arenas
+
+
 @needs_glibc
 @pytest.mark.parametrize(
     ("block_mib", "setting"),

@@ -206,9 +206,11 @@ def test_oversized_bodies_are_rejected_before_parsing(
         program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip"
     )
     odd = send_events(program, run, b"{}", Content_Encoding="br")
+    pieces = external_runs._unzip(gzip.compress(bytes(external_events.MAX_BATCH_BYTES)))
 
     assert [large.status_code, long.status_code] == [413, 413]
     assert [broken.status_code, cut.status_code, odd.status_code] == [400, 400, 422]
+    assert max(map(len, pieces)) == external_runs.UNZIPPED_BYTES
     assert Run.objects.get().seq == 0
 
 

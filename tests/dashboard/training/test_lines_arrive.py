@@ -189,6 +189,25 @@ def test_a_batch_has_a_largest_size(external: Run) -> None:
     assert raised.value.code == "events.too_many_lines"
 
 
+@pytest.mark.parametrize("num_bytes", [1, 2**40])
+def test_parts_of_a_large_batch_are_stored_as_one(
+    external: Run, monkeypatch: pytest.MonkeyPatch, num_bytes: int
+) -> None:
+    monkeypatch.setattr("dashboard.training.external_ingest.BATCH_BYTES", num_bytes)
+    log = LogBuilder().stepped(1).stepped(2).stepped(2).finished(2).stepped(3)
+
+    place = send(external, log)
+
+    external.refresh_from_db()
+    assert (place.state, place.line, place.step) == (RunState.FINISHED, 13, 2)
+    assert place.num_left_out == 3 + 3  # the step again, and what came after the end
+    assert (external.last_step, external.num_steps) == (2, 2)
+    assert Group.objects.filter(run=external).count() == 4
+    rules = external.config["reward"]["recipe"]["rules"]
+    assert [rule["name"] for rule in rules] == ["answer", "format"]
+    assert external.dataset_version is not None
+
+
 def test_its_last_word_ends_it_and_keeps_its_prompts(external: Run) -> None:
     log = LogBuilder().stepped(1).finished(1)
 
