@@ -66,8 +66,9 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
 
 def check_disk_space_to_import(num_bytes: int) -> None:
     """Rows are staged on disk; an embedded database stores them there again."""
-    copies = 2 if settings.DATABASE_IS_EMBEDDED else 1
-    check_disk_space(copies * num_bytes, purpose="the import")
+    check_disk_space(
+        (1 + settings.DATABASE_IS_EMBEDDED) * num_bytes, purpose="the import"
+    )
 
 
 def check_disk_space_to_store(num_bytes: int, *, purpose: str) -> None:

@@ -98,11 +98,9 @@ def keep_reserve(data: Path) -> None:
     An operator deletes it on a full disk.
     """
     path = data / "reserve"
-    if path.exists() or shutil.disk_usage(data).free < 100 * RESERVE_BYTES:
-        return
-    with path.open("xb") as file:
-        for _ in range(RESERVE_BYTES // 2**20):
-            file.write(bytes(2**20))
+    if not path.exists() and shutil.disk_usage(data).free >= 100 * RESERVE_BYTES:
+        with path.open("xb") as file:
+            file.writelines(bytes(2**20) for _ in range(RESERVE_BYTES // 2**20))
 
 
 def tail(path: Path, *, num_lines: int = 6) -> str:

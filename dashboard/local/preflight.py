@@ -26,8 +26,7 @@ def check_folder(data: Path) -> None:
     except OSError as error:
         raise fault_of(error, data) from error
     free = shutil.disk_usage(data).free
-    is_new = not (data / "postgres").exists()
-    least = LEAST_FREE_BYTES if is_new else LEAST_AGAIN_BYTES
+    least = LEAST_AGAIN_BYTES if (data / "postgres").exists() else LEAST_FREE_BYTES
     if free < least:
         raise LocalFault(
             f"The disk with {data} has {free / 1024**2:.0f} MiB free; Cohort "

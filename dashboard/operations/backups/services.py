@@ -23,6 +23,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
+from dashboard.alerts.models import Channel
 from dashboard.operations.backups.archive import (
     FORMAT,
     BackupFault,
@@ -54,6 +55,7 @@ from dashboard.operations.backups.tables import (
     tables_with_rows,
     write_rows,
 )
+from dashboard.runs.models import ENDED, Run
 
 LAST_BACKUP = "last-backup.json"
 DRAFT = ".restoring"
@@ -166,8 +168,12 @@ def _write_table(writer: Writer, beside: Path, name: str, columns: list[str]) ->
 # Restoring: all of it, or nothing.
 
 
-def restore_backup(path: Path, *, data: Path) -> Manifest:
-    """BackupFault where the file is damaged or too new, or the server not empty."""
+def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
+    """BackupFault where the file is damaged or too new, or the server not empty.
+
+    Unless it takes over from the server of the backup, its runs are held and nothing is
+    sent to its channels: that server may do both.
+    """
     draft = data / DRAFT
     try:
         with reading(path) as tar:
@@ -184,6 +190,10 @@ def restore_backup(path: Path, *, data: Path) -> Manifest:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     call_command("migrate", interactive=False, verbosity=0)
+    if not takes_over:
+        Run.objects.filter(source={}).exclude(state__in=ENDED).update(on_hold=True)
+        why = "A backup was restored on this server."
+        Channel.objects.filter(is_enabled=True).update(is_enabled=False, gave_up=why)
     return manifest
 
 

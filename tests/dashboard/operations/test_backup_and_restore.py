@@ -20,9 +20,10 @@ from django.db import connection
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
+from dashboard.alerts.models import Channel
 from dashboard.operations.backups.archive import SUMS, Manifest
 from dashboard.operations.management.commands import restore
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunState
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 from tests.fixtures_app import test_database_url
 
@@ -132,7 +133,7 @@ def test_an_empty_server_becomes_the_same_server(
     first, second = tmp_path / "first.tar", tmp_path / "second.tar"
 
     call_command("backup", str(first))
-    another_server("restore", first)
+    another_server("restore", first, "--take-over")
     another_server("backup", second)
     refused = another_server("restore", first, code=1)
 
@@ -154,9 +155,16 @@ def test_an_empty_server_becomes_the_same_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
-def test_rows_added_after_a_restore_get_new_ids(
+def test_a_restored_server_adds_new_ids_and_starts_and_sends_nothing(
     full_server: Run, tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
+    Run.objects.update(state=RunState.QUEUED, finished_at=None)
+    channel = {
+        "kind": "webhook",
+        "address": "https://example.com",
+        "team": full_server.team,
+    }
+    Channel.objects.create(**channel)
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True)[0]
     file = tmp_path / "backup.tar"
     call_command("backup", str(file), "--without-checkpoints")
@@ -166,12 +174,21 @@ def test_rows_added_after_a_restore_get_new_ids(
         "from dashboard.accounts.models import *\n"
         "from dashboard.accounts.services import record\n"
         "team = Team.objects.get(slug='alpha')\n"
-        "print('number', record(team, None, 'team.looked', team).pk)"
+        "print('number', record(team, None, 'team.looked', team).pk)\n"
+        "from dashboard.alerts.models import Channel\n"
+        "from dashboard.runs.queue.order import STARTABLE\n"
+        "from dashboard.runs.models import Run\n"
+        "print('held', Run.objects.filter(on_hold=True, state='queued').count())\n"
+        "print('startable', Run.objects.filter(STARTABLE).count())\n"
+        "print('enabled', Channel.objects.filter(is_enabled=True).count())"
     )
     added = another_server("shell", "--no-imports", "-c", code)
 
     assert int(added.split("number ")[1].split()[0]) > newest
     assert "no checkpoints" in message
+    assert "--take-over" in message
+    for fact in ("held 1", "startable 0", "enabled 0"):
+        assert fact in added
     assert not list((tmp_path / "another").rglob("*.safetensors"))
     assert list((tmp_path / "another").rglob("events.jsonl"))
 

@@ -23,27 +23,42 @@ class Command(BaseCommand):
             "file", type=Path, help="a file that `manage.py backup` wrote"
         )
 
+        parser.add_argument(
+            "--take-over",
+            action="store_true",
+            help="continue its runs and send its alerts, in place of the server that "
+            "was backed up; otherwise runs are on hold and alert channels disabled",
+        )
+
     def handle(self, *_args: Any, **options: Any) -> None:
         path: Path = options["file"].absolute()
         try:
             if not path.is_file():
                 raise CommandError(f"File {path} not found.")
             with database(held=True):
-                manifest = restore_backup(path, data=settings.COHORT_DATA)
+                manifest = restore_backup(
+                    path, data=settings.COHORT_DATA, takes_over=options["take_over"]
+                )
         except (BackupFault, LocalFault) as fault:
             raise CommandError(str(fault)) from fault
         except (DatabaseError, OSError) as error:
             raise CommandError(f"Restore failed: {error}") from error
+        notes = (
+            (
+                not options["take_over"],
+                "Its runs are on hold, and its alert channels are disabled. Release "
+                "and enable them on its pages, or restore with --take-over.",
+            ),
+            (not manifest.has_checkpoints, "The backup has no checkpoints."),
+            (
+                not manifest.key_is_inside,
+                "The backup does not contain the secret key. Start with the server's "
+                "COHORT_SECRET_KEY; with another one, webhook secrets change and "
+                "authenticator apps stop working.",
+            ),
+        )
         self.stdout.write(
             f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables "
-            f"as of {manifest.made_at:%Y-%m-%d %H:%M} UTC. Users must sign in "
-            "again."
+            f"as of {manifest.made_at:%Y-%m-%d %H:%M} UTC. Users must sign in again."
+            + "".join(f"\n{note}" for applies, note in notes if applies)
         )
-        if not manifest.has_checkpoints:
-            self.stdout.write("The backup has no checkpoints.")
-        if not manifest.key_is_inside:
-            self.stdout.write(
-                "The backup does not contain the secret key. Start with the "
-                "server's COHORT_SECRET_KEY; with another one, webhook secrets "
-                "change and authenticator apps stop working."
-            )
