@@ -13,7 +13,7 @@ _NF4 = 4.127 / 8
 # constant for every 256 numbers, as bitsandbytes has it.
 _MOMENTS = {"adamw": 2 * _FLOAT32, "adamw_8bit": 2 * (1 + _FLOAT32 / 256)}
 # `trainer.model.logprobs` holds so many logits at a time, keeps at most so many for the
-# backward pass, and has so many copies of a chunk while it computes.
+# backward pass on a CPU, and has so many copies of a chunk while it computes.
 _CHUNK, _KEPT, _CHUNK_COPIES = 16 * 2**20, 64 * 2**20, 3
 # `trainer.rollout` has so many copies of a token's logits while it draws.
 _DRAWING_COPIES = 5
@@ -266,7 +266,7 @@ class Footprint:
         values = tokens * sizes.vocabulary
         if loss.kl_estimator == "full" and loss.kl_coef > 0:
             values *= 2  # the reference's too
-        kept = values if values <= _KEPT else 0
+        kept = values if values <= _KEPT and not self._is_on_gpu else 0
         chunks = min(values, _CHUNK) * _CHUNK_COPIES
         head = 0 if self._has_adapters else sizes.vocabulary * sizes.hidden
         hidden = tokens * sizes.hidden * self._each

@@ -289,6 +289,13 @@ def test_recomputing_keeps_less_the_more_layers_there_are() -> None:
     assert recomputed < plain / 8
 
 
+def test_a_gpu_keeps_no_logits_for_the_backward_pass() -> None:
+    found = of(on_gpu=True)
+
+    # 64 logits of 1000, 3 times in work, and their weights; bfloat16 hidden states
+    assert found.logits == 4 * (64_000 * 3 + 64_000) + 64 * 64 * 2
+
+
 def test_many_logits_are_not_held_at_once() -> None:
     large = LLAMA | {"vocab_size": 200_000}
     tokens = {"num_steps": 1, "micro_batch_tokens": 48 * 1_000}
