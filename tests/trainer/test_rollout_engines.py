@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import Qwen3MoeConfig
 
+from tests.trainer.architectures import write_architecture
 from tests.trainer.tiny import config_tree
-from trainer.config import RunConfig
-from trainer.model.policy import Policy
+from tests.trainer.tiny_architectures import ARCHITECTURES
+from trainer.config import ModelConfig, RunConfig
+from trainer.model.loading import in_checkpoint_form
+from trainer.model.policy import Policy, load_policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams, SeededPrompt
 from trainer.rollout.select import make_engine
@@ -379,6 +383,20 @@ def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(
 
     with pytest.raises(ValueError, match="4 experts"):
         VllmSampler(settings)
+
+
+@pytest.mark.parametrize("name", ["Qwen3", "Mixtral", "Qwen3 MoE", "GPT-OSS"])
+def test_vllm_receives_weights_as_the_checkpoint_has_them(
+    name: str, tmp_path: Path
+) -> None:
+    write_architecture(ARCHITECTURES[name], tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    policy = load_policy(ModelConfig(path=str(tmp_path), device="cpu"))
+
+    sent = dict(in_checkpoint_form(policy.model, policy.weights()))
+
+    assert sent.keys() == saved.keys()
+    assert all(torch.equal(sent[each], saved[each]) for each in saved)
 
 
 def test_a_closed_vllm_is_referred_to_no_more(llm: Llm) -> None:

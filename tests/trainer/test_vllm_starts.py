@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.trainer.architectures import write_architecture
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -16,6 +18,7 @@ from tests.trainer.tiny import (
     start_trainer,
     write_config,
 )
+from tests.trainer.tiny_architectures import ARCHITECTURES
 from tests.trainer.vllm_models import (
     CLOSE,
     cpu_policy,
@@ -27,8 +30,10 @@ from tests.trainer.vllm_models import (
     write_wide_model,
 )
 from trainer.__main__ import main
+from trainer.config import RunConfig
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
+from trainer.rollout.select import start_vllm
 from trainer.rollout.vllm import VllmEngine
 
 # A process has one engine at a time, so those of other modules are let go before. The
@@ -86,6 +91,52 @@ def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) 
         make_sampler(model_folder)
 
     assert "rollout.engine" in str(error.value)
+
+
+# Each with a part of why it is refused, or nothing. Layers of vLLM's on a CPU pack
+# experts only as it starts, and transformers has a name of LFM2's settings no more.
+MODELS = {
+    "Qwen3": "",
+    "Gemma 3": "",
+    "SmolLM3": "vllm_server",
+    "Mixtral": "4 experts",
+    "Qwen3 MoE": "4 experts",
+    "GPT-OSS": "4 experts",
+    "LFM2": "conv_dim",
+}
+WIDE = {"hidden_size": 128, "num_attention_heads": 4, "head_dim": 32}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_sampled_as_it_is_trained_or_refused_at_the_start(
+    name: str, tmp_path: Path, rows_path: Path
+) -> None:
+    architecture = ARCHITECTURES[name]
+    wide = replace(architecture, settings={**architecture.settings, **WIDE})
+    write_architecture(wide, tmp_path)
+    policy = cpu_policy(tmp_path)
+    rollout = {"engine": "vllm", "cache_gib": 0.125, "max_new_tokens": 30}
+    config = RunConfig.model_validate(
+        config_tree(tmp_path, rows_path, rollout=rollout, model={"device": "cpu"})
+    )
+    kept = type(policy.model).__call__
+
+    if refused := MODELS[name]:
+        with pytest.raises(ValueError, match=refused):
+            start_vllm(config, policy)
+        assert type(policy.model).__call__ is kept
+        return
+    engine = start_vllm(config, policy)
+
+    requests, gaps = requests_of(policy, 4), []
+    for _ in range(2):
+        groups = engine.sample(requests, WARM)
+        gaps.append(largest_gap(policy, requests, groups, temperature=0.7))
+        stir(policy)
+        engine.sync_weights()
+    engine.close()
+    assert max(gaps) < CLOSE
+    assert type(policy.model).__call__ is kept
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])

@@ -6,8 +6,10 @@ import hashlib
 import importlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
 )
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
@@ -285,6 +288,23 @@ def model_fingerprint(source: str, *, revision: str | None = None) -> str:
 def num_parameters(source: str, *, revision: str | None = None) -> int:
     """Numbers in a saved model's weights; raises as `model_fingerprint` does."""
     return sum(math.prod(shape) for _, shape, _ in _rows(source, revision))
+
+
+def in_checkpoint_form(
+    model: PreTrainedModel, weights: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights with the names and shapes of the model's checkpoint, layer by layer.
+
+    transformers joins a layer's experts in one tensor, whose name not all kinds of
+    models have in vLLM.
+    """
+    for _, layer in groupby(weights, _layer_of):
+        yield from revert_weight_conversion(model, dict(layer)).items()
+
+
+def _layer_of(named: tuple[str, torch.Tensor]) -> str:
+    number = re.search(r"\.\d+\.", named[0])
+    return named[0][: number.end()] if number else ""
 
 
 def read_settings(source: str, *, revision: str | None) -> PreTrainedConfig:

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
-from trainer.model.loading import model_fingerprint
+from trainer.model.loading import in_checkpoint_form, model_fingerprint
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
@@ -202,7 +202,8 @@ class VllmServerEngine:
                 swapping, adapters.tensors, rank=adapters.rank, alpha=adapters.alpha
             )
         if whole:
-            lost += self._send(whole, self._policy.weights())
+            weights = in_checkpoint_form(self._policy.model, self._policy.weights())
+            lost += self._send(whole, weights)
         return lost
 
     def _send(

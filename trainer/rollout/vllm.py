@@ -24,7 +24,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.hub import check_source
-from trainer.model.loading import AdapterWeights, read_settings
+from trainer.model.loading import (
+    AdapterWeights,
+    in_checkpoint_form,
+    read_settings,
+)
 from trainer.model.policy import Policy
 from trainer.rollout.engine import (
     Collected,
@@ -209,8 +213,8 @@ class VllmSampler:
             if is_out_of_memory(error):
                 raise
             raise ValueError(
-                f"vLLM cannot run {settings.model}: {first_line(error)} Choose "
-                "another model or other settings, or set rollout.engine to "
+                f"vLLM cannot run {settings.model}: {first_line(error).rstrip('.')}. "
+                "Choose another model or other settings, or set rollout.engine to "
                 '"transformers".'
             ) from error
 
@@ -489,7 +493,7 @@ class VllmEngine:
         adapters = policy.adapter_weights()
         self._swaps = adapters is not None and sampler.can_take(adapters.layers)
         if self._swaps:
-            sampler.load_weights(policy.base_weights())
+            self._load(policy.base_weights())
         self.sync_weights()
 
     @property
@@ -536,7 +540,10 @@ class VllmEngine:
             assert adapters is not None
             self._sampler.load_adapters(adapters)
         else:
-            self._sampler.load_weights(self._policy.weights())
+            self._load(self._policy.weights())
+
+    def _load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._sampler.load_weights(in_checkpoint_form(self._policy.model, weights))
 
     def rest(self) -> None:
         self._sampler.sleep()
