@@ -91,7 +91,9 @@ def recommend(
     length = _completion_tokens(num_parameters, on_gpu=on_gpu)
     # space for the answer, and for as much beside it
     answer = 2 * math.ceil(longest_answer / _CHARACTERS_PER_TOKEN)
-    length = max(length, min(_rounded_up(answer), _MOST_TOKENS))
+    length = max(
+        length, min(math.ceil(answer / _ROUNDED_TO) * _ROUNDED_TO, _MOST_TOKENS)
+    )
     if room is not None:
         length = max(1, min(length, room))
     if length != _DEFAULT_TOKENS:
@@ -134,7 +136,3 @@ def _completion_tokens(num_parameters: float, *, on_gpu: bool | None) -> int:
     if on_gpu is False and num_parameters > _SLOW_ON_CPU:
         return _CPU_TOKENS
     return _DEFAULT_TOKENS
-
-
-def _rounded_up(tokens: int) -> int:
-    return math.ceil(tokens / _ROUNDED_TO) * _ROUNDED_TO

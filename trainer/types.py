@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from math import isnan, nan
 from typing import Literal, NamedTuple, Self
 
@@ -76,11 +76,6 @@ class Rollout:
         """Of each token, whether the policy wrote it."""
         each = ((turn.author == "policy",) * len(turn.token_ids) for turn in self.turns)
         return tuple(chain.from_iterable(each))
-
-    @property
-    def turn_ends(self) -> tuple[int, ...]:
-        """Exclusive token offsets, one of each turn."""
-        return tuple(accumulate(len(turn.token_ids) for turn in self.turns))
 
     @property
     def num_tokens(self) -> int:

@@ -31,7 +31,6 @@ from dashboard.runs.launch.initial_values import (
     offer_team_presets,
     propose_name,
 )
-from dashboard.runs.launch.memory import Memory
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.toml import apply_toml, write_form
@@ -314,19 +313,6 @@ class MemoryOut(Schema):
     problem: str = Field(description="Why there is no estimate.")
 
 
-def _memory(memory: Memory) -> MemoryOut:
-    return MemoryOut(
-        num_bytes=memory.total,
-        peak=memory.peak,
-        parts={part.title: part.num_bytes for part in memory.parts},
-        fits=[
-            MemoryFitOut(device=fit.device.name, percent=fit.percent)
-            for fit in memory.fits
-        ],
-        problem=memory.problem,
-    )
-
-
 class LaunchCheckOut(Schema):
     name: str = Field(examples=["calm-otter-7"])
     amounts: list[LaunchAmountOut]
@@ -355,7 +341,16 @@ def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
     return LaunchCheckOut(
         name=checked.name,
         amounts=[fill(LaunchAmountOut, one) for one in summary.amounts],
-        memory=_memory(summary.memory),
+        memory=MemoryOut(
+            num_bytes=summary.memory.total,
+            peak=summary.memory.peak,
+            parts={part.title: part.num_bytes for part in summary.memory.parts},
+            fits=[
+                MemoryFitOut(device=fit.device.name, percent=fit.percent)
+                for fit in summary.memory.fits
+            ],
+            problem=summary.memory.problem,
+        ),
         warnings=list(summary.warnings),
         hints=summary.hints,
         fitted=form.fit.texts,

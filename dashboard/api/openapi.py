@@ -116,7 +116,13 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if method != "get" or operation["operationId"] in REFUSING:
         statuses.append("409")
     for status in sorted(statuses):
-        operation["responses"].setdefault(status, _problem(int(status)))
+        operation["responses"].setdefault(
+            status,
+            {
+                "description": CODES[int(status)][1],
+                "content": {TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        )
 
 
 def _name_scope(operation: dict[str, Any]) -> None:
@@ -136,11 +142,6 @@ def _is_file(response: dict[str, Any]) -> bool:
 def _file() -> dict[str, Any]:
     schema = {"type": "string", "format": "binary"}
     return {"description": "The file", "content": {"*/*": {"schema": schema}}}
-
-
-def _problem(status: int) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": CODES[status][1], "content": {TYPE: {"schema": schema}}}
 
 
 @login_not_required

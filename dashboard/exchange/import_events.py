@@ -81,7 +81,11 @@ def make_group(
                 num_tokens=sample.num_tokens,
                 end_reason=sample.end_reason,
                 reward=reward,
-                rules=_rules(sample, scoring.weights),
+                rules={
+                    name: score
+                    for name, score in sample.scores.items()
+                    if scoring.weights.get(name) is not None
+                },
                 advantage=advantage,
                 mean_logprob=None,
             )
@@ -96,14 +100,6 @@ def _text_of(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
-
-
-def _rules(sample: Sample, weights: Weights) -> dict[str, float | None]:
-    return {
-        name: score
-        for name, score in sample.scores.items()
-        if weights.get(name) is not None
-    }
 
 
 def _advantages(

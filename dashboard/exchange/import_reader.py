@@ -211,9 +211,19 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
                 names = {tag: metric_name(tag) for tag in scalars.values}
                 item: Item | Refusal | None = None
                 if broken := next(filter(broken_text, names), None):
-                    item = _bad_name(line, broken)
+                    item = Refusal(
+                        line=line,
+                        value=quote(broken),
+                        problem=f"The tag contains {broken_text(broken)}.",
+                        remedy="Log the value under another name.",
+                    )
                 elif scalars.values and not 0 <= scalars.step <= MAX_STEP:
-                    item = _bad_step(line, scalars.step)
+                    item = Refusal(
+                        line=line,
+                        value=quote(scalars.step),
+                        problem="The step is out of range.",
+                        remedy=f"Use steps from 0 to {MAX_STEP:,}.",
+                    )
                 elif scalars.values:
                     values = {
                         names[t]: v
@@ -232,24 +242,6 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
                 ends_file=True,
             )
             yield Found(file, TENSORBOARD, refusal, {}), end
-
-
-def _bad_name(line: int, name: str) -> Refusal:
-    return Refusal(
-        line=line,
-        value=quote(name),
-        problem=f"The tag contains {broken_text(name)}.",
-        remedy="Log the value under another name.",
-    )
-
-
-def _bad_step(line: int, step: int) -> Refusal:
-    return Refusal(
-        line=line,
-        value=quote(step),
-        problem="The step is out of range.",
-        remedy=f"Use steps from 0 to {MAX_STEP:,}.",
-    )
 
 
 def _rows(

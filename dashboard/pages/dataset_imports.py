@@ -33,11 +33,12 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
     if request.htmx and address:
         _add_success_message(request, job)
         return HttpResponseClientRedirect(address)
+    upload = find_upload(job) if job.is_fetch else None
     context = {
         "team": team_,
         "job": job,
         "outcome_address": address,
-        "from_host": _host_of(job),
+        "from_host": host_of(upload) if upload and upload.is_linked else "",
         "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "The version was deleted.",
         "task_query": query_of(job.source, job.name) if job.is_generated else "",
@@ -90,12 +91,6 @@ def _fetched_address(job: ImportJob) -> str | None:
     page = "dataset_map" if upload.is_whole else "dataset_choice"
     exists = upload.is_whole or choices_of(upload)
     return resolve_url(page, job.team.slug, upload.pk) if exists else None
-
-
-def _host_of(job: ImportJob) -> str:
-    """The host of the download."""
-    upload = find_upload(job) if job.is_fetch else None
-    return host_of(upload) if upload and upload.is_linked else ""
 
 
 def _add_success_message(request: Request, job: ImportJob) -> None:

@@ -187,7 +187,7 @@ def show_form(
         "preset_changes": preset_changes,
         "seen_preset": seen_preset
         or request.POST.get("seen_preset")
-        or _fingerprint(form),
+        or (fingerprint(form.start.team_preset) if form.start.team_preset else ""),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),
@@ -236,10 +236,6 @@ def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
             "has_step_recipe": form.start.step_recipe is not None,
         },
     }
-
-
-def _fingerprint(form: LaunchForm) -> str:
-    return fingerprint(form.start.team_preset) if form.start.team_preset else ""
 
 
 def kept_choices(form: LaunchForm) -> dict[str, str]:

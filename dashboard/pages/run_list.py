@@ -400,7 +400,14 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
             what=view.name,
             back=_address(team, view),
             labels={"address": "Filters and columns"},
-            choices=_readable(request, conflict),
+            choices={
+                clash.field: {
+                    query: unquote_plus(query)
+                    for query in (clash.now, request.POST.get(clash.field, ""))
+                }
+                for clash in conflict.clashes
+                if clash.field == "address"
+            },
             team=membership.team,
         )
     except ValueError as error:
@@ -408,18 +415,6 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
     else:
         messages.success(request, f"Changed view {view}.")
     return redirect(_address(team, view))
-
-
-def _readable(request: Request, conflict: EditConflict) -> dict[str, dict[str, str]]:
-    """The conflicting addresses, decoded."""
-    return {
-        clash.field: {
-            query: unquote_plus(query)
-            for query in (clash.now, request.POST.get(clash.field, ""))
-        }
-        for clash in conflict.clashes
-        if clash.field == "address"
-    }
 
 
 def _change(

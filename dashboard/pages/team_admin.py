@@ -208,11 +208,15 @@ def audit_log(request: Request, team: str) -> HttpResponse:
     team_ = get_managed_team(request, team)
     form = FilterForm(request.GET, team=team_)
     page = Paginator(form.narrow(), PER_PAGE).get_page(request.GET.get("page"))
+    entries = list(page.object_list)
     context = {
         "team": team_,
         "form": form,
         "page": page,
-        "lines": _lines(team_, page),
+        "lines": [
+            Line(entry, about, _details(entry))
+            for entry, about in zip(entries, show_objects(team_, entries), strict=True)
+        ],
         "num_entries": _count(form, page),
         "formats": WRITERS,
     }
@@ -222,14 +226,6 @@ def audit_log(request: Request, team: str) -> HttpResponse:
 
 def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
     return form.entries.count() if form.is_narrowed else page.paginator.count
-
-
-def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:
-    entries = list(page.object_list)
-    return [
-        Line(entry, about, _details(entry))
-        for entry, about in zip(entries, show_objects(team, entries), strict=True)
-    ]
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.analysis.compare.points import AXES, Points, read_points
 from dashboard.analysis.compare.series import make_series
-from dashboard.analysis.compare.verdicts import Figure, compare_summaries
+from dashboard.analysis.compare.verdicts import compare_summaries
 from dashboard.analysis.reports.block_options import (
     Block,
     describe_runs,
@@ -131,7 +131,17 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "runs": describe_runs(runs),
         "columns": [
-            {"title": column.title, "figures": [_figure(f) for f in column.figures]}
+            {
+                "title": column.title,
+                "figures": [
+                    {
+                        "value": f.value,
+                        "delta": f.delta,
+                        "direction": f.direction,
+                    }
+                    for f in column.figures
+                ],
+            }
             for column in compare_summaries(runs, [[i] for i in range(len(runs))])
         ],
         "settings": [
@@ -146,14 +156,6 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         "chart": draw_from(runs, options) if options["metric"] else None,
         **newest_of(runs),
         "gone": missing,
-    }
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "value": figure.value,
-        "delta": figure.delta,
-        "direction": figure.direction,
     }
 
 

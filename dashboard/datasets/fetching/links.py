@@ -36,7 +36,8 @@ class Link:
     def filename(self) -> str:
         parts = urlsplit(self.url)
         name = unquote(PurePosixPath(parts.path).name)
-        return _printable(name) or parts.hostname or "file"
+        kept = "".join(char for char in name if char.isprintable())
+        return kept.strip()[-200:] or parts.hostname or "file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +181,3 @@ def _checked(url: str) -> Link:
     except Refused as error:
         raise UserError("datasets.host_not_allowed", str(error)) from None
     return Link(url=url.partition("#")[0])
-
-
-def _printable(name: str) -> str:
-    kept = "".join(char for char in name if char.isprintable())
-    return kept.strip()[-200:]

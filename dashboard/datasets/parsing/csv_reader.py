@@ -98,7 +98,17 @@ class _Texts:
         if line.refusal and (not line.text or line.refusal.ends_file):
             raise Unreadable(line.refusal)
         if self._num_chars > MAX_LINE_CHARS:
-            raise Unreadable(line.refusal or _refuse_length(self.start, line.text))
+            raise Unreadable(
+                line.refusal
+                or Refusal(
+                    line=self.start,
+                    value=excerpt(line.text),
+                    problem="The row of several lines has more than "
+                    f"{MAX_LINE_CHARS:,} characters.",
+                    remedy="Close the open double quote, or shorten the row.",
+                    ends_file=True,
+                )
+            )
         self._refusal = self._refusal or line.refusal
         return line.text
 
@@ -160,15 +170,4 @@ def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
         value=quote(fields),
         problem=f"The row has {len(fields)} field{plural}, the header {len(header)}.",
         remedy=FILL_UP if is_short else QUOTE,
-    )
-
-
-def _refuse_length(line: int, text: str) -> Refusal:
-    return Refusal(
-        line=line,
-        value=excerpt(text),
-        problem=f"The row of several lines has more than {MAX_LINE_CHARS:,} "
-        "characters.",
-        remedy="Close the open double quote, or shorten the row.",
-        ends_file=True,
     )
