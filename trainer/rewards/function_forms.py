@@ -374,11 +374,12 @@ class _Callables:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._put(node.name, _signature(node.args, node.body, node.returns))
             inside = _Callables(node.body)
-            for part in node.body:
-                if isinstance(part, ast.Return) and part.value is not None:
-                    inner = inside._signature_of(part.value)
-                    if inner is not None:
-                        self._makers[node.name] = inner
+            self._makers.update(
+                (node.name, inner)
+                for part in node.body
+                if isinstance(part, ast.Return) and part.value is not None
+                if (inner := inside._signature_of(part.value)) is not None
+            )
         elif isinstance(node, ast.ClassDef):
             self.found.pop(node.name, None)
             for part in node.body:
@@ -591,9 +592,8 @@ def _one_type_of(types: frozenset[str], annotation: ast.expr | None) -> str:
 
 
 def _text_of(annotation: ast.expr | None) -> str:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        return annotation.value
-    return ast.unparse(annotation) if annotation is not None else ""
+    """Without the quotation marks of one that is a text itself."""
+    return ast.unparse(annotation).strip("'") if annotation is not None else ""
 
 
 _REFERENCES = (COHORT | VERL | VERIFIERS) - {"prompt", "completion", "solution_str"}

@@ -200,11 +200,10 @@ class _Absent:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise ModuleNotFoundError(self._text)
-
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise ModuleNotFoundError(self._text)
+
+    __getattr__ = __call__
 
 
 def _run_past_imports(source: str, names: dict[str, Any]) -> None:
