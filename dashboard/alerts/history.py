@@ -40,7 +40,9 @@ class Bounds:
 def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
     """Of everything with a stream number below `before`; about eight queries."""
     evaluator = RunEvaluator(rules_of(run), left_out(run))
-    alerts = _alerts_of(run, evaluator)
+    states = (*OPEN, AlertState.RESOLVED)
+    found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
+    alerts = [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
     held: dict[Key, Bounds] = {}
     for key, alert in alerts:
@@ -84,13 +86,6 @@ def _replay(
     # The rewards before the next evaluation may belong to the previous phase.
     rewards = (moment.metrics.get(REWARD) for moment in reversed(last))
     evaluator.remember_rewards(value for value in rewards if value is not None)
-
-
-def _alerts_of(run: Run, evaluator: RunEvaluator) -> list[tuple[Key, Alert]]:
-    """Alerts that affect the rules: open ones, and ones that kept a bound."""
-    states = (*OPEN, AlertState.RESOLVED)
-    found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
-    return [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
 
 
 def _phase_start(run: Run, before: int, *, step: int) -> int:

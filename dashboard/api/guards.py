@@ -106,7 +106,9 @@ def with_replay(
             headers={"Retry-After": str(WINDOW_SECONDS)},
         )
     digest = digest_of(request)
-    _purge_replays()
+    old = Replay.objects.filter(created_at__lt=timezone.now() - REPLAY_AGE)
+    oldest = old.order_by("created_at").values("pk")[:PURGE_BATCH]
+    Replay.objects.filter(pk__in=oldest).delete()
     with transaction.atomic():
         replay, is_new = Replay.objects.get_or_create(
             token=token, key=key, defaults={"request_sha256": digest}
@@ -155,12 +157,6 @@ def digest_of(request: HttpRequest) -> str:
             found.update(chunk)
         file.seek(0)  # type: ignore[union-attr]  # as above
     return found.hexdigest()
-
-
-def _purge_replays() -> None:
-    old = Replay.objects.filter(created_at__lt=timezone.now() - REPLAY_AGE)
-    oldest = old.order_by("created_at").values("pk")[:PURGE_BATCH]
-    Replay.objects.filter(pk__in=oldest).delete()
 
 
 def guarded(view: View, *, is_atomic: bool = True) -> View:

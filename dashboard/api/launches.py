@@ -195,7 +195,13 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
     form.fit_rows()
     form.texts |= form.fit.texts
     if payload.toml is not None:
-        _apply_toml(form, payload.toml)
+        draft = apply_toml(form, payload.toml)
+        if draft.problems:
+            errors = [
+                WrongField("body.toml", str(problem), problem.code)
+                for problem in draft.problems
+            ]
+            raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
     _apply_settings(form, payload.settings)
     return form
 
@@ -213,16 +219,6 @@ def _controls(sets: list[SetIn]) -> dict[str, str]:
         rows = "" if each.max_rows is None else str(each.max_rows)
         controls[f"eval-{number}-max_rows"] = rows
     return controls
-
-
-def _apply_toml(form: LaunchForm, text: str) -> None:
-    draft = apply_toml(form, text)
-    if draft.problems:
-        errors = [
-            WrongField("body.toml", str(problem), problem.code)
-            for problem in draft.problems
-        ]
-        raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
 
 
 def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:

@@ -102,7 +102,11 @@ def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    _name_scope(operation)
+    (name,) = operation["security"][0]
+    scope = name.removesuffix("Token").lower()
+    about = operation.get("description", "")
+    operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
+    operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
     if _is_file(operation["responses"].get("200", {})):
         operation["responses"]["200"] = _file()
@@ -123,15 +127,6 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
                 "content": {TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
             },
         )
-
-
-def _name_scope(operation: dict[str, Any]) -> None:
-    """One kind of token with scopes, not a class of django-ninja's for each scope."""
-    (name,) = operation["security"][0]
-    scope = name.removesuffix("Token").lower()
-    about = operation.get("description", "")
-    operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
-    operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
 
 
 def _is_file(response: dict[str, Any]) -> bool:

@@ -111,7 +111,18 @@ def make_run(
                 events.add_step(step, items)
                 on_stored(number, num_steps)
             events.end()
-            _finish(run, events.prompts)
+            version = (
+                create_prompts_version(run, events.prompts.rows())
+                if len(events.prompts)
+                else None
+            )
+            Run.objects.filter(pk=run.pk).update(
+                state=RunState.FINISHED,
+                lease_until=None,
+                finished_at=END_TIME,
+                dataset_version=version,
+            )
+            record(run.team, run.owner, "run.imported", run, tools=run.source["tools"])
             on_made(run)
     return run
 
@@ -271,14 +282,3 @@ class EventWriter:
         # Alerts are for those who can still do something.
         ingest(claim, self._events, observes=False)
         self._events = []
-
-
-def _finish(run: Run, prompts: Prompts) -> None:
-    version = create_prompts_version(run, prompts.rows()) if len(prompts) else None
-    Run.objects.filter(pk=run.pk).update(
-        state=RunState.FINISHED,
-        lease_until=None,
-        finished_at=END_TIME,
-        dataset_version=version,
-    )
-    record(run.team, run.owner, "run.imported", run, tools=run.source["tools"])

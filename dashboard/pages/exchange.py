@@ -230,7 +230,9 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = SpanForm.read(request.GET)
-    offered = _offered(run)
+    names = ["metrics", "completions"]
+    names += [] if run.is_imported else ["settings"]
+    offered = names + (["annotations", "preferences"] if has_annotations(run) else [])
     what = request.GET.get("what", "")
     what = what if what in offered else "metrics"
     chosen = request.GET.get("format", "")
@@ -265,12 +267,6 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
         )
         context["num_groups"] = groups_of(run, span).count()
     return render(request, "exchange/export.html", context)
-
-
-def _offered(run: Run) -> list[str]:
-    names = ["metrics", "completions"]
-    names += [] if run.is_imported else ["settings"]
-    return names + (["annotations", "preferences"] if has_annotations(run) else [])
 
 
 def _address(run: Run, what: str, chosen: str) -> str:

@@ -42,7 +42,7 @@ from dashboard.runs.launch.team_presets import (
     save_preset,
     write_kept,
 )
-from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
+from dashboard.runs.launch.toml import apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
 from trainer.rewards.spec import Recipe
 
@@ -210,22 +210,18 @@ def run_new_from_toml(request: Request, team: str) -> HttpResponse:
     form, text = read_form(request, team_), request.POST.get("toml", "")
     draft = apply_toml(form, text)
     if draft.unknown_recipes and request.POST.get("saves_rewards"):
-        _save_recipes(request, team_, draft)
+        for spec in draft.unknown_recipes.values():
+            save_recipe_version(
+                team=team_,
+                name=free_name(team_, "Reward from TOML"),
+                recipe=Recipe.model_validate(spec),
+                user=request.user,
+                description="Read from the TOML of a launch form.",
+            )
         form.choices = choices_of(team_)
         draft = apply_toml(form, text)
     status = 422 if draft.problems else 200
     return show_form(request, team_, form, toml=draft, status=status)
-
-
-def _save_recipes(request: Request, team: Team, draft: TomlDraft) -> None:
-    for spec in draft.unknown_recipes.values():
-        save_recipe_version(
-            team=team,
-            name=free_name(team, "Reward from TOML"),
-            recipe=Recipe.model_validate(spec),
-            user=request.user,
-            description="Read from the TOML of a launch form.",
-        )
 
 
 @require_POST

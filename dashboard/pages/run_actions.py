@@ -42,7 +42,13 @@ def runs_act(request: Request, team: str) -> HttpResponse:
         if name == "compare":
             return _compare(team, runs)
         if name == "export":
-            return _export(team, runs)
+            text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
+            disposition = f'attachment; filename="{team}-runs.txt"'
+            return HttpResponse(
+                text,
+                content_type="text/plain; charset=utf-8",
+                headers={"Content-Disposition": disposition},
+            )
         if name not in ACTIONS:
             raise UserError("runs.unknown_action", f"Unknown action {name[:40]!r}.")
         argument = request.POST.get("tag", "")
@@ -93,17 +99,6 @@ def _wants_json(request: Request) -> bool:
 def _compare(team: str, runs: QuerySet[Run]) -> HttpResponse:
     ids = _ids(runs.filter(trashed_at=None)[:1_000])
     return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
-
-
-def _export(team: str, runs: QuerySet[Run]) -> HttpResponse:
-    """Their IDs, one per line."""
-    text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
-    disposition = f'attachment; filename="{team}-runs.txt"'
-    return HttpResponse(
-        text,
-        content_type="text/plain; charset=utf-8",
-        headers={"Content-Disposition": disposition},
-    )
 
 
 def _ids(runs: QuerySet[Run]) -> list[str]:

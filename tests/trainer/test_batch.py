@@ -251,7 +251,6 @@ def test_tokens_of_an_environment_are_read_and_not_trained_on() -> None:
     micro = batch.pack([0], device=CPU)
 
     assert rollout.text == "abc"
-    assert rollout.turn_ends == (2, 5, 7)
     assert rollout.num_policy_tokens == 4
     assert rollout.mean_logprob == pytest.approx(-0.25)
     assert batch.totals.num_tokens == 3

@@ -121,17 +121,13 @@ def _held_out(
 ) -> list[tuple[str, list[float | None]]]:
     metric = f"eval/{name}/mean"
     last = {e.run_id: e.metrics.get(metric) for e in latest if e.name == name}
-    best = _best(runs, name, metric)
+    value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
+    rows = Evaluation.objects.filter(run__in=runs, superseded_by=None, name=name)
+    best = dict(rows.order_by().values_list("run_id").annotate(best=Max(value)))
     return [
         (f"{title_of(metric)}, last", [last.get(run.pk) for run in runs]),
         (f"{title_of(metric)}, best", [best.get(run.pk) for run in runs]),
     ]
-
-
-def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None]:
-    value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
-    rows = Evaluation.objects.filter(run__in=runs, superseded_by=None, name=name)
-    return dict(rows.order_by().values_list("run_id").annotate(best=Max(value)))
 
 
 # Verdicts on two sets of seeds.
