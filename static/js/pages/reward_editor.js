@@ -104,7 +104,8 @@ document.addEventListener("click", ({ target }) => {
 
 // Buttons swap the rules. Swaps of parts, as of errors and scores, change no rule.
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
-  if (!editor || detail.target !== editor || detail.elt === editor) return;
+  if (!editor || detail.target !== editor) return;
+  if (detail.requestConfig.elt === editor) return; // `elt` is, if its button is gone
   editor.dispatchEvent(new Event("rules-changed"));
   if (isAdding) editor.querySelector(".rule:last-child [name$=-weight]")?.focus();
   isAdding = false;

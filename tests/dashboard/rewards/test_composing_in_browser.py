@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -79,6 +80,7 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.locator(".recipe-line")).to_have_text(changed)
 
 
+@pytest.mark.slow
 def test_errors_of_a_refused_save_disappear_when_fixed(
     team: Team, alice: User, page: Page
 ):
@@ -103,6 +105,7 @@ def test_errors_of_a_refused_save_disappear_when_fixed(
     expect(weight).not_to_have_attribute("aria-invalid", "true")
 
 
+@pytest.mark.slow
 def test_a_replaced_request_is_no_error(team: Team, alice: User, page: Page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
     create_dataset_version(
@@ -120,6 +123,42 @@ def test_a_replaced_request_is_no_error(team: Team, alice: User, page: Page):
         wait_for(page, lambda number=number: len(asked) == number)
 
     expect(page.locator("#recipe-formula")).to_have_value(re.compile("^3·"))
+    assert problems == []
+
+
+@pytest.mark.slow
+def test_an_edit_clears_findings_and_drops_scores_on_their_way(
+    team: Team, alice: User, page: Page
+):
+    rows = [Row(prompt="2+2?", answer="about four", columns={})]
+    create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    problems: list[str] = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.clock.install()
+    page.goto("/alpha/rewards/new?template=number")
+    checked = page.locator("#row-findings")
+    expect(checked).not_to_contain_text("Checking", timeout=20_000)
+    asked: list[Route] = []
+    page.route("**/rewards/scores", lambda route: asked.append(route))  # held back
+    page.clock.pause_at(datetime.now(UTC) + timedelta(minutes=2))
+
+    page.locator("#rules-1-weight").fill("0.5")
+    page.locator("#rules-1-weight").blur()
+    expect(checked).to_contain_text("Checking")
+    page.clock.run_for(500)
+    wait_for(page, lambda: len(asked) == 1)
+    page.get_by_role("button", name="Remove format_tags").click()
+    expect(page.locator(".rule")).to_have_count(1)
+    page.clock.run_for(
+        50
+    )  # until the page has the rule no more, and asks for no scores
+    with page.expect_response("**/rewards/scores"):
+        asked[0].continue_()  # scores of two rules; the page has one
+
+    page.clock.run_for(500)
+    wait_for(page, lambda: len(asked) > 1)
     assert problems == []
 
 
