@@ -96,9 +96,9 @@ def test_numbers_verdict_and_samples_follow_the_run(page: Page, team: Team) -> N
 
     expect(page.locator("[data-run-step]")).to_have_text("3")
     value = page.locator('[data-tile="reward/mean"] [data-tile-value]')
-    expect(value).to_have_text("0.938", timeout=20_000)
+    expect(value).to_have_text("0.938", timeout=60_000)
     expect(verdict).not_to_have_text(before)
-    expect(page.locator("[data-sample-step]")).to_have_text("3", timeout=20_000)
+    expect(page.locator("[data-sample-step]")).to_have_text("3", timeout=60_000)
     assert page.title().startswith("3/20 · ")
 
     page.locator("[data-sample-next]").click()

@@ -295,20 +295,3 @@ def test_metric_signals_remain_without_completions(
     assert 'id="length"' in response.text
     examples = reverse("run_health_examples", args=["alpha", run.pk, "length"])
     assert alice_client.get(examples).status_code == 200
-
-
-def test_the_addresses_of_audit_and_alerts_lead_to_health(
-    alice_client: Client, charlie_client: Client, team: Team
-) -> None:
-    at = f"/alpha/runs/{make_run(team).pk}"
-
-    for old, new in {
-        "audit/?at=11&width=3": "health/?at=11&width=3",
-        "audit/length/?at=11": "health/length/?at=11",
-        "alerts/?state=resolved": "health/?state=resolved",
-        "alerts/": "health/",
-    }.items():
-        response = alice_client.get(f"{at}/{old}")
-        assert response.status_code == 301
-        assert response["Location"] == f"{at}/{new}"
-        assert charlie_client.get(f"{at}/{old}").status_code == 404
