@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -32,14 +33,17 @@ def series(values: Sequence[float]) -> Series:
 
 
 def witness(
-    values: Sequence[float], *, weight: float = 0.0, trust: str = "sure"
+    values: Sequence[float],
+    *,
+    weight: float = 0.0,
+    trust: Literal["sure", "named"] = "sure",
 ) -> Witness:
     return Witness(
         name="equation",
         changes=changes_of(series(values)),
         full=1.0,
         weight=weight,
-        trust=trust,  # type: ignore[arg-type]
+        trust=trust,
     )
 
 
@@ -98,7 +102,8 @@ def test_without_a_rule_a_paid_feature_of_the_text_decides() -> None:
 
 
 def test_a_paid_feature_outweighs_the_rise_of_a_users_own_rule_only() -> None:
-    own, sure = (witness(HEALTHY, weight=1, trust=each) for each in ("named", "sure"))
+    own = witness(HEALTHY, weight=1, trust="named")
+    sure = witness(HEALTHY, weight=1, trust="sure")
 
     assert verdict(HEALTHY, own).why == "rises"
     assert verdict(HEALTHY, own, features=[paid_length()]).why == "surface"
