@@ -36,6 +36,8 @@ from trainer.parallel.ray_driver import STORAGE, complaint_of
 from trainer.parallel.ray_worker import _network
 from trainer.parallel.world import _patience
 
+# Beside two other workers both ranks are there after 65 to 95 seconds.
+TRAINED_SECONDS = 300
 RAY = {"where": "ray", "num_nodes": 2, "num_threads": 1}
 LAST = Path("checkpoints/step-000006-attempt-1/model/model.safetensors")
 
@@ -66,7 +68,7 @@ def test_two_nodes_train_as_two_processes_of_one_machine_do(
     out = tmp_path / "ray"
 
     run = nodes.start(config, out)
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=TRAINED_SECONDS)
 
     assert run.returncode == 0, output
     assert_same_story(out, two)
@@ -196,7 +198,7 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     more = ("--checkpoints", saved, "--attempt", 2, "--resume-from", forked)
     run = nodes.start(config, out, *more)
     wait_until(lambda: scratch_folders(rows_path))
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=TRAINED_SECONDS)
 
     assert run.returncode == 0, output
     assert "step 6/6" in output
@@ -603,7 +605,7 @@ def test_a_node_with_another_version_is_named(
     config = write_config(tmp_path, tree_of(model_folder, rows_path, distributed=RAY))
 
     run = nodes.start(config, tmp_path / "out", cwd=ours.parent)
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=TRAINED_SECONDS)
 
     assert run.returncode == 2, output
     assert any(f"Node {each}" in output for each in (HEAD, SECOND))
