@@ -60,7 +60,7 @@ starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 setup-tests:
 	@$(INSTALL) --tests
 
-check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables, words
+check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables, words, ceilings
 	@$(MAKE) --jobs=2 check-types check-rules
 
 check-types:
@@ -78,6 +78,7 @@ check-rules:
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/python manage.py help_tables --check
 	$(BIN)/python -m tests.words
+	$(BIN)/python -m tests.ceilings
 
 docs: setup-tests ## Write the tables of the help pages from the code
 	$(BIN)/python manage.py help_tables
