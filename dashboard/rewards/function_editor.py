@@ -41,6 +41,11 @@ class FunctionReport:
     fault: str
     missing: tuple[str, ...]
 
+    @property
+    def wrongly_annotated(self) -> list[RewardFunction]:
+        """Those that are said to return another type than their form does."""
+        return [each for each in self.functions if each.wrong_type]
+
 
 def report_on(
     source: str, function: str, *, in_use: Container[str] = ()

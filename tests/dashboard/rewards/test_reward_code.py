@@ -73,19 +73,20 @@ TWO = (
 
 
 def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
-    rule = ("python_function", {"params-source": TWO})
-    named = ("python_function", {"params-source": TWO, "params-function": "lengths"})
+    three = f"{TWO}def words(completions, **kwargs) -> int: ..."
+    rule = ("python_function", {"params-source": three})
+    named = ("python_function", {"params-source": three, "params-function": "lengths"})
 
     answer = alice_client.post("/alpha/rewards/check", fields(rule, named))
 
     first, second = (each.report for each in answer.context["draft"].rules)
     assert first.called is None
-    assert [each.form for each in first.functions] == ["verifiers", "trl"]
-    assert [each.name for each in first.others] == ["exact"]
+    assert [each.form for each in first.functions] == ["verifiers", "trl", "trl"]
+    assert [each.name for each in first.others] == ["exact", "words"]
     assert second.called.title == "TRL reward function lengths"
     assert second.missing == ("torch",)
     assert b"TRL reward function lengths" in answer.content
-    assert answer.content.count(b'data-wrong-type="lengths"') == 2
+    assert answer.content.count(b'data-wrong-types="2"') == 2
     assert answer.context["draft"].recipe is None  # which one is called is not said
 
 

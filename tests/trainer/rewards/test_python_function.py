@@ -158,9 +158,11 @@ def f(completions, **kwargs) -> float:
 
 
 ABSENT = """
-from __future__ import annotations
-import torch_absent.nn as nn
+import torch_absent.nn as nn, math
 from torch_absent import Tensor
+@nn.no_grad()
+def unused(texts: nn.Tensor): ...
+class Head(nn.Module): ...
 try:
     import torch_absent
 except ImportError:
@@ -172,18 +174,30 @@ except ImportError:
     ("body", "value"),
     [
         ("return absent", 0.25),
+        ("return math.sqrt(absent)", 0.5),
         ("return nn.functional.x", None),
         ("return Tensor(1)", None),
         ("import torch_absent", None),
         ("return isinstance(completion, Tensor)", None),
+        ("return unused(completion)", None),
+        ("return Head()", None),
     ],
 )
 def test_an_absent_module_fails_where_it_is_used(body: str, value: float | None):
-    source = f"{ABSENT}\ndef reward(completion: Tensor, answer): {body}"
+    source = f"{ABSENT}\ndef reward(completion: nn.Tensor, answer): {body}"
 
     score = found(source)
 
     assert score.total == value
     if value is None:
         assert "torch_absent" in score.errors["it"]
-        assert "line 10" in score.errors["it"]
+        assert "line 12" in score.errors["it"]
+
+
+def test_a_function_whose_decorator_is_absent_has_no_score_and_names_the_module():
+    source = "import torch_absent\n@torch_absent.no_grad()\n"
+
+    score = found(f"{source}def reward(completion, answer): return 1.0")
+
+    assert score.total is None
+    assert "torch_absent" in score.errors["it"]

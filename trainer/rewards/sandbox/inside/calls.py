@@ -206,20 +206,36 @@ class _Absent:
     __getattr__ = __call__
 
 
+# Nothing that an annotation names has to be there.
+_LAZY = ast.parse("from __future__ import annotations").body
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_BINDING = ast.Import | ast.ImportFrom | ast.ClassDef | _FUNCTIONS
+
+
 def _run_past_imports(source: str, names: dict[str, Any]) -> None:
-    """Run a source's statements one by one; those that import a module may fail."""
-    body = ast.parse(source.removeprefix("\ufeff")).body
-    futures = [node for node in body if getattr(node, "module", "") == "__future__"]
-    for node in body:
-        part = ast.Module([*futures, node], [])
+    """Run a source's statements one by one; those that import a module may fail.
+
+    So may a function whose decorator is absent, or a class whose base is: it is itself.
+    """
+    parts = [
+        part
+        for node in ast.parse(source.removeprefix("\ufeff")).body
+        for part in (
+            [ast.copy_location(ast.Import([alias]), node) for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node]
+        )
+    ]
+    for part in parts:
         try:
-            code = compile(part, FUNCTION_SOURCE, "exec", dont_inherit=True)
+            whole = ast.Module([*_LAZY, part], [])
+            code = compile(whole, FUNCTION_SOURCE, "exec", dont_inherit=True)
             exec(code, names)  # nosec B102 # noqa: S102 - as `run`
         except ModuleNotFoundError as error:
-            if not isinstance(node, ast.Import | ast.ImportFrom):
+            if not isinstance(part, _BINDING):
                 raise
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
+            for each in getattr(part, "names", [part]):
+                name = getattr(each, "asname", None) or each.name.partition(".")[0]
                 names[name] = _Absent(str(error))
 
 
