@@ -52,11 +52,15 @@ class Footprint:
         self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
         self._processes = config.distributed.num_ranks
         self._recomputes = recomputes
-        length = longest_sequence(config)
-        rows = _packed_rows(config, tokens) if sizes.is_flat else tokens // length
-        self._rows = min(max(1, rows), _sequences_per_update(config))
-        self._tokens = self._rows * length  # of a micro-batch
-        self._length = length
+        self._is_padded = is_padded = sizes.form == "padded"
+        self._length = longest_sequence(config)
+        self._prompt = config.data.max_prompt_tokens
+        rows = tokens // self._length if is_padded else _packed_rows(config, tokens)
+        self._rows = rows = min(max(1, rows), _sequences_per_update(config))
+        groups = -(-(rows - 1) // config.rollout.group_size) + 1
+        self._num_prompts = rows if is_padded else min(rows, groups)
+        self._num_new = rows * config.rollout.max_new_tokens
+        self._tokens = self._num_new + self._num_prompts * self._prompt
 
     @property
     def weights(self) -> int:
@@ -164,24 +168,30 @@ class Footprint:
         memory-saving attention, which never holds the [L, L] weights; the same count
         as in arXiv:2205.05198, section 4, without dropout.
         """
-        if self._sizes.is_flat:
+        if self._sizes.form == "flat":
             return self._flat_activations
         hidden, layers = self._sizes.hidden, self._sizes.layers
-        layer = self._tokens * self._layer_bytes
-        last = self._tokens * hidden * self._norm_bytes
+        layer = self._tokens * self._layer_bytes + self._prompt_copies
+        last = self._tokens * hidden * self._norm_bytes + self._mask
         if self._recomputes:
             return layers * self._tokens * hidden * self._each + layer + last
         return layers * layer + last
 
     @property
+    def _prompt_copies(self) -> int:
+        """Keys and values of prompts, which a packed layer has for every completion."""
+        rows = 0 if self._is_padded else self._rows
+        return self._each * 2 * self._sizes.kv_size * rows * self._prompt
+
+    @property
+    def _mask(self) -> int:
+        """What packed attention adds to its logits."""
+        return 0 if self._is_padded else self._each * self._num_new * self._length
+
+    @property
     def _flat_activations(self) -> int:
-        """What `model.flat` keeps, prompts once for each group in a micro-batch."""
-        sizes, each, rows = self._sizes, self._each, self._rows
-        prompt = self._config.data.max_prompt_tokens
-        new = self._length - prompt
-        group = self._config.rollout.group_size
-        num_prompts = min(rows, -(-(rows - 1) // group) + 1)
-        tokens = num_prompts * prompt + rows * new
+        """What `model.flat` keeps."""
+        sizes, each, tokens = self._sizes, self._each, self._tokens
         # a norm's input and a float32 scale; queries and attention's output, padded,
         # and a float32 sum a head
         attention = each * (sizes.hidden + 2 * sizes.query_size)
@@ -194,12 +204,10 @@ class Footprint:
         mlp = each * (sizes.hidden + 2 * sizes.inner) + _FLOAT32
         mlp += self._inputs_kept("second", "inner")
         # the last layer's sees of a prompt its last token alone
-        unasked = num_prompts * (prompt - 1)
-        # keys and values stand behind those of the prompt in every row
-        keys = each * 2 * sizes.kv_size * (tokens + rows * prompt)
-        mask = each * rows * new * self._length
+        unasked = self._num_prompts * (self._prompt - 1)
+        keys = each * 2 * sizes.kv_size * tokens + self._prompt_copies
         turns = each * 2 * sizes.head_size * tokens
-        last = rows * new * (each * sizes.hidden + _FLOAT32) + mask + turns
+        last = self._num_new * (each * sizes.hidden + _FLOAT32) + self._mask + turns
         layer = tokens * (attention + mlp) + keys
         if self._recomputes:
             inputs = sizes.layers * tokens * sizes.hidden * each
@@ -247,13 +255,16 @@ class Footprint:
     def _linear_input_bytes(self) -> int:
         """Inputs of linear maps that the gradient of their weights needs."""
         sizes = self._sizes
+        # padded attention keeps its output itself
+        attended = self._each * sizes.query_size
         if not self._has_adapters:
             active = sizes.inner * sizes.active_experts
-            return self._each * (2 * sizes.hidden + active)
+            kept = self._each * (2 * sizes.hidden + active)
+            return kept if self._is_padded else kept + attended
         kept = self._inputs_kept("first", "attention", "second", "inner")
-        # attention keeps its output itself; adapters in float32 on bfloat16 have a copy
+        # adapters in float32 on bfloat16 have a copy
         is_kept_twice = self._each == self._adapter_each and "o_proj" in self._targets
-        return kept - self._each * sizes.query_size if is_kept_twice else kept
+        return kept - attended if is_kept_twice and self._is_padded else kept
 
     @property
     def logits(self) -> int:

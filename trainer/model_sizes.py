@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainer.config import RunConfig
 from trainer.config.reading import why_unreadable
@@ -25,8 +25,20 @@ _UNGATED = {"bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "starcoder2"}
 _TIED = {"bloom", "gemma", "gemma2", "gemma3_text", "gpt2", "opt", "starcoder2"}
 # A further normalisation of queries and keys.
 _QUERY_NORM = {"gemma3_text", "olmo2", "qwen3", "qwen3_moe"}
-# `model.architecture` has them trained without padding, where no layer has a window.
-_FLAT = {"llama", "mistral", "qwen2", "qwen3"}
+# Forms of `model.policy`: of these the form is "flat", unless a layer has a window or
+# positions depend on the text's length.
+_FLAT = {"internlm3", "llama", "mistral", "qwen2", "qwen3"}
+_FLAT_ROPES = ("default", "linear", "llama3")
+# Their layers keep a state, or attend in a way of their own. All others are packed.
+_PADDED = {
+    *("bamba", "bloom", "codegen", "deepseek_v32", "doge", "falcon", "falcon_h1"),
+    *("falcon_mamba", "gpt_neo", "gpt_oss", "gptj", "granitemoehybrid", "jamba"),
+    *("kimi_linear", "lfm2", "lfm2_moe", "llama4_text", "mamba", "mamba2"),
+    *("mimo_v2_flash", "minimax", "mpt", "nemotron", "nemotron_h", "olmo_hybrid"),
+    *("openai-gpt", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    *("recurrent_gemma", "rwkv", "stablelm", "xglm", "xlstm", "zamba2"),
+}
+Form = Literal["flat", "packed", "padded"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +63,7 @@ class Dimensions:
     is_gated: bool
     is_tied: bool
     has_query_norm: bool = False
-    is_flat: bool = False  # trained without padding, prompts shared
+    form: Form = "packed"  # of an update's pass; all but "padded" share prompts
     experts: int = 1
     active_experts: int = 1
 
@@ -179,18 +191,25 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
         is_gated=kind not in _UNGATED,
         is_tied=bool(config.get("tie_word_embeddings", kind in _TIED)),
         has_query_norm=kind in _QUERY_NORM,
-        is_flat=kind in _FLAT
-        and not _has_window(config, kind)
-        and config.get("hidden_act", "silu") == "silu",
+        form=_form_of(config, kind),
         experts=experts,
         active_experts=first("num_experts_per_tok", default=1) if experts > 1 else 1,
     )
 
 
-def _has_window(config: Mapping[str, Any], kind: str) -> bool:
-    if kind == "mistral":
-        return config.get("sliding_window") is not None
-    return bool(config.get("use_sliding_window"))
+def _form_of(config: Mapping[str, Any], kind: str) -> Form:
+    if kind in _PADDED or config.get("attn_logit_softcapping"):
+        return "padded"
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    ropes = rope if isinstance(rope, dict) else {}
+    is_flat = (
+        kind in _FLAT
+        and not config.get("use_sliding_window")
+        and (kind != "mistral" or config.get("sliding_window") is None)
+        and config.get("hidden_act", "silu") == "silu"
+        and ropes.get("rope_type", ropes.get("type", "default")) in _FLAT_ROPES
+    )
+    return "flat" if is_flat else "packed"
 
 
 # safetensors' own limit is 100 MB; the largest published headers have some hundred KB.

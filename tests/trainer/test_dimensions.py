@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
     LlamaConfig,
-    MistralConfig,
     PreTrainedConfig,
     Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
 )
 
+from tests.trainer.architectures import kinds_on_page
 from tests.trainer.sizes import LLAMA, SIZES
-from tests.trainer.test_decoder import KINDS
-from tests.trainer.test_decoder import SIZES as SMALL
-from trainer.model.loading import is_built_like_llama
+from tests.trainer.tiny_architectures import ARCHITECTURES
 from trainer.model_sizes import Dimensions, dimensions_of
 
 
@@ -101,22 +102,34 @@ def test_the_worked_example_holds() -> None:
     assert sizes.num_parameters == 2 * (192 + 384) + 800 + 40
 
 
+def test_the_estimate_takes_the_form_of_updates_that_the_architecture_has() -> None:
+    kinds, wrong, num_known = kinds_on_page(), {}, 0
+    for name, architecture in ARCHITECTURES.items():
+        base = re.sub(r" \([^)]*\)$", "", name)
+        form, _ = kinds.get(name, kinds.get(base, ("", "")))
+        try:
+            found = dimensions_of(architecture.config().to_dict()).form
+        except ValueError:  # the sizes of this kind are not known
+            continue
+        num_known += 1
+        if form not in ("", found):
+            wrong[name] = found
+
+    assert wrong == {}
+    assert num_known > 90
+
+
 @pytest.mark.parametrize(
-    "config",
+    "changes",
     [
-        *KINDS.values(),
-        MistralConfig(**SMALL, sliding_window=4),
-        Qwen2Config(
-            **SMALL, use_sliding_window=True, sliding_window=4, max_window_layers=1
-        ),
-        LlamaConfig(**SMALL, hidden_act="gelu"),
-        GPT2Config(n_embd=32, n_layer=1, n_head=2),
+        {"hidden_act": "gelu"},
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+        {"rope_parameters": {"rope_type": "longrope"}},
+        {"model_type": "mistral", "sliding_window": 4096},
     ],
 )
-def test_the_estimate_knows_which_models_are_trained_without_padding(
-    config: PreTrainedConfig,
+def test_a_llama_with_another_layer_is_packed_as_transformers_has_it(
+    changes: dict[str, Any],
 ) -> None:
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-
-    assert dimensions_of(config.to_dict()).is_flat == is_built_like_llama(model)
+    assert dimensions_of(LLAMA).form == "flat"
+    assert dimensions_of(LLAMA | changes).form == "packed"
