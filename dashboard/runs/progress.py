@@ -120,7 +120,8 @@ def describe_silence(run: Run) -> str:
 def _pace(run: Run) -> float | None:
     """The seconds of a step; the run list reads them without the summary."""
     if hasattr(run, "pace"):
-        return step_seconds(run.pace, None)
+        is_list = isinstance(run.pace, list)
+        return step_seconds(run.pace, None) if is_list else run.pace
     return step_seconds(run.summary.get("step_seconds"), run.summary.get("last"))
 
 

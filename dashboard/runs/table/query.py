@@ -41,6 +41,7 @@ from dashboard.runs.models import (
     RunState,
     trained_seconds,
 )
+from dashboard.runs.queue.estimates import STEP_SECONDS
 from dashboard.runs.table.columns import (
     ABOUT,
     PATHS,
@@ -177,9 +178,10 @@ def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:
 
 
 def pace_of_active() -> Case:
-    """The latest steps' seconds, of runs that have not ended."""
+    """The latest steps' seconds, or the last step's, of runs that have not ended."""
     latest = KeyTransform("step_seconds", "summary")
-    return Case(When(state__in=ENDED, then=None), default=latest)
+    last = KeyTransform(STEP_SECONDS, KeyTransform("last", "summary"))
+    return Case(When(state__in=ENDED, then=None), default=Coalesce(latest, last))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -90,6 +90,20 @@ def test_page_list_and_compute_tell_of_it(run: Run, alice_client: Client) -> Non
     assert "data-silence>no step for 6 h<" in compute
 
 
+def test_list_and_page_agree_on_a_run_that_was_just_resumed(
+    run: Run, alice_client: Client
+) -> None:
+    """Its summary has the last step alone."""
+    silent = fall_silent(run, 65)
+    summary = {"last": {"time/step": 10.0}, "best": {}}
+    Run.objects.filter(pk=silent.pk).update(summary=summary)
+
+    listed = alice_client.get("/alpha/runs/").context["rows"][0]
+
+    assert listed.silence == "no step for 1 min"
+    assert listed.silence == describe_progress(Run.objects.get(pk=run.pk)).silence
+
+
 def test_a_pulse_is_a_sign_of_progress(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
