@@ -196,9 +196,10 @@ def run_file(
 class Which(Schema):
     source: str = Field(
         "",
-        pattern=r"^(both|trainer|supervisor|rank-[0-9]{1,5})?$",
-        description="`trainer`, `supervisor` or `both`; `rank-3`: that process of a "
-        "run on a cluster. Empty: both, if the trainer's lines have timestamps.",
+        pattern=r"^(trainer|supervisor|rank-[0-9]{1,5})?$",
+        description="`trainer` or `supervisor`; `rank-3`: that process of a run on a "
+        "cluster. Empty: the trainer's, or the supervisor's if the attempt ended "
+        "before the trainer printed anything.",
     )
     attempt: Annotated[
         int | None,
@@ -275,7 +276,7 @@ def run_log(
 def run_log_file(
     request: HttpRequest, run_id: Id, which: Query[Which]
 ) -> HttpResponseBase:
-    """The log of one attempt. For `both`, the trainer's."""
+    """The log of one attempt."""
     run = get_run(access_of(request).team, run_id)
     source = _source(run, which)
     if not source.path.is_file():

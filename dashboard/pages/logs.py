@@ -15,14 +15,14 @@ from dashboard.pages.requests import Request, read_id
 from dashboard.project.downloads import Streamed, attach
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
+from dashboard.training.log_reading import read_part, read_whole_line
 from dashboard.training.log_search import (
     SOURCES,
     Source,
     find_source,
     make_pattern,
     pieces_of,
-    search_source,
+    search,
 )
 
 MAX_DIGITS = 15
@@ -47,7 +47,7 @@ def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def log_part(request: Request, team: str, run_id: int) -> JsonResponse:
-    """?after=<byte> or ?before=<byte> with &mark=, ?line=, ?time=, or the end."""
+    """?after=<byte> or ?before=<byte> with &mark=, ?line=, or the end."""
     run = get_run(get_team(request, team), run_id)
     return _respond(request, run, _read_part)
 
@@ -100,7 +100,6 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
         after=_number(request, "after"),
         before=_number(request, "before"),
         line=_number(request, "line"),
-        around=_byte_at(request, source),
         mark=request.GET.get("mark", ""),
     )
     newer = source.attempt.run.attempts.filter(number__gt=source.attempt.number)
@@ -115,14 +114,6 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
     }
 
 
-def _byte_at(request: Request, source: Source) -> int | None:
-    """The byte offset of the log at `time`, in seconds since 1970."""
-    moment = _number(request, "time")
-    if moment is None:
-        return None
-    return LogTimes(source.files.trainer_times).find(moment)
-
-
 def _read_line(request: Request, source: Source) -> dict[str, Any]:
     return asdict(read_whole_line(source.path, _number(request, "at") or 0))
 
@@ -134,7 +125,7 @@ def _search(request: Request, source: Source) -> dict[str, Any]:
         ignore_case=request.GET.get("case") != "1",
     )
     first = _number(request, "first") or 0
-    return search_source(source, pattern, first=first)
+    return asdict(search(source.path, pattern, first=first))
 
 
 def _number(request: Request, name: str) -> int | None:

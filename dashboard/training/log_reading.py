@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 import struct
@@ -80,10 +79,9 @@ def read_part(
     after: int | None = None,
     before: int | None = None,
     line: int | None = None,
-    around: int | None = None,
     mark: str = "",
 ) -> Part:
-    """From byte `after`, up to `before`, around a line or byte, or else the end.
+    """From byte `after`, up to `before`, around a line, or else the end.
 
     Byte positions in a file that was truncated since are invalid, so the end is
     returned.
@@ -98,8 +96,6 @@ def read_part(
         is_cut = bool(mark) and mark != now
         if line is not None:
             start = _find_line(file, max(1, line - MAX_LINES // 2))
-        elif around is not None:
-            start = _lines_back(file, min(around, size), wanted=MAX_LINES // 2)
         elif after is not None and not is_cut and after <= size:
             start = after
         elif before is not None and not is_cut and before <= size:
@@ -162,13 +158,13 @@ def _lines_from(file: BinaryIO, start: int, *, end: int) -> Iterator[tuple[int, 
         at += len(raw)
 
 
-def _lines_back(file: BinaryIO, end: int, *, wanted: int = MAX_LINES) -> int:
-    """The byte at which the last so many lines before `end` begin."""
+def _lines_back(file: BinaryIO, end: int) -> int:
+    """The byte at which the last MAX_LINES lines before `end` begin."""
     begin = max(0, end - MAX_PART_BYTES)
     file.seek(begin)
     data = file.read(end - begin)
     at = len(data) - 1 if data.endswith(b"\n") else len(data)
-    for _ in range(wanted):
+    for _ in range(MAX_LINES):
         found = data.rfind(b"\n", 0, at)
         if found < 0:
             return begin if begin == 0 else _line_start(file, begin, data)
@@ -240,10 +236,8 @@ class LogClock:
         size = self._log.stat().st_size
         if size <= self._size:
             return
-        # As a supervisor's log cuts it, so that the two keep their order.
-        now = math.floor(time.time() * 1_000) / 1_000
         with self._times.open("ab") as file:
-            file.write(_RECORD.pack(size, now))
+            file.write(_RECORD.pack(size, time.time()))
         self._size = size
 
     def move(self, num_bytes: int) -> None:
@@ -282,17 +276,6 @@ class LogTimes:
         places = [bisect_right(sizes, at) for at in starts]
         newest = log.stat().st_mtime if places[-1] == len(records) else None
         return [records[n][1] if n < len(records) else newest for n in places]
-
-    def find(self, moment: float) -> int:
-        """The byte that was written next after this time; the last when none was."""
-        if not self._path.is_file():
-            return 0
-        with self._path.open("rb") as file:
-            number = os.fstat(file.fileno()).st_size // _RECORD.size
-            place = bisect_right(
-                range(number), moment, key=lambda n: _read(file.fileno(), n, 1)[0][1]
-            )
-            return _read(file.fileno(), place - 1, 1)[0][0] if place else 0
 
 
 def stamp_of(text: str) -> float | None:

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,8 +35,7 @@ BLOCK_BYTES = 1024 * 1024
 MAX_WORK = 40_000_000
 MAX_INSTRUCTIONS = 5_000  # `.{1,500}` needs 4,500
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*")
-# Both: the trainer's lines with its supervisor's among them, by their times.
-SOURCES = {"both": "Both", "trainer": "Trainer", "supervisor": "Worker"}
+SOURCES = {"trainer": "Trainer", "supervisor": "Worker"}
 PIECE_BYTES = 64 * 1024
 
 
@@ -205,12 +204,12 @@ def _texts(lines: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the trainer printed in an attempt, or what its supervisor did, or both; of a
-    run on a cluster, what one of its processes printed."""
+    """What the trainer printed in an attempt, or what its supervisor did; of a run on a
+    cluster, what one of its processes printed."""
 
     name: str
     attempt: RunAttempt
-    path: Path  # of both: the trainer's
+    path: Path
     files: AttemptDirectory
 
     @property
@@ -249,7 +248,8 @@ class Source:
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
     """?source=&attempt=, or the trainer's last attempt; None before the first.
 
-    `source`: of SOURCES, or of one process of a run on a cluster: rank-3.
+    `source`: of SOURCES, or of one process of a run on a cluster: rank-3. An attempt
+    that ended before its trainer printed anything has its worker's log instead.
     """
     attempts = {
         str(attempt.number): attempt for attempt in run.attempts.order_by("number")
@@ -259,35 +259,16 @@ def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
     last = list(attempts.values())[-1]
     attempt = attempts.get(query.get("attempt", ""), last)
     files = run_directory(run.id).attempt(attempt.number)
-    both = Source(name="both", attempt=attempt, path=files.trainer_log, files=files)
-    name = query.get("source", "both" if both.has_times else "trainer")
-    ranks = {f"rank-{rank}": path for rank, path in files.rank_logs.items()}
-    paths = {"both": both.path, "supervisor": files.supervisor_log, **ranks}
+    paths = {
+        "trainer": files.trainer_log,
+        "supervisor": files.supervisor_log,
+        **{f"rank-{rank}": path for rank, path in files.rank_logs.items()},
+    }
+    log = files.trainer_log
+    is_silent = attempt.ended_at and not (log.is_file() and log.stat().st_size)
+    name = query.get("source") or ("supervisor" if is_silent else "trainer")
     name = name if name in paths else "trainer"
-    return replace(both, name=name, path=paths.get(name, files.trainer_log))
-
-
-def search_source(source: Source, pattern: Any, *, first: int = 0) -> dict[str, Any]:
-    """FileNotFoundError where a single log is not here."""
-    if source.name != "both":
-        return asdict(search(source.path, pattern, first=first))
-    paths = (source.files.trainer_log, source.files.supervisor_log)
-    return _search_both(paths, pattern, first)
-
-
-def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, Any]:
-    """Matching lines of the trainer, then of the worker."""
-    matches: list[dict[str, Any]] = []
-    total, stopped = 0, ""
-    for name, path in zip(("trainer", "supervisor"), paths, strict=True):
-        if not path.is_file():
-            continue
-        found = search(path, pattern, first=max(0, first - total))
-        num_left = MAX_LISTED - len(matches)
-        listed = [{**asdict(m), "source": name} for m in found.matches[:num_left]]
-        matches += listed
-        total, stopped = total + found.total, stopped or found.stopped
-    return {"matches": matches, "first": first, "total": total, "stopped": stopped}
+    return Source(name=name, attempt=attempt, path=paths[name], files=files)
 
 
 def pieces_of(source: Source) -> Iterator[bytes]:

@@ -133,7 +133,7 @@ def count(page: Page) -> Callable[[], int]:
 
 
 @pytest.mark.slow
-def test_trainer_and_worker_lines_are_merged_by_time(
+def test_an_address_of_merged_lines_shows_the_trainers_and_the_worker_has_a_tab(
     page: Page, team: Team, log: Path
 ) -> None:
     log.write_text("")
@@ -147,17 +147,17 @@ def test_trainer_and_worker_lines_are_merged_by_time(
         "2026-01-02 03:04:05.100 Asked the trainer to save and stop.\n"
     )
 
-    open_logs(page, team)
+    open_logs(page, team, "?source=both#W2")
     lines = page.locator(".log-line")
-    expect(lines).to_have_count(4)
+    expect(lines).to_have_count(2)
     write(log, 3, 3)
-    expect(lines).to_have_count(5)
-
-    ids = lines.evaluate_all("all => all.map(one => one.id)")
-    assert ids == ["W1", "L1", "L2", "W2", "L3"]
-    expect(page.locator("#W1 .log-text")).to_have_text("Claimed by training@gpu-1.")
+    expect(lines).to_have_count(3)
     expect(page.locator("#L1 time")).to_have_text("03:04:05")
+
+    page.get_by_role("link", name="Worker", exact=True).click()
+    expect(page.locator("[data-log]")).to_have_attribute("data-source", "supervisor")
+    expect(page.locator("#L1 time")).to_be_hidden()
     page.get_by_label("Search the whole log").fill("save and stop")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.locator("#W2.is-current mark")).to_have_text("save and stop")
+    expect(page.locator("#L2.is-current mark")).to_have_text("save and stop")
     assert findings_in_each_view(page) == []

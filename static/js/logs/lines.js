@@ -1,7 +1,11 @@
 // The lines of a log as a page draws them.
 
 import { marked } from "./marked.js";
-import { clockTime, lineId, withoutStamp } from "./merge.js";
+
+// ID and URL fragment of a line.
+export function lineId(number) {
+  return `L${number}`;
+}
 
 export class LogLines {
   #list;
@@ -19,7 +23,7 @@ export class LogLines {
   draw(lines) {
     const drawn = new Map();
     for (const line of lines) {
-      const id = lineId(line);
+      const id = lineId(line.number);
       const old = this.#nodes.get(id);
       const isSame = old?.dataset.text === keyOf(line, this.#search);
       const node = isSame ? old : this.#element(line);
@@ -43,28 +47,27 @@ export class LogLines {
   }
 
   // The line's element, or undefined where it is not drawn: then none is the current one.
-  setCurrent(line) {
+  setCurrent(number) {
     for (const other of this.#list.querySelectorAll(".is-current"))
       other.classList.remove("is-current");
-    const node = this.#nodes.get(lineId(line));
+    const node = this.#nodes.get(lineId(number));
     node?.classList.add("is-current");
     return node;
   }
 
   #element(line) {
     const item = document.createElement("li");
-    item.className = line.isWorker ? "log-line log-worker" : "log-line";
-    item.id = lineId(line);
+    item.className = "log-line";
+    item.id = lineId(line.number);
     item.dataset.text = keyOf(line, this.#search);
     const number = document.createElement("a");
     number.className = "log-number number";
     number.href = `#${item.id}`;
     number.tabIndex = -1; // a stop at each of 2,000 lines would be no help
-    number.textContent = line.isWorker ? "worker" : line.number;
+    number.textContent = line.number;
     const text = document.createElement("bdi");
     text.className = "log-text";
-    const shown = withoutStamp(line, this.#search.spans.get(item.id) ?? []);
-    text.append(...marked(shown.text, shown.spans));
+    text.append(...marked(line.text, this.#search.spans.get(item.id) ?? []));
     item.append(number, timeOf(line), text);
     if (line.num_chars > line.text.length) item.append(this.#moreButton(line, text));
     return item;
@@ -86,7 +89,7 @@ export class LogLines {
 }
 
 function keyOf(line, search) {
-  return `${line.num_chars} ${search.spans.has(lineId(line))} ${line.text}`;
+  return `${line.num_chars} ${search.spans.has(lineId(line.number))} ${line.text}`;
 }
 
 function hasTime({ time }) {
@@ -100,6 +103,6 @@ function timeOf(line) {
   const whole = new Date(line.time * 1000).toISOString();
   time.dateTime = whole;
   time.title = `${whole.replace("T", " ").slice(0, 23)} UTC`;
-  time.textContent = clockTime(line.time);
+  time.textContent = whole.slice(11, 19); // 12:03:59, in UTC as all times are here
   return time;
 }

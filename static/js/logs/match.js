@@ -1,7 +1,7 @@
 // A line that matches, as the list of matches shows it: with the lines around it.
 
+import { lineId } from "./lines.js";
 import { marked } from "./marked.js";
-import { idOf } from "./search.js";
 
 export function matchItem(match, { isCurrent }) {
   const item = document.createElement("li");
@@ -15,13 +15,12 @@ export function matchItem(match, { isCurrent }) {
   return item;
 }
 
-function linkTo(match) {
+function linkTo({ number }) {
   const link = document.createElement("a");
-  const isWorker = match.source === "supervisor";
-  link.href = `#${idOf(match)}`;
+  link.href = `#${lineId(number)}`;
   link.className = "log-number number";
-  link.textContent = isWorker ? "worker" : match.number;
-  link.ariaLabel = `Line ${match.number}${isWorker ? " of the worker" : ""}`;
+  link.textContent = number;
+  link.ariaLabel = `Line ${number}`;
   return link;
 }
 

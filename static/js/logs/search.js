@@ -1,6 +1,6 @@
 // A search of a log: its matches and the current one.
 
-import { lineId } from "./merge.js";
+import { lineId } from "./lines.js";
 
 export class LogSearch {
   matches = []; // as the server lists them, from the one numbered `first` on
@@ -16,7 +16,9 @@ export class LogSearch {
     this.total = found.total;
     this.stopped = found.stopped;
     this.current = found.total ? current : -1;
-    this.spans = new Map(found.matches.map((match) => [idOf(match), match.spans]));
+    this.spans = new Map(
+      found.matches.map(({ number, spans }) => [lineId(number), spans]),
+    );
   }
 
   clear() {
@@ -40,9 +42,4 @@ export class LogSearch {
       .replace(/\. $/, "")
       .trim();
   }
-}
-
-// A match of the worker's log, where both are searched.
-export function idOf({ number, source }) {
-  return lineId({ number, isWorker: source === "supervisor" });
 }

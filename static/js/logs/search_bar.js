@@ -95,8 +95,7 @@ export class SearchBar {
   }
 
   #toMatch() {
-    const { number, source } = this.#search.match;
-    return this.#toLine({ number, isWorker: source === "supervisor" });
+    return this.#toLine(this.#search.match.number);
   }
 
   #showMatches(label) {

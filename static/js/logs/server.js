@@ -1,7 +1,5 @@
 // Requests about a log. The result is null after an error was shown.
 
-const WORKER = { source: "supervisor" };
-
 export class LogServer {
   #log; // the element's data: URLs, source and attempt
   #showStatus;
@@ -15,13 +13,9 @@ export class LogServer {
     return this.#request(this.#log.part, parameters);
   }
 
-  workerPart(parameters) {
-    return this.part({ ...WORKER, ...parameters });
-  }
-
   // The whole of a truncated line.
-  whole({ at, isWorker }) {
-    return this.#request(this.#log.line, { at, ...(isWorker ? WORKER : {}) });
+  whole({ at }) {
+    return this.#request(this.#log.line, { at });
   }
 
   matches(parameters) {

@@ -7,7 +7,6 @@ import { SearchBar } from "../logs/search_bar.js";
 import { LogServer } from "../logs/server.js";
 import { listenToCopy, listenToWrap } from "../logs/tools.js";
 import { LogWindow } from "../logs/window.js";
-import { WorkerLog } from "../logs/worker.js";
 
 const root = document.querySelector("[data-log]");
 const find = (name) => root.querySelector(`[data-log-${name}]`);
@@ -22,8 +21,7 @@ const END_PIXELS = 8;
 
 class LogPage {
   #server = new LogServer(root, (text) => this.#showStatus(text));
-  #window = new LogWindow(); // of the trainer's log, or the one that is shown
-  #worker = root.dataset.source === "both" ? new WorkerLog(this.#server) : null;
+  #window = new LogWindow();
   #search = new LogSearch();
   #drawn = new LogLines({
     list: find("lines"),
@@ -34,11 +32,11 @@ class LogPage {
     find,
     search: this.#search,
     server: this.#server,
-    toLine: (line) => this.#toLine(line),
+    toLine: (number) => this.#toLine(number),
     show: () => this.#show(),
   });
   #view = find("view");
-  #isFollowing = !location.hash;
+  #isFollowing = !lineOfHash();
   #isLoading = false;
   #requestedAt = 0;
   #numNew = 0;
@@ -58,7 +56,7 @@ class LogPage {
     );
     const onWrap = () => this.#followEnd();
     listenToWrap(find("wrap"), { view: this.#view, onWrap });
-    listenToCopy(find("copy"), () => this.#lines());
+    listenToCopy(find("copy"), () => this.#window.lines);
     this.#bar.listen();
     this.#fill();
     window.addEventListener("resize", () => this.#fill());
@@ -73,8 +71,7 @@ class LogPage {
   }
 
   async #open() {
-    await this.#worker?.open();
-    if (location.hash) await this.#toHash();
+    if (lineOfHash()) await this.#toHash();
     else await this.#toEnd();
     this.#bar.readAddress();
   }
@@ -100,7 +97,7 @@ class LogPage {
     const { next, mark } = this.#window;
     const part = await this.#part({ after: next, mark });
     if (!part) return;
-    const added = this.#window.append(part) + ((await this.#worker?.read()) ?? 0);
+    const added = this.#window.append(part);
     if (this.#isFollowing) this.#window.dropFirst();
     else this.#numNew += Math.max(0, added);
     this.#show();
@@ -124,7 +121,7 @@ class LogPage {
   #showState(part) {
     this.#isClosed = part.is_closed;
     const empty = find("empty");
-    empty.hidden = part.size > 0 || this.#worker?.isEmpty === false;
+    empty.hidden = part.size > 0;
     empty.textContent = part.missing || "This log is empty so far.";
     const note = part.is_last_attempt
       ? ""
@@ -139,7 +136,6 @@ class LogPage {
     this.#isFollowing = true;
     this.#numNew = 0;
     this.#window.replace(part);
-    await this.#worker?.read();
     this.#show();
   }
 
@@ -158,46 +154,24 @@ class LogPage {
   }
 
   async #toHash() {
-    const wanted = /^#([LW])(\d{1,12})$/.exec(location.hash);
-    if (!wanted) return;
-    const line = { number: Number(wanted[2]), isWorker: wanted[1] === "W" };
-    await this.#toLine(line);
+    const number = lineOfHash();
+    if (number) await this.#toLine(number);
   }
 
-  async #toLine(wanted) {
-    const where = wanted.isWorker ? this.#workerLineOf(wanted) : this.#lineOf(wanted);
-    if (where) {
-      const part = await this.#part(where);
+  async #toLine(number) {
+    if (!this.#window.has(number)) {
+      const part = await this.#part({ line: number });
       if (!part) return;
       this.#window.replace(part);
     }
     this.#isFollowing = false;
     this.#show();
-    const line = this.#drawn.setCurrent(wanted);
+    const line = this.#drawn.setCurrent(number);
     if (!line) {
-      const whose = wanted.isWorker ? "of the worker" : "";
-      const number = wanted.number.toLocaleString("en-US");
-      this.#showStatus(`This log has no line ${number} ${whose}`.trim().concat("."));
+      this.#showStatus(`This log has no line ${number.toLocaleString("en-US")}.`);
       return;
     }
     this.#view.scrollTop = line.offsetTop - this.#view.clientHeight / 3;
-  }
-
-  // The request that shows a line, or null.
-  #lineOf({ number }) {
-    return this.#window.has(number) ? null : { line: number };
-  }
-
-  #workerLineOf({ number }) {
-    const isShown = this.#lines().some(
-      (line) => line.isWorker && line.number === number,
-    );
-    const line = this.#worker?.line(number);
-    return isShown || !line ? null : { time: Math.floor(line.time ?? 0) };
-  }
-
-  #lines() {
-    return this.#worker?.among(this.#window) ?? this.#window.lines;
   }
 
   #scrolled() {
@@ -227,7 +201,7 @@ class LogPage {
   }
 
   #draw() {
-    this.#drawn.draw(this.#lines());
+    this.#drawn.draw(this.#window.lines);
     find("earlier").hidden = this.#window.first === 0 || !this.#window.lines.length;
     find("later").hidden = this.#window.isEnd;
   }
@@ -235,6 +209,11 @@ class LogPage {
   #followEnd() {
     if (this.#isFollowing) this.#view.scrollTop = this.#view.scrollHeight;
   }
+}
+
+// The line's number in the URL's fragment, or 0.
+function lineOfHash() {
+  return Number(/^#L(\d{1,12})$/.exec(location.hash)?.[1] ?? 0);
 }
 
 if (root) new LogPage().start();

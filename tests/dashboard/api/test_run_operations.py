@@ -72,7 +72,8 @@ def test_a_log_is_read_from_its_end_and_back(
     assert (end["number"], end["is_end"], before["number"]) == (301, True, 1)
     assert program.get(f"/runs/{run.pk}/log?attempt=7").status_code == 404
     assert program.get(f"/runs/{run.pk}/log?source=rank-1").status_code == 404
-    assert program.get(f"/runs/{run.pk}/log?source=rank-x").status_code == 422
+    for source in ("rank-x", "both"):
+        assert program.get(f"/runs/{run.pk}/log?source={source}").status_code == 422
 
 
 def test_a_log_is_taken_as_a_file(

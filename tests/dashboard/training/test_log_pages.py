@@ -152,6 +152,20 @@ def test_the_workers_own_messages_are_shown(
     assert texts(answer) == ["Started process 7."]
 
 
+def test_an_attempt_that_ended_before_its_trainer_printed_shows_the_workers_log(
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
+) -> None:
+    first_attempt.trainer_log.touch()
+    first_attempt.supervisor_log.write_text("Failed to start the run.\n")
+    assert texts(part(alice_client, run)) == []
+
+    run.attempts.update(ended_at=Now())
+
+    assert texts(part(alice_client, run)) == ["Failed to start the run."]
+    assert 'data-source="supervisor"' in page(alice_client, run)
+    assert texts(part(alice_client, run, source="trainer")) == []
+
+
 def test_a_progress_bar_shows_its_last_state(
     alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
@@ -182,6 +196,7 @@ def test_odd_questions_get_the_default_answer(
         {"attempt": "99"},
         {"attempt": "²"},
         {"source": "../../etc/passwd"},
+        {"source": "both"},
         {"after": "999999999999"},
         {"before": "999999999999"},
     ):

@@ -86,14 +86,6 @@ def test_the_remaining_lines_of_a_log_keep_their_times(clocked: Clocked) -> None
     assert clocked.read()[1:] == [7.0, 8.0, 9.0, 10.0]
 
 
-def test_a_moment_is_found_in_the_log(clocked: Clocked) -> None:
-    for number in range(10):
-        clocked.write(f"line {number}\n", at=float(number))
-    times = LogTimes(clocked.times)
-
-    assert [times.find(moment) for moment in (-1, 0, 4.5, 99)] == [0, 7, 35, 70]
-
-
 def test_a_workers_line_has_its_own_timestamp() -> None:
     assert stamp_of("1970-01-01 00:01:00 Claimed.") == 60.0
     assert stamp_of("1970-01-01 00:01:00.250 Claimed.") == 60.25
@@ -126,29 +118,15 @@ def test_parts_of_both_logs_come_with_times(
     attempt.supervisor_log.write_text("1970-01-01 00:01:00.250 Claimed.\nmore\n")
 
     page = alice_client.get(reverse("run_logs", args=["alpha", run.id]))
-    own = ask(alice_client, "run_log_part", run, source="both")
+    own = ask(alice_client, "run_log_part", run, source="trainer")
     worker = ask(alice_client, "run_log_part", run, source="supervisor")
 
-    assert 'data-source="both"' in page.content.decode()
+    assert 'data-source="trainer"' in page.content.decode()
     assert [(line["text"], line["time"]) for line in own["lines"]] == [("loss 1", 60.5)]
     assert [line["time"] for line in worker["lines"]] == [60.25, None]
 
 
-def test_both_are_searched_at_once(
-    alice_client: Client, run: Run, attempt: AttemptDirectory
-) -> None:
-    attempt.trainer_times.touch()
-    attempt.trainer_log.write_text("a match\n" * 150)
-    attempt.supervisor_log.write_text("1970-01-01 00:01:00 a match too\n")
-
-    first = ask(alice_client, "run_log_search", run, source="both", q="match")
-    rest = ask(alice_client, "run_log_search", run, source="both", q="match", first=100)
-
-    assert (first["total"], len(first["matches"])) == (151, 100)
-    assert [m["source"] for m in rest["matches"]] == ["trainer"] * 50 + ["supervisor"]
-
-
-def test_a_log_without_times_is_shown_separately(
+def test_a_log_without_times_is_shown_without(
     alice_client: Client, run: Run, attempt: AttemptDirectory
 ) -> None:
     attempt.trainer_log.write_text("step 1\n")
