@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.config import RunConfig
 from trainer.config.run import PhaseConfig
-from trainer.model_sizes import Dimensions
+from trainer.model_sizes import Dimensions, takes_gpu
 
 _FLOAT32 = 4
 # NF4 with a constant for every 64 weights, itself quantized (arXiv:2305.14314).
@@ -45,7 +45,7 @@ class Footprint:
         self._stage = phase
         self._num_held_out = max(phase.config.data.num_eval_rows, largest_set)
         config = self._config = phase.config
-        self._is_on_gpu = takes_gpu(config, on_gpu=on_gpu)
+        self._is_on_gpu = takes_gpu(config.model.device, on_gpu=on_gpu)
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
@@ -53,7 +53,7 @@ class Footprint:
         self._processes = config.distributed.num_ranks
         self._recomputes = recomputes
         self._is_padded = is_padded = sizes.form == "padded"
-        self._length = longest_sequence(config)
+        self._length = config.longest_sequence
         self._prompt = config.data.max_prompt_tokens
         rows = tokens // self._length if is_padded else _packed_rows(config, tokens)
         self._rows = rows = min(max(1, rows), _sequences_per_update(config))
@@ -369,17 +369,13 @@ _INPUTS = {
 }
 
 
-def takes_gpu(config: RunConfig, *, on_gpu: bool) -> bool:
-    """Whether a run would train on a GPU; `on_gpu`: there is one."""
-    device = config.model.device
-    return device == "cuda" or (device == "auto" and on_gpu)
-
-
 def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
     """Of a weight and of an activation. A GPU of today has bfloat16."""
     dtype = config.model.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if takes_gpu(config, on_gpu=on_gpu) else "float32"
+        dtype = (
+            "bfloat16" if takes_gpu(config.model.device, on_gpu=on_gpu) else "float32"
+        )
     return 2 if dtype == "bfloat16" else _FLOAT32
 
 
@@ -392,15 +388,10 @@ def most_completions(config: RunConfig, num_held_out: int) -> int:
     return wanted
 
 
-def longest_sequence(config: RunConfig) -> int:
-    """Tokens of the longest prompt with its longest completion."""
-    return config.data.max_prompt_tokens + config.rollout.max_new_tokens
-
-
 def largest_update(config: RunConfig, *, num_processes: int) -> int:
     """Tokens of a process's part of an update at most."""
     sequences = -(-_sequences_per_update(config) // num_processes)
-    return sequences * longest_sequence(config)
+    return sequences * config.longest_sequence
 
 
 def _packed_rows(config: RunConfig, tokens: int) -> int:

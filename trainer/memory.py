@@ -16,14 +16,13 @@ from trainer.config.run import PhaseConfig
 from trainer.footprint import (
     Footprint,
     largest_update,
-    longest_sequence,
-    takes_gpu,
 )
 from trainer.model_sizes import (
     Dimensions,
     RewardWeights,
     dimensions_of,
     read_dimensions,
+    takes_gpu,
     weigh_reward_models,
 )
 
@@ -281,8 +280,8 @@ def _of_stage(
 
     engine, sleeps = _engine_of(
         config,
-        footprint(PassSizes(tokens=longest_sequence(config), checkpointing=True)),
-        on_gpu=takes_gpu(config, on_gpu=on_gpu),
+        footprint(PassSizes(tokens=config.longest_sequence, checkpointing=True)),
+        on_gpu=takes_gpu(config.model.device, on_gpu=on_gpu),
         gpu_bytes=gpu_bytes,
         beside_bytes=weighed.beside_policy,
     )
@@ -324,14 +323,14 @@ def _of_stage(
 
     tokens = config.optim.micro_batch_tokens
     checkpointing = config.model.gradient_checkpointing
-    if not takes_gpu(config, on_gpu=on_gpu):
+    if not takes_gpu(config.model.device, on_gpu=on_gpu):
         return held(
             PassSizes(
                 tokens=CPU_TOKENS if tokens == "auto" else tokens,
                 checkpointing=checkpointing is True,
             )
         )
-    longest = longest_sequence(config)
+    longest = config.longest_sequence
     is_chosen = "auto" in (tokens, checkpointing)
     least = PassSizes(
         tokens=longest if tokens == "auto" else tokens,

@@ -238,11 +238,11 @@ def weigh_reward_models(config: RunConfig, *, on_gpu: bool) -> RewardWeights:
         config: of the run.
         on_gpu: what "auto" means for a device.
     """
-    policy_on_gpu = _is_on_gpu(config.model.device, on_gpu=on_gpu)
+    policy_on_gpu = takes_gpu(config.model.device, on_gpu=on_gpu)
     beside = elsewhere = 0
     unknown: dict[str, None] = {}
     for params in _models(config):
-        is_fast = _is_on_gpu(params.device, on_gpu=on_gpu)
+        is_fast = takes_gpu(params.device, on_gpu=on_gpu)
         try:
             num_bytes = weights_in(
                 Path(params.path), bytes_each=2 if is_fast else _FLOAT32
@@ -259,7 +259,8 @@ def weigh_reward_models(config: RunConfig, *, on_gpu: bool) -> RewardWeights:
     )
 
 
-def _is_on_gpu(device: str, *, on_gpu: bool) -> bool:
+def takes_gpu(device: str, *, on_gpu: bool) -> bool:
+    """Whether what has this `device` setting is on a GPU; `on_gpu`: there is one."""
     return device == "cuda" or (device == "auto" and on_gpu)
 
 

@@ -19,7 +19,6 @@ from trainer.config.run import PhaseConfig
 from trainer.console import print_line
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
-from trainer.footprint import longest_sequence
 from trainer.model.budget import MemoryBudget, memory_of
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import MicroBatch
@@ -260,7 +259,7 @@ def choose_sizes(
         rows = -(-config.completions_per_step // run.world.size)
         rows = min(rows, config.rollout.max_batch_rows)
         token = bytes_per_token(policy.model.config, policy.model.dtype)
-        wanted = round(1.1 * rows * longest_sequence(config) * token)
+        wanted = round(1.1 * rows * config.longest_sequence * token)
     sizes = state.budget.choose(
         policy,
         config,

@@ -13,7 +13,7 @@ import torch
 
 from trainer.config import RunConfig
 from trainer.errors import is_out_of_memory
-from trainer.footprint import largest_update, longest_sequence
+from trainer.footprint import largest_update
 from trainer.memory import (
     CPU_TOKENS,
     SPARE_BYTES,
@@ -176,7 +176,7 @@ class MemoryBudget:
         self, policy: Policy, config: RunConfig, memory: GpuMemory, work: Work[object]
     ) -> PassMemory:
         """What passes of two sizes take; what is made once is made before."""
-        length = min(_LENGTH, longest_sequence(config))
+        length = min(_LENGTH, config.longest_sequence)
         sizes = [tokens // length * length for tokens in _MEASURED]
         peaks = []
         for tokens in (sizes[0], *sizes):
@@ -294,7 +294,7 @@ class _Measure(Protocol):
 def _choose(config: RunConfig, measure: _Measure, *, num_processes: int) -> PassSizes:
     """As `choose_sizes` does, with gradient checkpointing measured where it matters."""
     settings: dict[str, Any] = {
-        "longest": longest_sequence(config),
+        "longest": config.longest_sequence,
         "largest": largest_update(config, num_processes=num_processes),
         "tokens": config.optim.micro_batch_tokens,
         "checkpointing": config.model.gradient_checkpointing,
