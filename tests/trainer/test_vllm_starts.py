@@ -96,8 +96,14 @@ def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) 
 # Each with a part of why it is refused, or nothing. Layers of vLLM's on a CPU pack
 # experts only as it starts, and transformers has a name of LFM2's settings no more.
 MODELS = {
+    "Llama (tied embeddings)": "",
+    "Mistral": "",
+    "Qwen2": "",
     "Qwen3": "",
+    "Phi 3": "",
     "Gemma 3": "",
+    "Granite": "",
+    "OLMo 2": "vllm_server",
     "SmolLM3": "vllm_server",
     "Mixtral": "4 experts",
     "Qwen3 MoE": "4 experts",
