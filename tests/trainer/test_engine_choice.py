@@ -17,9 +17,9 @@ from tests.trainer.test_rollout import ids_of, requests_of
 from tests.trainer.test_rollout_engines import SERVER, config_of
 from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import stir
-from trainer.config import RunConfig
+from trainer.config import ModelConfig, RunConfig
 from trainer.memory import EngineSizes, engine_sizes, estimate
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, load_policy
 from trainer.rollout import select
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, Sampled, SamplingParams, Slowed
@@ -50,9 +50,14 @@ class Sampler:
         self.fails_after: int | None = None  # completions
         self.num_sampled = 0
         self.is_closed = self.is_asleep = False
+        self.takes_adapters = False
+        self.keeps_weights: bool | None = None  # while it sleeps
 
     def can_take(self, _names: Iterable[str]) -> bool:
-        return False
+        return self.takes_adapters
+
+    def load_adapters(self, _adapters: object) -> None:
+        pass
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         own = dict(self._copy.weights())
@@ -80,8 +85,8 @@ class Sampler:
             logprobs = tuple(value + self.off for value in one.logprobs)
             on_ended(number, Sampled(token_ids=one.token_ids, logprobs=logprobs))
 
-    def sleep(self) -> None:
-        self.is_asleep = True
+    def sleep(self, *, keeps_weights: bool) -> None:
+        self.is_asleep, self.keeps_weights = True, keeps_weights
 
     def close(self) -> None:
         self.is_closed = True
@@ -457,11 +462,25 @@ def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
     vllm.engine.close()
 
 
+@pytest.mark.parametrize("takes_adapters", [True, False])
+def test_vllm_keeps_weights_asleep_only_if_adapters_alone_are_sent(
+    takes_adapters: bool, model_folder: Path
+) -> None:
+    settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
+    policy = load_policy(settings)
+    sampler: Any = Sampler(policy)
+    sampler.takes_adapters = takes_adapters
+
+    VllmEngine(policy, sampler).rest()
+
+    assert sampler.keeps_weights is takes_adapters
+
+
 @pytest.mark.parametrize("method", ["load_weights", "sleep"])
 def test_a_vllm_that_fails_between_two_steps_gives_way(
     method: str, policy: Policy, vllm: Started
 ) -> None:
-    setattr(vllm.sampler, method, lambda *_: 1 / 0)
+    setattr(vllm.sampler, method, lambda *_, **__: 1 / 0)
 
     vllm.engine.rest()
     vllm.engine.sync_weights()

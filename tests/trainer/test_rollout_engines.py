@@ -121,14 +121,6 @@ def test_that_vllm_is_missing_is_reported(
     assert "rollout.engine" in str(error.value)
 
 
-class _Logprobs(dict[int, Any]):
-    def __missing__(self, token: int) -> Any:
-        return SimpleNamespace(logprob=-float(token))
-
-
-LOGPROBS = _Logprobs()
-
-
 class Llm:
     """A vLLM that has a GPU, and writes down what is asked of it."""
 
@@ -145,7 +137,14 @@ class Llm:
         self._waiting = [
             SimpleNamespace(
                 request_id=str(number),
-                outputs=[SimpleNamespace(token_ids=(number,), logprobs=[LOGPROBS])],
+                outputs=[
+                    SimpleNamespace(
+                        token_ids=[number],
+                        logprobs=SimpleNamespace(
+                            token_ids=[number], logprobs=[-float(number)]
+                        ),
+                    )
+                ],
             )
             for number in numbers
         ]
@@ -215,15 +214,26 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
     for _ in range(2):
         sampler.sample([PROMPT], WARM, eos_ids=())
     for _ in range(2):
-        sampler.sleep()
+        sampler.sleep(keeps_weights=False)
+    with pytest.raises(AssertionError, match="weights"):
+        sampler.sample([PROMPT], WARM, eos_ids=())
     sampler.load_weights([])
     sampler.sample([PROMPT], WARM, eos_ids=())
 
     assert llm.asked == [
-        *("generate", "generate", "sleep 1"),
+        *("generate", "generate", "sleep 2"),
         *("wake weights", "begin_weights", "finish_weights", "reset"),
         *("wake kv_cache", "generate"),
     ]
+
+
+def test_weights_that_adapters_stand_beside_wait_in_main_memory(llm: Llm) -> None:
+    sampler = sampler_of(llm, sleeps=True)
+
+    sampler.sleep(keeps_weights=True)
+    sampler.sample([PROMPT], WARM, eos_ids=())
+
+    assert llm.asked == ["sleep 1", "wake weights", "wake kv_cache", "generate"]
 
 
 def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
@@ -240,12 +250,13 @@ def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
 
     assert reported == [(2, found[2]), (1, found[1]), (0, found[0])]
     assert [sampled.token_ids for sampled in found] == [(3,), (4,), (5,)]
+    assert [sampled.logprobs for sampled in found] == [(-3.0,), (-4.0,), (-5.0,)]
 
 
 def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:
     sampler = sampler_of(llm)
 
-    sampler.sleep()
+    sampler.sleep(keeps_weights=True)
     sampler.sample([PROMPT], WARM, eos_ids=())
 
     assert llm.asked == ["generate"]
@@ -285,7 +296,7 @@ def test_what_torch_keeps_is_given_back_before_vllm_wakes(
 ) -> None:
     sampler = sampler_of(llm, sleeps=True)
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: llm.asked.append("empty"))
-    sampler.sleep()
+    sampler.sleep(keeps_weights=True)
 
     sampler.load_weights([])
     sampler.load_weights([])
@@ -340,7 +351,7 @@ def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(
     def use() -> None:
         streams.stream = others
         sampler.sample([PROMPT], WARM, eos_ids=())
-        sampler.sleep()
+        sampler.sleep(keeps_weights=True)
         sampler.load_weights([])
 
     thread = threading.Thread(target=use)

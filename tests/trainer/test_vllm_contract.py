@@ -24,8 +24,11 @@ MEMBERS = {
     "reset_prefix_cache",
     "v1/engine/llm_engine.py:LLMEngine": "step has_unfinished_requests engine_core",
     "v1/engine/core_client.py:InprocClient": "shutdown",
+    "sampling_params.py:SamplingParams": "flat_logprobs",
+    "logprobs.py:FlatLogprobs": "token_ids logprobs",
     "v1/worker/worker_base.py:WorkerBase": "vllm_config model_config",
-    "v1/worker/gpu_worker.py:Worker": "get_model model_runner sleep wake_up",
+    "v1/worker/gpu_worker.py:Worker": "get_model model_runner sleep wake_up "
+    "_sleep_saved_buffers",
     "v1/worker/gpu/model_runner.py:GPUModelRunner": "lora_config main_stream get_model",
     f"{MIXIN}:LoRAModelRunnerMixin": "reset_lora_state lora_manager",
     "lora/worker_manager.py:WorkerLoRAManager": "_adapter_manager",

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -185,6 +186,7 @@ class VllmSampler:
         self._on_gpu = torch.cuda.is_available()
         self._sleeps = settings.sleeps and self._on_gpu
         self._asleep: set[str] = set()
+        self._has_weights = True
         self._stream: torch.cuda.Stream | None = None
         self._llm: Any = None
         self._lora: Any = None  # the adapters to sample with, once there are any
@@ -247,6 +249,7 @@ class VllmSampler:
                 "for this model. Lower data.max_prompt_tokens or "
                 "rollout.max_new_tokens."
             )
+        assert self._has_weights, "weights are due after a sleep that dropped them"
         with self._on_its_stream():
             self._wake("weights", "kv_cache")
             ids = self._llm.enqueue(
@@ -288,6 +291,7 @@ class VllmSampler:
                         f"Worker {rank} of vLLM did not receive {len(missing)} "
                         f"weights, such as {missing[0]}"
                     )
+            self._has_weights = True
             self._forget_prefixes()
 
     def can_take(self, names: Iterable[str]) -> bool:
@@ -295,7 +299,7 @@ class VllmSampler:
         if self.lora_rank == 0:
             return False
         places = self._call("adapter_layers")[0]  # all workers have the same layers
-        return all(_packed(name, places) for name in names)
+        return {*places, *chain.from_iterable(places.values())}.issuperset(names)
 
     def load_adapters(self, adapters: AdapterWeights) -> None:
         """Sample with these beside the weights from now on."""
@@ -308,15 +312,15 @@ class VllmSampler:
             self._lora = request("policy", LORA_ID, "in memory")
             self._forget_prefixes()
 
-    def sleep(self) -> None:
+    def sleep(self, *, keeps_weights: bool) -> None:
         """Give the GPU's memory back until it is needed; elsewhere nothing is given.
 
-        The weights wait in the machine's memory.
+        The weights wait in the machine's memory, or all are due before it samples.
         """
         if self._sleeps and not self._asleep:
             with self._on_its_stream():
-                self._llm.sleep(level=1)
-            self._asleep = {"weights", "kv_cache"}
+                self._llm.sleep(level=1 if keeps_weights else 2)
+            self._asleep, self._has_weights = {"weights", "kv_cache"}, keeps_weights
 
     @property
     def version(self) -> str:
@@ -434,6 +438,7 @@ class VllmSampler:
             temperature=params.temperature,
             seed=seed % 2**63,
             logprobs=0,  # of the token drawn, and of no other
+            flat_logprobs=True,  # in lists, not an object for each token
             stop_token_ids=list(eos_ids),
             ignore_eos=True,  # those above are all
             detokenize=False,
@@ -466,18 +471,9 @@ def free_vllm() -> None:
 
 
 def _sampled(output: Any) -> Sampled:
-    token_ids = tuple(output.token_ids)
-    return Sampled(
-        token_ids=token_ids,
-        logprobs=tuple(
-            place[token].logprob
-            for place, token in zip(output.logprobs, token_ids, strict=True)
-        ),
-    )
-
-
-def _packed(name: str, places: dict[str, list[str]]) -> bool:
-    return name in places or any(name in packed for packed in places.values())
+    token_ids, logprobs = tuple(output.token_ids), output.logprobs
+    assert tuple(logprobs.token_ids) == token_ids
+    return Sampled(token_ids=token_ids, logprobs=tuple(logprobs.logprobs))
 
 
 class VllmEngine:
@@ -546,7 +542,7 @@ class VllmEngine:
         self._sampler.load_weights(in_checkpoint_form(self._policy.model, weights))
 
     def rest(self) -> None:
-        self._sampler.sleep()
+        self._sampler.sleep(keeps_weights=self._swaps)
 
     def close(self) -> None:
         self._sampler.close()
