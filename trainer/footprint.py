@@ -50,6 +50,11 @@ class Footprint:
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
         self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
+        trained_each = self._adapter_each if self._has_adapters else self._each
+        self._has_masters = trained_each < _FLOAT32
+        self._measures_start = config.samples_kl and not self._has_adapters
+        # a norm keeps its input in float32, and its result to train its weights
+        self._norm_bytes = _FLOAT32 + (0 if self._has_adapters else self._each)
         self._processes = config.distributed.num_ranks
         self._recomputes = recomputes
         self._is_padded = is_padded = sizes.form == "padded"
@@ -125,10 +130,6 @@ class Footprint:
     def measuring(self) -> int:
         """The start, which is on a GPU only while the KL to it is measured."""
         return self._base if self._measures_start and self._is_on_gpu else 0
-
-    @property
-    def _measures_start(self) -> bool:
-        return self._config.samples_kl and not self._has_adapters
 
     @property
     def engine_weights(self) -> int:
@@ -247,11 +248,6 @@ class Footprint:
         return kept + self._linear_input_bytes
 
     @property
-    def _norm_bytes(self) -> int:
-        """A norm keeps its input in float32, and its result to train its weights."""
-        return _FLOAT32 + (0 if self._has_adapters else self._each)
-
-    @property
     def _linear_input_bytes(self) -> int:
         """Inputs of linear maps that the gradient of their weights needs."""
         sizes = self._sizes
@@ -349,12 +345,6 @@ class Footprint:
             return names
         wanted = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
         return [name for name in names if name in wanted]
-
-    @property
-    def _has_masters(self) -> bool:
-        """Whether what is trained is kept in less than float32."""
-        each = self._adapter_each if self._has_adapters else self._each
-        return each < _FLOAT32
 
 
 # Linear maps that read the same tensor; attention's output is kept by attention itself.

@@ -181,6 +181,7 @@ class MemoryEstimate:
     sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
     measuring: int = 0  # a start model that is parked elsewhere while it is not asked
+    parked: int = 0  # in main memory: that model, or weights of a vLLM that sleeps
     reward_models: int = 0  # weights of those beside the policy
     reward_models_elsewhere: int = 0  # on the other device, so no part of the total
     unknown_reward_models: tuple[str, ...] = ()  # paths; not counted
@@ -306,6 +307,9 @@ def _of_stage(
             kv_cache=model.kv_cache(rows),
             sampling=model.sampling(rows),
             measuring=model.measuring,
+            # merged weights are all sent again
+            parked=model.measuring
+            + (model.engine_weights if sleeps and config.model.lora_rank else 0),
             ppo_critic=critic.weights
             + critic.master_weights
             + critic.optimizer

@@ -255,7 +255,7 @@ def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients() -> None:
     unmeasured = config_of(model={"dtype": "bfloat16"}, reference={"kind": "none"})
 
     assert found.reference == 0
-    assert found.measuring == 2 * NUM_TIED
+    assert found.measuring == found.parked == 2 * NUM_TIED
     assert found.total == estimate(unmeasured, LLAMA, on_gpu=True).total
     assert replace(found, measuring=2**40).total == found.always + 2**40
     assert of(model={"lora_rank": 4}).measuring == 0

@@ -95,6 +95,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         )
     lines += [
         _line("at the peak", found.total),
+        _line("parked in main memory", found.parked),
         _line("a PPO critic adds", found.ppo_critic),
     ]
     if found.sizes is not None:

@@ -48,8 +48,12 @@ class Fit:
     """What the run needs, as a share of a device."""
 
     device: Device
-    percent: float
+    num_bytes: int
     sizes: PassSizes | None = None  # that the run would choose there
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.num_bytes / self.device.memory_bytes
 
     @property
     def tokens(self) -> str:
@@ -76,6 +80,7 @@ class Memory:
     reward_models_elsewhere: int = 0  # on the other device: CPU or GPU
     unknown_reward_models: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
+    host: Fit | None = None  # the main memory of all ranks of a machine with GPUs
 
     @property
     def is_too_much(self) -> bool:
@@ -126,18 +131,26 @@ def estimate_memory(
         )
     names = {phase.first_step: phase.name for phase in config.phase_configs}
     found = on_each[0][1] if on_each else least  # of the largest
+    ranks = config.distributed.num_processes  # of a machine
+    host_bytes = ranks * (found.parked + found.reward_models_elsewhere)
+    hosts = [
+        Fit(device=device, num_bytes=host_bytes)
+        for device in known
+        if device.memory_bytes and not device.is_gpu and device not in devices
+    ]
     return replace(
         _describe(found, names[found.first_step]),
         least=least.total if least.is_least else 0,
         fits=tuple(
             Fit(
                 device=device,
-                percent=100 * there.total / device.memory_bytes,
+                num_bytes=there.total * (1 if device.is_gpu else ranks),
                 sizes=there.sizes,
             )
             for device, there in on_each
             if device.memory_bytes
         ),
+        host=hosts[0] if hosts else None,
     )
 
 

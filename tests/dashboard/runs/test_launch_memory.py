@@ -262,6 +262,42 @@ def test_a_run_on_cuda_is_not_compared_with_a_cpu(db: None, model: Path) -> None
     assert estimate_memory(_config(model, model={"device": "cuda"})).fits == ()
 
 
+# By hand: 4 layers x (attention 4 x 256 x 256 + MLP 3 x 256 x 512), two tables of
+# 8,000 x 256 and 9 norms of 256 numbers, in bfloat16.
+START_BYTES = 2 * (4 * (4 * 256 * 256 + 3 * 256 * 512) + 2 * 8_000 * 256 + 9 * 256)
+
+
+def test_the_main_memory_of_all_ranks_is_compared_with_the_machines(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    _worker("big", gpus=(24 * GIB,) * 8, memory=100_000_000)
+    found = {}
+
+    for ranks in (4, 8):
+        form = {"distributed.num_processes": str(ranks)}
+        answer = _summary(alice_client, team, model, **form)
+        memory = answer.context["summary"].memory
+        found[ranks] = memory.host.num_bytes, "notice-warning" in answer.text
+        assert memory.host.device.name == "big's machine"
+        assert memory.host.percent == ranks * START_BYTES / 1_000_000
+
+    assert found == {4: (4 * START_BYTES, False), 8: (8 * START_BYTES, True)}
+    unmeasured = _config(model, reference={"kind": "none"})
+    assert estimate_memory(unmeasured).host.num_bytes == 0
+
+
+def test_ranks_without_gpus_share_their_machines_memory(db: None, model: Path) -> None:
+    _worker("small")
+    one, four = (
+        estimate_memory(_config(model, distributed={"num_processes": ranks}))
+        for ranks in (1, 4)
+    )
+
+    assert one.fits[0].percent == 100 * one.total / (32 * GIB)
+    assert four.fits[0].percent == 4 * 100 * four.total / (32 * GIB)
+    assert (one.host, four.host) == (None, None)
+
+
 def test_dead_workers_have_no_devices(db: None) -> None:
     gone, stopped = _worker("gone"), _worker("stopped")
     Worker.objects.filter(pk=gone.pk).update(last_seen="2020-01-01T00:00:00Z")
