@@ -22,13 +22,9 @@ from tests.inputs.parsers.row import (
 from trainer.rewards.code_running import read_tests
 from trainer.rewards.model_judge.question import Unreadable, read_score
 from trainer.rewards.rule import NotApplicable, Sample
-from trainer.rewards.rules.documents import (
-    NotJson,
-    XmlWellFormedParams,
-    read_json,
-    score_xml,
-)
+from trainer.rewards.rules.documents import XmlWellFormedParams, score_xml
 from trainer.rewards.sandbox.slot import parsed
+from trainer.rewards.strict_json import NotJson, read_json
 
 
 def check_verdict(reply: str) -> None:
@@ -74,7 +70,7 @@ def check_reply(body: bytes) -> None:
 PARSERS = [
     Parser("a judge's verdicts", shaped(score=NUMBERS).map(dumped) | NUMBERS.map("Score: {}/10".format)
            | TREES | ANY_TEXT, check_verdict, ("trainer.rewards.model_judge.question",)),
-    Parser("JSON of a completion", TREES, check_document, ("trainer.rewards.rules.documents",)),
+    Parser("JSON of a completion", TREES, check_document, ("trainer.rewards.strict_json",)),
     Parser("XML of a completion", XML, check_xml, ("trainer.rewards.rules.documents",)),
     Parser("tests of a row", COLUMNS, check_tests, ("trainer.rewards.code_running",)),
     Parser("what judged code replies", BODIES, check_reply, ("trainer.rewards.sandbox.slot",)),

@@ -20,7 +20,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rules.documents import JsonArray, JsonObject, NotJson, read_json
+from trainer.rewards.strict_json import JsonArray, JsonObject, NotJson, read_json
 
 MAX_STEPS = 20_000  # each takes up to 10 µs
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
