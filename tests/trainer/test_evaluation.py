@@ -26,9 +26,9 @@ from trainer.evaluation import (
     reported_ks,
 )
 from trainer.rewards.correctness import Correctness, correctness_of
-from trainer.rewards.rules.rightness import RIGHT, answer_reader, votes_of
+from trainer.rewards.rules.rightness import RIGHT, votes_of
 from trainer.rewards.scoring import Score
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import Recipe, answer_reader
 from trainer.types import Group, Rollout
 
 

@@ -52,9 +52,8 @@ from trainer.parallel.launch import (
     EXIT_STOPPED,
 )
 from trainer.rewards.correctness import correctness_of
-from trainer.rewards.rules.rightness import answer_reader
 from trainer.rewards.scoring import Score
-from trainer.rewards.spec import check_rules, recipe_bounds
+from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams

@@ -23,6 +23,7 @@ from pydantic import (
 
 from trainer.rewards.rule import Params, quote
 from trainer.rewards.rules import RULES, python_function
+from trainer.rewards.rules.rightness import AnswerReader, reader_of
 from trainer.rewards.terms import (
     LARGEST_WEIGHT,
     NAME,
@@ -350,3 +351,19 @@ def _explain(rule: RuleSpec, error: ValidationError) -> str:
             message = f"got {quote(fault['input'])}. {message}"
         sentences.append(f"{where}: {message.rstrip('.')}.")
     return " ".join(sentences)
+
+
+def answer_reader(recipe: Recipe) -> AnswerReader | None:
+    """How to read answers under a recipe: as its weightiest answer rule does.
+
+    None when no rule looks for an answer that two completions could share (equations,
+    formats and lengths are judged otherwise).
+    """
+    readers = (
+        reader_of(rule.checked_params()) for rule in sorted(recipe.rules, key=_rank)
+    )
+    return next((reader for reader in readers if reader is not None), None)
+
+
+def _rank(rule: RuleSpec) -> float:
+    return -max(abs(weight) for weight in rule.weights)

@@ -15,9 +15,9 @@ from dashboard.samples.rewards import PENALTIES
 from dashboard.samples.signals.records import Numbers
 from trainer.config import RunConfig
 from trainer.rewards.correctness import Correctness, correctness_of
-from trainer.rewards.rules.rightness import AnswerReader, answer_reader
+from trainer.rewards.rules.rightness import AnswerReader
 from trainer.rewards.scoring import parts_of
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import Recipe, answer_reader
 
 # sum: parts add up to the reward. normalized: each rule has its own advantages, which
 # add up. product, minimum: parts do not add up.

@@ -10,7 +10,7 @@ import pytest
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
-from trainer.client.api import client as module
+from trainer.client.api import connection as module
 
 
 @pytest.fixture(autouse=True)

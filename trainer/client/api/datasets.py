@@ -12,13 +12,11 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainer.client.api.connection import Connection
 from trainer.client.api.records import DatasetVersion, read
 from trainer.client.http import Progress, Refused, Unreachable, headers_of
-
-if TYPE_CHECKING:
-    from trainer.client.api.client import Client
 
 POLL_SECONDS = 1.0
 PART_BYTES = 8 * 2**20  # the server's maximum
@@ -28,7 +26,7 @@ UNFINISHED = ("queued", "running")
 
 
 class Datasets:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Connection) -> None:
         self._client = client
 
     def version(self, reference: str | int) -> DatasetVersion:

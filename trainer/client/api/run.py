@@ -1,16 +1,18 @@
-"""A run: its state, metrics, groups, files and actions."""
+"""A run: its state, metrics, groups, files and actions; and `client.runs`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from trainer.client.api.connection import Connection
 from trainer.client.api.records import (
+    DatasetVersion,
     Group,
     GroupDetail,
     Person,
@@ -18,17 +20,15 @@ from trainer.client.api.records import (
     VersionRef,
     read,
 )
-from trainer.client.http import Progress, Refused
-
-if TYPE_CHECKING:
-    from trainer.client.api.client import Client
+from trainer.client.http import Progress, Refused, Value
 
 POLL_SECONDS = 2.0
 OUTAGE_SECONDS = 900.0  # a longer outage ends the watch
+NOT_FOUND = 404
 
 
 def follow(
-    client: Client, run_id: int, *, from_step: int = 0, every_seconds: float
+    client: Connection, run_id: int, *, from_step: int = 0, every_seconds: float
 ) -> Iterator[tuple[RunDetail, list[Point]]]:
     """The run and its new points, until it has ended.
 
@@ -39,7 +39,7 @@ def follow(
     retry_seconds = 0.0  # at first: no response more likely means a wrong URL
 
     def poll() -> tuple[RunDetail, Any]:
-        run = client.runs.get(run_id)  # first: an ended run has all its points
+        run = Runs(client).get(run_id)  # first: an ended run has all its points
         if step > run.num_steps:
             return run, {"points": [], "next_cursor": None}
         return run, run.page_of_metrics(first_step=step)
@@ -71,7 +71,7 @@ POINTS = 2_000  # per page
 class Run:
     """A snapshot of a run; `refresh()` reads it again."""
 
-    client: Client = field(compare=False)
+    client: Connection = field(compare=False)
     id: int
     name: str
     state: str
@@ -107,7 +107,7 @@ class Run:
         return f"{self.client.address}/runs/{self.id}/"
 
     def refresh(self) -> RunDetail:
-        return self.client.runs.get(self.id)
+        return Runs(self.client).get(self.id)
 
     def metrics(
         self,
@@ -288,3 +288,95 @@ class RunDetail(Run):
             "paused": self.pause_reason,
         }
         return reasons.get(self.state, "")
+
+
+class Runs:
+    def __init__(self, client: Connection) -> None:
+        self._client = client
+
+    def list(
+        self, q: str = "", *, sort: str = "-num", limit: int | None = 50
+    ) -> list[Run]:
+        """Runs that match a filter of the run list, such as `state = running`."""
+        trees = self._client.iterate("/runs", limit=limit, q=q, sort=sort)
+        return [read(Run, tree, client=self._client) for tree in trees]
+
+    def get(self, run_id: int) -> RunDetail:
+        """With its settings and notes."""
+        try:
+            tree = self._client.get(f"/runs/{int(run_id)}")
+        except Refused as error:
+            if error.status != NOT_FOUND:
+                raise
+            message = f"Run {run_id} not found in the token's team. (HTTP {NOT_FOUND})"
+            raise Refused(NOT_FOUND, message, error.problem) from None
+        return read(RunDetail, tree, client=self._client)
+
+    def launch(
+        self,
+        start: str = "",
+        *,
+        name: str | None = None,
+        is_scaled: bool = False,
+        model: str | None = None,
+        dataset: str | int | DatasetVersion | None = None,
+        recipe: str | int | None = None,
+        held_out: Mapping[str, str | int | DatasetVersion] | None = None,
+        settings: Mapping[str, Value] | None = None,
+        toml: str | None = None,
+        confirm: bool = False,
+        key: str = "",
+    ) -> RunDetail:
+        """Validate and queue a run. Omitted arguments keep the values of `start`.
+
+        start     key of a preset, see `/presets`; "run-7" to clone a run; or
+                  "fork-7-step-000050-attempt-1" to continue from a checkpoint
+        is_scaled scale the preset down to a small machine
+        dataset   a version, its id, "sums" or "sums@2" (version 2); default: that of
+                  `start`, or the team's only dataset
+        recipe    likewise, a reward recipe
+        held_out  evaluation sets: name to dataset, as above
+        model     model folder or Hugging Face model ID; default: that of `start`, or
+                  a starter model
+        settings  changed settings by path: {"optim.learning_rate": 1e-6}
+        toml      the engine's TOML instead of `start`; `settings` change it
+        confirm   launch despite warnings; without it they raise Refused (409)
+        key       idempotency key: one launch per key within a day
+        """
+        body: dict[str, Any] = {
+            "name": name,
+            "start": start,
+            "is_scaled": is_scaled,
+            "model": model,
+            "dataset_version_id": self._version_id("dataset", dataset),
+            "recipe_version_id": self._version_id("recipe", recipe),
+            "settings": dict(settings or {}),
+            "toml": toml,
+            "confirm": confirm,
+        }
+        if held_out is not None:
+            body["evaluation_sets"] = [
+                {"name": name, "dataset_version_id": self._version_id("dataset", of)}
+                for name, of in held_out.items()
+            ]
+        try:
+            tree = self._client.post("/launches", body, key=key)
+        except Refused as error:
+            words = {
+                f"Send {kind}_version_id.": f"Pass {kind}=NAME."
+                for kind in ("recipe", "dataset")
+            }
+            raise error.reworded(words) from None
+        return read(RunDetail, tree, client=self._client)
+
+    def _version_id(
+        self, kind: str, reference: str | int | DatasetVersion | None
+    ) -> int | None:
+        if reference is None or isinstance(reference, int):
+            return reference
+        if isinstance(reference, DatasetVersion):
+            return reference.id
+        if reference.strip().isdecimal():
+            return int(reference)
+        number: int = self._client.find_version(kind, reference)["id"]
+        return number

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
@@ -37,9 +37,6 @@ from trainer.rewards.rules.marker_answer import (
 )
 from trainer.rewards.rules.multiple_choice import RULE as MULTIPLE_CHOICE
 from trainer.rewards.rules.multiple_choice import MultipleChoiceParams, read_choice
-
-if TYPE_CHECKING:
-    from trainer.rewards.spec import Recipe, RuleSpec
 
 ANSWER_RULES: dict[str, Rule[Any]] = {
     rule.kind: rule
@@ -189,18 +186,6 @@ _FINDERS: dict[type[Params], Callable[[str, Any], str | None]] = {
 RIGHT = "\N{CHECK MARK} correct"  # no reader finds such a text
 
 
-def answer_reader(recipe: Recipe) -> AnswerReader | None:
-    """How to read answers under a recipe: as its weightiest answer rule does.
-
-    None when no rule looks for an answer that two completions could share (equations,
-    formats and lengths are judged otherwise).
-    """
-    readers = (
-        reader_of(rule.checked_params()) for rule in sorted(recipe.rules, key=_rank)
-    )
-    return next((reader for reader in readers if reader is not None), None)
-
-
 def votes_of(
     texts: Sequence[str], is_right: Sequence[bool], read: AnswerReader
 ) -> list[str | None]:
@@ -213,7 +198,3 @@ def votes_of(
         RIGHT if right else read(text)
         for text, right in zip(texts, is_right, strict=True)
     ]
-
-
-def _rank(rule: RuleSpec) -> float:
-    return -max(abs(weight) for weight in rule.weights)
