@@ -38,6 +38,12 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
+# vLLM asks for older ones than it works with, and than requirements.lock has. Its pin of
+# numba forbids numpy 2.5, which that has from Python 3.12 on.
+GPU_OVERRIDES := numpy setuptools transformers \
+	"numba==0.65.0 ; python_full_version < '3.12'" \
+	"numba==0.68.1 ; python_full_version >= '3.12'"
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests run link docs architectures check check-types check-rules test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
@@ -187,6 +193,7 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra observe -c requirements.lock -o requirements-web.lock pyproject.toml
 	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	$(UV_COMPILE) --no-emit-package ninja --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
+	printf '%s\n' $(GPU_OVERRIDES) | $(UV_COMPILE) --no-config --group gpu -c requirements.lock --overrides /dev/stdin -o requirements-gpu.lock
 	$(UV_COMPILE) --group tools --no-deps -c requirements-dev.lock -o requirements-tools.lock
 	$(BIN)/python -m tests.contracts.licenses
 

@@ -43,16 +43,9 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out, so nothing checks the hash of its build.
 TORCH = "torch==2.13.0"
-# For machines with an NVIDIA GPU, next to the other packages.
-VLLM = "vllm==0.32.0"
+# vLLM for machines with an NVIDIA GPU, beside the other packages.
+GPU_LOCK = ROOT / "requirements-gpu.lock"
 VLLM_GIB = 12  # of disk: vLLM, CUDA's libraries and temporary files
-# It asks for older ones than it works with, and than the lock has. Its pin of numba
-# forbids numpy 2.5, which the lock has from Python 3.12 on.
-VLLM_OVERRIDES = ("numpy", "setuptools", "transformers")
-VLLM_NUMBA = (
-    "numba==0.65.0 ; python_full_version < '3.12'",
-    "numba==0.68.1 ; python_full_version >= '3.12'",
-)
 # It requires a build tool whose package has the name of this one's, and hides it.
 HIDDEN_BY_VLLM = "django-ninja"
 # uv, which installs locks three times as fast as pip; Node.js; SmolLM2-135M-Instruct.
@@ -294,14 +287,11 @@ def compile_sources() -> None:
 
 
 def install_gpu_vllm(lock: Path) -> None:
-    """vLLM on machines with an NVIDIA GPU; without it the built-in engine samples.
-
-    Packages of the lock keep their versions.
-    """
+    """vLLM on machines with an NVIDIA GPU; without it the built-in engine samples."""
     if os.environ.get("COHORT_VLLM") == "0" or not has_nvidia_gpu():
         return
     stamp = VENV / ".installed-vllm"
-    content = digest(VLLM, *VLLM_NUMBA, HIDDEN_BY_VLLM, lock, TORCH, sys.version)
+    content = digest(GPU_LOCK, HIDDEN_BY_VLLM, lock, TORCH, sys.version)
     if is_stamped(stamp, content):
         return
     free = shutil.disk_usage(VENV).free / 2**30
@@ -311,13 +301,11 @@ def install_gpu_vllm(lock: Path) -> None:
             "Runs use the built-in engine.\n"
         )
         return
-    overrides = VENV / "vllm-overrides.txt"
-    overrides.write_text("\n".join(vllm_overrides(lock.read_text())) + "\n")
-    options: list[str | Path] = ["--constraint", lock, "--override", overrides]
+    again: list[str | Path] = ["--no-deps", "--constraint", lock]
+    again += ["--reinstall-package", HIDDEN_BY_VLLM, HIDDEN_BY_VLLM]
     try:
-        uv_install("Installing vLLM, for the GPU (several GB)", [*options, VLLM, TORCH])
-        again = ["--no-deps", "--reinstall-package", HIDDEN_BY_VLLM, HIDDEN_BY_VLLM]
-        uv_install(f"Installing {HIDDEN_BY_VLLM} again", [*options[:2], *again])
+        uv_install("Installing vLLM, for the GPU (several GB)", [*LOCKED, GPU_LOCK])
+        uv_install(f"Installing {HIDDEN_BY_VLLM} again", again)
     except (InstallFault, OSError):
         write(
             f"  Failed to install vLLM (see {LOG}). Runs use the built-in engine. "
@@ -325,13 +313,6 @@ def install_gpu_vllm(lock: Path) -> None:
         )
         return
     stamp.write_text(content)
-
-
-def vllm_overrides(lock: str) -> list[str]:
-    """The lock's pins, in place of vLLM's requirements."""
-    names = "|".join(VLLM_OVERRIDES)
-    pins = re.findall(rf"^(?:{names})==[^\\\n]*[^\\\s]", lock, re.MULTILINE)
-    return [*pins, *VLLM_NUMBA]
 
 
 def has_nvidia_gpu() -> bool:

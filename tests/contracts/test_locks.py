@@ -26,6 +26,19 @@ def test_every_python_package_has_hashes_and_no_address(lock: str) -> None:
     assert "://" not in text
 
 
+def test_a_gpu_has_the_versions_of_every_other_machine() -> None:
+    everywhere, on_gpus = (
+        set(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text(), re.MULTILINE))
+        for lock in ("requirements.lock", "requirements-gpu.lock")
+    )
+    shared = {name for name, _ in everywhere} & {name for name, _ in on_gpus}
+
+    assert {"numpy", "tokenizers", "transformers"} <= shared
+    assert {pin for pin in everywhere if pin[0] in shared} == {
+        pin for pin in on_gpus if pin[0] in shared
+    }
+
+
 def test_every_front_end_package_has_a_hash() -> None:
     packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
 
