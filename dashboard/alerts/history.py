@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 
 from django.db.models import QuerySet
@@ -27,14 +27,8 @@ class Moment:
     rewards: list[float] | None = None  # of an evaluation: of the steps before it
 
 
-@dataclass
-class Bounds:
-    """The bounds that open alerts of one finding kept, and from where to where."""
-
-    spans: list[tuple[int, float, float | None]] = field(default_factory=list)
-
-    def at(self, step: int) -> float | None:
-        return next((b for begin, end, b in self.spans if begin < step <= end), None)
+# The steps of the alerts of one finding, from and to, with the bound that each kept.
+Spans = list[tuple[int, float, float | None]]
 
 
 def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
@@ -44,10 +38,10 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
     found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
     alerts = [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
-    held: dict[Key, Bounds] = {}
+    held: dict[Key, Spans] = {}
     for key, alert in alerts:
         span = (alert.step, alert.ended_step or math.inf, alert.bound)
-        held.setdefault(key, Bounds()).spans.append(span)
+        held.setdefault(key, []).append(span)
     for key, alert in alerts:
         if key in opened and alert is opened[key]:
             evaluator.raised(key, alert)
@@ -61,7 +55,7 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
 
 
 def _replay(
-    evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Bounds]
+    evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Spans]
 ) -> None:
     """Replays stored history without raising alerts again."""
     last = [
@@ -73,7 +67,12 @@ def _replay(
     _remember_first(evaluator, run, begin, moments)
     for moment in moments:
         for key, track in evaluator.tracks.items():
-            track.hold(held[key].at(moment.step) if key in held else None)
+            bounds = (
+                bound
+                for start, end, bound in held.get(key, ())
+                if start < moment.step <= end
+            )
+            track.hold(next(bounds, None))
         if moment.rewards is not None:
             evaluator.remember_rewards(moment.rewards)
             evaluator.read_evaluation(moment.step, moment.metrics)
@@ -139,7 +138,9 @@ def _moments(
     """The last steps and evaluations, in the order in which they were logged."""
     # Running medians restart with a phase.
     steps = [moment for moment in last if moment.step >= begin]
-    rare = _rarely_measured(evaluator, run, begin, steps)
+    # Else these are all steps of the phase.
+    has_earlier = len(steps) > evaluator.reach
+    rare = _rarely_measured(evaluator, run, begin, steps) if has_earlier else []
     evaluations = _evaluations(run, evaluator, before)
     return sorted([*rare, *steps, *evaluations], key=lambda moment: moment.seq)
 

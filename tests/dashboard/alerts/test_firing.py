@@ -409,6 +409,22 @@ def test_a_step_without_alerts_makes_no_alert_query(
     assert not [q for q in queries.captured_queries if "alerts_" in q["sql"]]
 
 
+def test_a_restart_reads_the_steps_of_a_young_run_once_for_all_rules(
+    run: Run, log_steps: LogSteps
+) -> None:
+    for n in range(8):
+        make_rule(run.team, name=f"rule {n}", metric=f"metric/{n}")
+    log_steps(2, metric="metric/1")
+    firing._cached.clear()
+
+    with CaptureQueriesContext(connection) as queries:
+        log_steps(2, metric="metric/0")
+
+    read = [q for q in queries.captured_queries if 'FROM "runs_step"' in q["sql"]]
+    assert len(read) == 1
+    assert found(run) == [(1, "firing", None), (2, "firing", None)]
+
+
 def test_every_team_has_the_built_in_rules(team: Team) -> None:
     rules = list_rules(team.pk)
 

@@ -170,23 +170,26 @@ def of_trainer(course: list[Any], config: RunConfig) -> list[tuple[Any, ...]]:
 def of_ingest(
     course: list[Any], run: Run, *, restarts: bool = False
 ) -> list[tuple[Any, ...]]:
-    """As workers do: with `restarts` another one after three events."""
+    """As workers do, in batches: with `restarts` another one after each."""
     claim, log, step = claim_run(run.id, "w"), LogBuilder(), 0
     assert claim is not None
+    batch = 3 if restarts else 8
     for place, item in enumerate(course):
-        if restarts and place % 3 == 0:
-            firing._cached.clear()
+        if place % batch == 0:
+            ingest(claim, log.events)  # stores only what is new
+            if restarts:
+                firing._cached.clear()
         match item:
             case ("phase", name):
                 fields: dict[str, Any] = {"first_step": step + 1, "last_step": 99}
                 log.add(PhaseStarted, step=step + 1, name=name, **fields)
             case ("resume", step):
+                ingest(claim, log.events)
                 Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
                 claim = claim_run(run.id, "w")
                 assert claim is not None
                 cut_history(claim, after=step, checkpoint=None)
                 log = LogBuilder(attempt=claim.attempt)
-                continue
             case (metric, value):
                 sizes = {"num_prompts": 4, "samples_per_prompt": 1}
                 values = {metric: value}
@@ -196,7 +199,7 @@ def of_ingest(
                 # The trainer's own warning, which is no second alert.
                 log.add(Warned, step=step, code="entropy", message="It falls.")
                 log.add(StepFinished, step=step, metrics=metrics)
-        ingest(claim, log.events[-2:] if isinstance(item, dict) else log.events[-1:])
+    ingest(claim, log.events)
     alerts = Alert.objects.filter(run=run).exclude(state="superseded")
     names = ("rule__built_in", "step", "bound", "ended_step")
     return sorted(alerts.values_list(*names), key=lambda one: one[:2])
