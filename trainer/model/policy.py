@@ -16,12 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainer.config import ModelConfig
 from trainer.host import tick
 from trainer.hub import check_source
-from trainer.model.attention import (
-    num_windows,
-    packed_hidden,
-    takes_varlen,
-    use_attention,
-)
+from trainer.model.attention import takes_varlen
 from trainer.model.kernels import flat_hidden, use_fused_kernels, use_plain_kernels
 from trainer.model.loading import (
     AdapterWeights,
@@ -34,6 +29,7 @@ from trainer.model.logprobs import (
     token_logprobs,
     token_logprobs_and_kl,
 )
+from trainer.model.packed_pass import num_windows, packed_hidden, use_attention
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.tokenizers import first_line, load_tokenizer
 
