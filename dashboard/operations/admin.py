@@ -112,12 +112,15 @@ class QuotaForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when 
         return cleaned
 
 
+LIMITS = ("max_bytes", "max_runs")
+
+
 @admin.register(Quota, site=site)
 class QuotaAdmin(ReadOnlyAdmin):
     """Quotas to edit, each time with an audit entry of its team."""
 
     form = QuotaForm
-    list_display = ("team", "max_bytes", "max_runs")
+    list_display = ("team", *LIMITS)
     has_add_permission = has_change_permission = ReadOnlyAdmin.has_view_permission
 
     def get_object(
@@ -136,10 +139,10 @@ class QuotaAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool
     ) -> None:
         assert isinstance(request.user, User)
-        limits = Quota.objects.filter(pk=obj.pk).values("max_bytes", "max_runs")
-        before = limits.first() or {"max_bytes": None, "max_runs": None}
+        limits = Quota.objects.values(*LIMITS)
+        before = limits.filter(pk=obj.pk).first() or dict.fromkeys(LIMITS)
         obj.save(update_fields=form.changed_data if change else None)
-        after = limits.get()
+        after = limits.get(pk=obj.pk)
         team, verb = obj.team, "team.quota_changed"
         record(team, request.user, verb, team, **after, before=before)
 

@@ -117,6 +117,24 @@ def test_an_operator_can_change_only_quotas_with_audit_entries(
     assert [answer.status_code for answer in refused] == [403] * 4
 
 
+def test_an_operator_gives_a_team_its_first_quota(
+    operator_client: Client, team: Team
+) -> None:
+    Quota.objects.all().delete()
+    form = {"team": team.pk, "max_bytes": "5000", "max_runs": "3"}
+
+    added = operator_client.post("/admin/upkeep/quota/add/", form)
+
+    assert added.status_code == 302
+    assert Quota.objects.values_list("team", "max_bytes", "max_runs").get() == (
+        team.pk,
+        5_000,
+        3,
+    )
+    entry = AuditEntry.objects.get(verb="team.quota_changed")
+    assert entry.detail["before"] == {"max_bytes": None, "max_runs": None}
+
+
 def test_no_page_shows_a_password(operator_client: Client, alice: User) -> None:
     alice.set_password("a long enough secret")
     alice.save()
