@@ -237,19 +237,31 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
             f"Content-Encoding must be gzip or identity; got {encoding[:40]!r}.",
             "events.bad_encoding",
         )
+    return _split_lines(pieces)
+
+
+def _split_lines(pieces: Iterable[bytes]) -> list[bytes]:
+    """U+2028 and its like end no line."""
     lines: list[bytes] = []
-    rest = b""
+    begun: list[bytes] = []  # parts of the line that has not ended
+    num_begun = 0
     for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")  # U+2028 and its like end no line
-        lines += whole
-    if rest:
-        lines.append(rest)
+        *ended, rest = piece.split(b"\n")
+        for part in ended:
+            lines.append(b"".join((*begun, part)))
+            begun, num_begun = [], 0
+        begun.append(rest)
+        num_begun += len(rest)
+        if num_begun > MAX_LINE_BYTES:
+            break
+    if num_begun:
+        lines.append(b"".join(begun))
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
             raise Problem(
                 413,
                 f"A line may have at most {MAX_LINE_BYTES:,} bytes; line "
-                f"{number} of the body has {len(line):,}.",
+                f"{number} of the body has {len(line):,} or more.",
                 code="events.line_too_large",
             )
     return lines
@@ -281,8 +293,9 @@ def _unzip(body: bytes) -> Iterator[bytes]:
             if num_bytes > MAX_BATCH_BYTES:
                 raise _too_large()
             yield found
-            rest = len(unzip.unused_data) + len(unzip.unconsumed_tail)
-            view = view[len(piece) - rest :]
+            # At its end the tail is that of the call before.
+            rest = unzip.unused_data if unzip.eof else unzip.unconsumed_tail
+            view = view[len(piece) - len(rest) :]
     except zlib.error:
         behind = len(body) - len(view)
         raise _no_gzip(f"is damaged or not gzip from byte {behind:,}") from None

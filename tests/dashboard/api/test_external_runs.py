@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,8 @@ from django.urls import reverse
 from pytest_django.live_server_helper import LiveServer
 
 from dashboard.accounts.models import User
+from dashboard.api import external_runs
+from dashboard.api.problems import Problem
 from dashboard.runs.models import Run, RunState
 from dashboard.samples.models import Group
 from dashboard.training import external_events
@@ -102,6 +105,32 @@ def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
     found = send_events(program, run, packed, Content_Encoding="gzip")
 
     assert (found.status_code, found.json()["line"]) == (200, 6)
+
+
+def test_a_member_behind_a_large_one_is_read() -> None:
+    """A large member takes several calls, each of which leaves a tail."""
+    large = b"a" * (3 * external_runs.UNZIPPED_BYTES)
+    packed = gzip.compress(large) + gzip.compress(b"b\n") + gzip.compress(b"c")
+
+    assert b"".join(external_runs._unzip(packed)) == large + b"b\nc"
+
+
+def test_lines_are_joined_from_pieces_and_bounded_while_they_come() -> None:
+    pieces = (b"a", b"b\n", b"\nc\n\n", b"", b"d")
+    most = external_events.MAX_LINE_BYTES
+    num_read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield b"x" * (most // 4)
+
+    assert external_runs._split_lines(pieces) == [b"ab", b"", b"c", b"", b"d"]
+    with pytest.raises(Problem) as refused:
+        external_runs._split_lines(endless())
+    assert (refused.value.status, refused.value.code) == (413, "events.line_too_large")
+    assert num_read == 5
 
 
 @pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\x1f\x8b", b"\0"])
@@ -203,7 +232,7 @@ def test_oversized_bodies_are_rejected_before_parsing(
     long = send_events(program, run, b"x" * 101)
     broken = send_events(program, run, b"no zip", Content_Encoding="gzip")
     cut = send_events(
-        program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip"
+        program, run, gzip.compress(b"{}" * 9)[:-9], Content_Encoding="gzip"
     )
     odd = send_events(program, run, b"{}", Content_Encoding="br")
     pieces = external_runs._unzip(gzip.compress(bytes(external_events.MAX_BATCH_BYTES)))
