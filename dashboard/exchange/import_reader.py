@@ -249,20 +249,21 @@ def _rows(
 ) -> Iterator[Found]:
     tool, layout = "", None
     names: tuple[str, ...] = ()
-    runs: set[str] = set()
+    runs: dict[str, set[str]] = {name: set() for name in _RUNS}
     for record in chain.from_iterable(map(_unpack, parsed)):
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
-        named = (record.values.get(name) for name in _RUNS)
-        runs |= {name for name in named if isinstance(name, str)}
-        if len(runs) > 1:
+        for column, seen in runs.items():
+            if isinstance(name := record.values.get(column), str):
+                seen.add(name)
+        if several := next((seen for seen in runs.values() if len(seen) > 1), None):
             yield Found(
                 file,
                 tool,
                 Refusal(
                     line=record.line,
-                    value=quote(sorted(runs)),
+                    value=quote(sorted(several)),
                     problem="The file holds the metrics of several runs.",
                     remedy="Write a file for each run.",
                     ends_file=True,

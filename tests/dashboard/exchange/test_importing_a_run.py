@@ -297,6 +297,14 @@ def test_a_table_of_two_runs_is_no_run(alice_client: Client) -> None:
     assert found["refusals"][0]["value"] == '["a", "b"]'
 
 
+def test_two_columns_that_name_the_run_are_one_run(alice_client: Client) -> None:
+    table = b"run_uuid,run_name,step,reward\nab12,a,1,0.5\nab12,a,2,0.75\n"
+    run_import = send(alice_client, {"trackio.csv": table})
+
+    assert page_of(alice_client, run_import).context["found"]["num_refused"] == 0
+    assert values(make(alice_client, run_import), "reward/mean") == {1: 0.5, 2: 0.75}
+
+
 def test_a_line_of_a_steps_completions_is_a_row_each(alice_client: Client) -> None:
     line = {
         "step": [3, 3],
