@@ -288,15 +288,16 @@ def has_replies(records: Sequence[Record], prompt: str) -> bool:
     return False
 
 
-def _countdown(columns: _Columns, prompt: str) -> Suggestion | None:
+def _countdown(columns: _Columns, _: str) -> Suggestion | None:
     """Numbers and a target without a prompt, as in TinyZero's files."""
     names = columns.named(COUNTDOWN_NUMBERS)
-    if columns.named(["target"]) != [prompt] or not names:
+    targets = columns.named(["target"])
+    if not (names and targets) or columns.named(PROMPT_NAMES):
         return None
-    numbers = _variable(names[0])
+    numbers, target = _variable(names[0]), _variable(targets[0])
     template = (
         f"Using the numbers {{{{ {numbers} | join(', ') }}}}, write an equation that "
-        f"equals {{{{ {_variable(prompt)} }}}}. Use each number once, with + - * / and "
+        f"equals {{{{ {target} }}}}. Use each number once, with + - * / and "
         "parentheses."
     )
     return Suggestion(

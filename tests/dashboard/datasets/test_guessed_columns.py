@@ -143,8 +143,10 @@ def test_invalid_sharegpt_messages_are_refused() -> None:
         assert remedy in refused.remedy
 
 
-def test_countdown_tasks_without_a_prompt_get_a_template() -> None:
-    names = ["target", "nums"]
+@pytest.mark.parametrize(
+    "names", [["target", "nums"], ["nums", "target"], ["id", "target", "nums"]]
+)
+def test_countdown_tasks_without_a_prompt_get_a_template(names: list[str]) -> None:
     guess = suggest_mapping(names).mapping
     record = Record(line=1, row=1, values={"target": 98, "nums": [44, 19, 35]})
 
