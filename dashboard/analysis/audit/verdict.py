@@ -95,6 +95,12 @@ class Witness:
         return change is not None and change.low > 0
 
     @property
+    def is_lower(self) -> bool:
+        """By less than a fall, but the interval excludes 0."""
+        change = self.changes[0]
+        return change is not None and change.high < 0
+
+    @property
     def is_high(self) -> bool:
         change = self.changes[0]
         return change is not None and change.before.mean >= HIGH * self.full
@@ -159,7 +165,7 @@ def _ranked(
     trusted = ("sure",) if is_paid else ("sure", "named")
     clearing = [w for w in witnesses if w.trust in trusted]
     yield from (("rises", w) for w in clearing if w.rises)
-    yield from (("high", w) for w in clearing if w.is_high)
+    yield from (("high", w) for w in clearing if w.is_high and not w.is_lower)
 
 
 def changes_of(series: Series) -> list[Change | None]:

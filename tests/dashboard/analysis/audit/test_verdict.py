@@ -25,6 +25,7 @@ FALLING = [float(v) for v in np.linspace(0.4, 0.1, NUM) + NOISE]
 STILL = [float(v) for v in FLAT + NOISE / 3]
 # Rises with the reward at first, and then falls.
 TURNING = [float(v) for v in 0.6 - 2.0 * np.linspace(-0.55, 0.45, NUM) ** 2 + NOISE]
+LOWER = [0.95] * (NUM // 2) + [0.87] * (NUM - NUM // 2)
 NOISY = [float(v) for v in FLAT + 10 * NOISE]
 
 
@@ -71,6 +72,8 @@ def verdict(
         (HEALTHY, STILL, 2.0, ("unknown", "unclear")),
         (HEALTHY, NOISY, 0.0, ("unknown", "unclear")),
         (HEALTHY, [0.95] * NUM, 0.0, ("no", "high")),
+        # Lower by 8 %, surely: no fall, but no all-clear either.
+        (HEALTHY, LOWER, 0.0, ("unknown", "unclear")),
         (STILL, FALLING, 0.0, ("no", "flat")),
         (FALLING, FALLING, 1.0, ("no", "flat")),
         (HEALTHY[:23], FALLING[:23], 0.0, ("unknown", "few")),
