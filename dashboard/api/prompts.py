@@ -46,7 +46,7 @@ class LearnedPromptOut(Schema):
         examples=["What is 17 + 1?"],
     )
     kind: Kind = Field(
-        description="By its last groups: never, solved (at least once in each), always "
+        description="By its last groups: never, solved (in each, not always), always "
         "(all completions), forgotten, oscillating or unscored.",
         examples=["solved"],
     )

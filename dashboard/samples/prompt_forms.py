@@ -15,7 +15,7 @@ from dashboard.samples.prompt_visits import Span
 CLASS_WORDS = {
     "all": "sampled",
     "never": "never solved",
-    "solved": "solved at least once",
+    "solved": "solved, not always",
     "always": "always solved",
     "forgotten": "forgotten",
     "oscillating": "unstable",
@@ -24,7 +24,7 @@ CLASS_WORDS = {
 PROMPT_CHOICES = [
     ("all", "sampled: all prompts"),
     ("never", "never solved: no correct group"),
-    ("solved", "solved at least once: in each of the last groups"),
+    ("solved", "solved, not always: right in each of the last groups"),
     ("always", "always solved: all completions of the last groups"),
     ("forgotten", "forgotten: correct before, not in the last groups"),
     ("oscillating", "unstable: sometimes correct in the last groups"),

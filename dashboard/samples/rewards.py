@@ -235,6 +235,8 @@ def correctness_at(run: Run, step: int) -> Correctness:
 
 def correct_if(run: Run, step: int) -> str:
     """The definition of a step as pages show it; "" if correctness is unknown."""
+    if run.summary.get("correct") == "highest":  # see samples/migrations/0004
+        return "the highest reward that the recipe can give"
     condition = correctness_at(run, step).condition
     return f"{condition} or more" if condition and run.is_imported else condition
 

@@ -2,7 +2,7 @@
 
 Such rollups count as older ones: pages count their groups at each request until
 `manage.py fill_rollups`. A worker makes the deleted blocks again. Runs whose completions
-were deleted keep their counts. One rule alone gives its full score exactly where the
+were deleted keep their counts, and their summary says so. One rule alone gives its full score exactly where the
 reward is highest, so runs of one rule stay as they are.
 """
 
@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 from django.db import migrations
 
 AFFECTED = """
-SELECT id FROM runs_run
- WHERE completions_deleted_at IS NULL
-   AND jsonb_path_exists(config, '$.**.kind ? (@ like_regex "KINDS")')
+SELECT id, completions_deleted_at IS NULL FROM runs_run
+ WHERE jsonb_path_exists(config, '$.**.kind ? (@ like_regex "KINDS")')
    AND (jsonb_path_exists(config, '$.**.rules[1]')
         OR jsonb_path_exists(config, '$.**.overlong_buffer_tokens ? (@ > 0)'))
 """
@@ -21,6 +20,7 @@ KINDS = (
     "^(exact_answer|numeric_answer|math_verify|marker_answer|multiple_choice|code_tests"
     "|countdown|reasoning_answer|reasoning_gym)$"
 )
+KEEP = """UPDATE runs_run SET summary = summary || '{"correct": "highest"}' WHERE id = %s"""
 MARK = (
     "UPDATE samples_steprollup SET passes = '', majorities = '' WHERE run_id = %s",
     "DELETE FROM samples_completionblock WHERE run_id = %s",
@@ -31,8 +31,8 @@ def mark_counts(apps: Any, schema_editor: Any) -> None:
     """Run by run, so that no row is locked for long; it may be repeated."""
     with schema_editor.connection.cursor() as cursor:
         cursor.execute(AFFECTED.replace("KINDS", KINDS))
-        for (run_id,) in cursor.fetchall():
-            for statement in MARK:
+        for run_id, has_completions in cursor.fetchall():
+            for statement in MARK if has_completions else (KEEP,):
                 cursor.execute(statement, [run_id])
 
 

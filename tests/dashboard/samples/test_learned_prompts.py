@@ -200,7 +200,7 @@ def test_the_table_counts_classes_and_describes_each_prompt(
     for kind in ("never solved", "solved", "forgotten", "unstable", "not scored"):
         assert f"1 {kind}" in page
     assert "0 / 12 −37.5 points forgotten Prompt 2 forgotten from 2" in page
-    assert "7 / 12 +62.5 points solved at least once Prompt 1 solved first at 2" in page
+    assert "7 / 12 +62.5 points solved, not always Prompt 1 solved first at 2" in page
     assert "4 4 ×" in page
 
 

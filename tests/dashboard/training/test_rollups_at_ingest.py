@@ -10,6 +10,7 @@ from django.utils import timezone
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import StepRollup
+from dashboard.samples.rewards import correct_if
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from dashboard.samples.signals.signal_map import (
     read_distribution,
@@ -179,5 +180,9 @@ def test_older_counts_are_marked_where_the_answer_decides_now(
         migration.mark_counts(None, editor)
 
     assert StepRollup.objects.filter(passes=b"").count() == num_marked
+    run.refresh_from_db()
+    assert (correct_if(run, 1) == "the highest reward that the recipe can give") is (
+        is_deleted
+    )
     assert fill_rollups(run) == num_marked
     assert stored(run) == wanted
