@@ -31,7 +31,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.recipe_checks import UNCHECKED, RecipeWarning
+from dashboard.rewards.recipe_checks import RecipeWarning
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.rule_editor import find_fault
@@ -238,7 +238,9 @@ class RecipeCheckIn(Input):
 
 
 class RecipeCheckOut(RecipeSummary):
-    findings: list[RecipeFindingOut] = Field(description="Warnings about the rows.")
+    findings: list[RecipeFindingOut] = Field(
+        description='Warnings about the rows. "unchecked": how many rows were checked.'
+    )
 
 
 @versions_router.post(
@@ -256,7 +258,6 @@ def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut
         findings=[
             fill(RecipeFindingOut, found, rows=list(found.positions))
             for found in findings
-            if found.kind != UNCHECKED
         ],
     )
 

@@ -139,12 +139,10 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     ]
 
 
-def tell_unchecked(num_checked: int, num_rows: int) -> RecipeWarning:
+def tell_unchecked(num_checked: int, num_rows: int, why: str) -> RecipeWarning:
     """A note, not a finding: the other rows were not scored."""
-    counts = f"{num_checked:,} of {num_rows:,} rows checked"
-    return RecipeWarning(
-        kind=UNCHECKED, short=f"{counts}, then time ran out", sentence="", remedy=""
-    )
+    short = f"{num_checked:,} of {num_rows:,} rows checked. {why}"
+    return RecipeWarning(kind=UNCHECKED, short=short, sentence=short, remedy="")
 
 
 def find_unread_references(

@@ -23,7 +23,7 @@ from dashboard.rewards.recipe_checks import (
     tell_unchecked,
 )
 from dashboard.rewards.trial import Trial, as_sample, try_groups, try_samples
-from trainer.rewards.judge import limited_to
+from trainer.rewards.judge import TIMED_OUT, limited_to
 from trainer.rewards.rule import column_of
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import judge
@@ -103,7 +103,9 @@ def _check(
         least_rows=1 if is_small else MIN_BASELINE_ROWS,
     )
     if len(checked) < len(rows):
-        findings.append(tell_unchecked(len(checked), len(rows)))
+        problem = next(trial.problem for trial in read if not trial.score)
+        why = "Then time ran out." if problem == TIMED_OUT else problem
+        findings.append(tell_unchecked(len(checked), len(rows), why))
     return findings, is_whole and len(checked) == len(rows)
 
 

@@ -207,6 +207,22 @@ function clearFindings() {
   rows.replaceChildren(checking);
 }
 
+function offerCheck({ target }) {
+  if (target.id !== "row-findings") return;
+  const again = document.createElement("button");
+  again.type = "button";
+  again.className = "link-button";
+  again.textContent = "Check again";
+  again.addEventListener("click", () => {
+    clearFindings();
+    window.htmx.trigger(target, "check-again");
+  });
+  target.replaceChildren("Rows not checked. ", again);
+}
+
+document.addEventListener("htmx:responseError", offerCheck);
+document.addEventListener("htmx:sendError", offerCheck);
+
 editor?.addEventListener("input", clearFindings);
 editor?.addEventListener("rules-changed", () => {
   revision += 1;

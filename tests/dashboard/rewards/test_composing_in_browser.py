@@ -163,6 +163,26 @@ def test_an_edit_clears_findings_and_drops_scores_on_their_way(
 
 
 @pytest.mark.slow
+def test_a_check_without_an_answer_can_be_repeated(team: Team, alice: User, page: Page):
+    rows = [Row(prompt="2+2?", answer="4", columns={})]
+    create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    page.route("**/rewards/rows", lambda route: route.fulfill(status=503))
+    page.goto("/alpha/rewards/new?template=number")
+    checked = page.locator("#row-findings")
+    again = checked.get_by_role("button", name="Check again")
+    expect(again).to_be_visible(timeout=20_000)
+    page.unroute("**/rewards/rows")
+
+    with page.expect_response("**/rewards/rows") as answer:
+        again.click()
+
+    assert answer.value.ok
+    expect(again).to_have_count(0)
+
+
+@pytest.mark.slow
 def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
     page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Sums")
