@@ -155,10 +155,10 @@ class Account:
         try:
             await turn  # `leave` has counted it
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()
-            else:
+            if not turn.done() or turn.cancelled():
                 self._remove(sender, turn)
+            elif turn.exception() is None:
+                self.leave()
             raise
 
     def leave(self) -> None:
@@ -377,10 +377,10 @@ class Turn:
         sender = network_of(_client(self._scope), prefix=48)
         try:
             for account in self._accounts:
-                if seconds := account.overdrawn_seconds():  # of a form
-                    await asyncio.sleep(seconds)
                 await account.enter(sender)
                 self._held.append(account)
+                for seconds in iter(account.overdrawn_seconds, 0.0):  # of a form
+                    await asyncio.sleep(seconds)
         except BaseException:
             self._release()
             raise

@@ -574,6 +574,36 @@ async def test_several_may_leave_the_queue_at_once() -> None:
     assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
+async def test_a_refused_turn_that_is_cancelled_gives_no_place_back() -> None:
+    """The longest wait is refused at the moment that its own patience ends."""
+    account = Account(SMALL)
+    await account.enter()
+    await account.enter()
+    oldest = asyncio.create_task(account.enter())
+    await asyncio.sleep(0)
+    account._refuse_one()
+    oldest.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await oldest
+    assert account.num_running == 2
+
+
+async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait() -> None:
+    """So at most as many wait at once as may run, and the others queue."""
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    account = app._account("person:1")
+    account.set_debt(SMALL.most_debt + 0.3)
+    forms = [asyncio.create_task(ask(app, method="POST")) for _ in range(4)]
+    await asyncio.sleep(0.05)
+
+    assert (account.num_running, account.num_waiting) == (2, 2)
+    inner.open.set()
+    assert [status for status, *_ in await asyncio.gather(*forms)] == [200] * 4
+
+
 async def test_leaving_the_queue_frees_the_slot() -> None:
     account = Account(SMALL)
     await account.enter()
