@@ -93,7 +93,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
             run,
             reason=_with_log(
                 "The trainer paused the run but failed to write the reason. "
-                f"{_describe_disk()}",
+                f"{describe_disk()}",
                 ending,
             ),
         )
@@ -186,18 +186,16 @@ def _pause_request(run: Run) -> list[str]:
 
 
 @transaction.atomic
-def pause_for_disk(claim: Claim) -> None:
-    """Pause a run whose files could not be written; its trainer was not started.
+def pause_unstarted(claim: Claim, cause: str, reason: str) -> None:
+    """Pause a run whose trainer was not started, for what an operator can mend.
 
     LeaseLost if another attempt holds the run.
     """
     run = lock_run(claim)
-    outcome = "disk full; trainer not started"
-    close_attempt(run.id, claim.attempt, outcome)
+    close_attempt(run.id, claim.attempt, f"{cause}; trainer not started")
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
-        reason = f"Failed to write the run's files. {_describe_disk()}"
         _pause(run, reason="\n".join([*_pause_request(run), reason]))
 
 
@@ -215,7 +213,7 @@ def end_unstarted(claim: Claim) -> None:
         _pause(run, reason=run.pause_reason)
 
 
-def _describe_disk() -> str:
+def describe_disk() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (
         f"The disk with {settings.COHORT_DATA} has {num_bytes(free)} free. "

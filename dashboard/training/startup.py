@@ -10,14 +10,20 @@ from pathlib import Path
 from django.db import InterfaceError, OperationalError, transaction
 
 from dashboard.accounts.models import AuditEntry
+from dashboard.datasets.token_preview import within_data
 from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
-from dashboard.runs.launch.base_models import lock_published
+from dashboard.runs.launch.base_models import BAD_MODEL_FOLDER, lock_published
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
 from dashboard.training.clusters import cluster_variables
 from dashboard.training.database_retry import DatabaseRetry
-from dashboard.training.ending import end_unstarted, give_up, pause_for_disk
+from dashboard.training.ending import (
+    describe_disk,
+    end_unstarted,
+    give_up,
+    pause_unstarted,
+)
 from dashboard.training.event_log import SupervisorLog
 from dashboard.training.lease import (
     RENEW_SECONDS,
@@ -30,6 +36,7 @@ from dashboard.training.lease import (
 from dashboard.training.process import write_changes, write_snapshot
 from dashboard.training.takeover import CannotResume, take_over
 from dashboard.training.watchdog import Periodic
+from trainer.config import named_models
 
 QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
@@ -149,12 +156,17 @@ def _start_of(
     except OSError as error:
         outcome = f"failed to prepare the run's files: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            pause_for_disk(claim)
+            reason = f"Failed to write the run's files. {describe_disk()}"
+            pause_unstarted(claim, "disk full", reason)
             raise CannotStart(outcome) from error
         lose_attempt(run, outcome=outcome)
         raise CannotStart(outcome) from error
     except (CannotResume, ValueError) as error:
-        give_up(claim, str(error))
+        is_elsewhere = not any(map(within_data, named_models(run.config)))
+        if is_elsewhere and getattr(error, "code", "") == BAD_MODEL_FOLDER:
+            pause_unstarted(claim, "model folder not allowed", str(error))
+        else:
+            give_up(claim, str(error))
         raise CannotStart(str(error)) from error
     renew(claim)
     path = checkpoint.path if checkpoint else None

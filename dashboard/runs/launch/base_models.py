@@ -17,6 +17,7 @@ from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 from trainer.model_files import open_inside
 
+BAD_MODEL_FOLDER = "runs.bad_model_folder"  # an operator can allow it
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
@@ -89,7 +90,7 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
     """
     for path in named_models(config):
         if why := refuse_model(team, path):
-            raise UserError("runs.bad_model_folder", why)
+            raise UserError(BAD_MODEL_FOLDER, why)
         match = DATA_FOLDER.fullmatch(within_data(path))
         if match and (number := match["model"]):
             published = team.published_models.select_for_update()

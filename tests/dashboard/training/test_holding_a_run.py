@@ -178,6 +178,24 @@ def test_a_fork_is_held_while_its_checkpoint_is_copied(
 
 
 @pytest.mark.django_db
+def test_a_run_whose_model_folder_is_no_longer_allowed_is_paused(
+    run: Run, tmp_path: Path, settings: Settings
+) -> None:
+    """An operator can allow it again."""
+    settings.MODEL_FOLDERS = ()
+    run.config["model"]["path"] = str(tmp_path / "model")
+    Run.objects.filter(id=run.id).update(config=run.config)
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    run.refresh_from_db()
+    assert run.state == RunState.PAUSED
+    assert "COHORT_MODEL_FOLDERS" in run.pause_reason
+
+
+@pytest.mark.django_db
 def test_a_model_folder_that_now_leads_to_another_team_ends_the_run(
     run: Run, tmp_path: Path, settings: Settings
 ) -> None:

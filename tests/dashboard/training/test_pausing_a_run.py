@@ -14,7 +14,7 @@ from dashboard.runs.control import request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
-from dashboard.training.ending import DISK_REMEDY, OWNERS_REMEDY, pause_for_disk
+from dashboard.training.ending import DISK_REMEDY, OWNERS_REMEDY, pause_unstarted
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_next, claim_run, lose_attempt, reap
 from dashboard.training.process import write_snapshot
@@ -104,7 +104,7 @@ def test_a_stop_is_heeded_where_the_disk_was_full(run: Run, alice: User) -> None
     assert claim is not None
     assert request_stop(run=run, user=alice)
 
-    pause_for_disk(claim)
+    pause_unstarted(claim, "disk full", "No space.")
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
