@@ -97,21 +97,25 @@ def alert_of_silence() -> None:
     alerts = Alert.objects.filter(code=NO_STEP, state__in=OPEN, run__source={})
     over = list(alerts.exclude(run__in=silent).select_related("run"))
     new = silent.keys() - set(alerts.values_list("run_id", flat=True))
-    notify_pages([*new, *(alert.run_id for alert in over)])
+    warned = {
+        run: [r for r in rules_of(silent[run]) if r.condition.kind is Kind.WARNED]
+        for run in new
+    }
+    alerted = [run for run, rules in warned.items() if rules]
+    notify_pages([*alerted, *(alert.run_id for alert in over)])
     for alert in over:
         resolve(alert, step=alert.run.last_step)
-    for run in map(silent.__getitem__, new):
-        for rule in rules_of(run):
-            if rule.condition.kind is Kind.WARNED:
-                found = WarningSeen(
-                    key=(rule.pk, NO_STEP),
-                    metric="",
-                    step=run.last_step,
-                    value=None,
-                    bound=None,
-                    message=describe_progress(run).notice,
-                )
-                raise_alert(run.pk, found, readings={})
+    for run in map(silent.__getitem__, alerted):
+        for rule in warned[run.pk]:
+            found = WarningSeen(
+                key=(rule.pk, NO_STEP),
+                metric="",
+                step=run.last_step,
+                value=None,
+                bound=None,
+                message=describe_progress(run).notice,
+            )
+            raise_alert(run.pk, found, readings={})
 
 
 def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:

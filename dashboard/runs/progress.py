@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -132,11 +132,16 @@ def _notice(run: Run) -> str:
 
 
 def _left_out(run: Run) -> str:
-    """Of an external run: the events that were skipped."""
-    if not run.is_external or not (num := run.source.get("num_left_out", 0)):
+    """Of an external run: the events and metrics that were skipped."""
+    if not run.is_external:
         return ""
-    events = "1 event was" if num == 1 else f"{num:,} events were"
-    return f"{events} skipped. Last reason: {run.source['left_out']}"
+    sentences = []
+    if num := run.source.get("num_left_out", 0):
+        events = "1 event was" if num == 1 else f"{num:,} events were"
+        sentences.append(f"{events} skipped. Last reason: {run.source['left_out']}")
+    if most := run.source.get("most_metrics"):
+        sentences.append(f"Cohort keeps the first {most:,} metrics of a run.")
+    return " ".join(sentences)
 
 
 def _queued(run: Run) -> str:
@@ -184,7 +189,12 @@ def _starting(run: Run) -> str:
 
 
 def _running(run: Run) -> str:
-    if silence := describe_silence(run):
+    silence = describe_silence(run)
+    if silence and run.is_external:
+        contact = timezone.now() - _last_contact(run)
+        ago = rounded(contact.total_seconds())
+        return f"{silence.capitalize()}; the trainer reported {ago} ago."
+    if silence:
         return (
             f"{silence.capitalize()}, nor another sign of progress; a step takes "
             f"{duration(_pace(run))}. See the logs, and the worker on Compute."
@@ -207,7 +217,7 @@ def _stopping(run: Run) -> str:
 
 def _lost(run: Run) -> str:
     if run.is_external:
-        since = (run.lease_until or timezone.now()) - CONTACT
+        since = _last_contact(run)
         age = rounded((timezone.now() - since).total_seconds())
         return (
             f"No contact since {since:%H:%M} UTC ({age}). The trainer's reporter "
@@ -217,6 +227,13 @@ def _lost(run: Run) -> str:
         f"No contact with {run.worker or 'the worker'} for a minute. Cohort queues the "
         "run again, and it resumes from its last checkpoint."
     )
+
+
+def _last_contact(run: Run) -> datetime:
+    """Of an external run's trainer."""
+    if run.lease_until:
+        return run.lease_until - CONTACT
+    return run.active_at or run.created_at
 
 
 NOTICES = {

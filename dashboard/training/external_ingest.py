@@ -248,12 +248,14 @@ def _note_left_out(run: Run, events: Sequence[Event], *, num_metrics: int) -> No
     warned = [event for event in events if isinstance(event, Warned)]
     reasons = [event.message for event in warned if event.code in LEFT_OUT]
     num = run.source.get("num_left_out", 0) + len(reasons)
-    if num_metrics > MAX_METRICS:
-        reasons.insert(0, f"Cohort keeps the first {MAX_METRICS:,} metrics of a run.")
+    source = dict(run.source)
     if reasons:
-        why = clean_text(reasons[-1])
-        run.source = {**run.source, "num_left_out": num, "left_out": why}
-        Run.objects.filter(pk=run.pk).update(source=run.source)
+        source |= {"num_left_out": num, "left_out": clean_text(reasons[-1])}
+    if num_metrics > MAX_METRICS:
+        source["most_metrics"] = MAX_METRICS
+    if source != run.source:
+        run.source = source
+        Run.objects.filter(pk=run.pk).update(source=source)
 
 
 def _learn_rules(run: Run, events: Sequence[Event]) -> None:

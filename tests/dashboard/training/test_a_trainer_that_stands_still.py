@@ -16,7 +16,7 @@ from dashboard.alerts.firing import NO_STEP, alert_of_silence
 from dashboard.alerts.models import Alert, AlertState
 from dashboard.alerts.queries import list_rules
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.progress import describe_progress
+from dashboard.runs.progress import CONTACT, describe_progress
 from dashboard.training import watchdog
 from dashboard.training.external_runs import open_run
 from dashboard.training.lease import Claim, renew
@@ -153,8 +153,10 @@ def test_an_alert_fires_once_and_ends_with_the_next_pulse(run: Run, team: Team) 
     fall_silent(run, 400)
     rule = next(rule for rule in list_rules(team.pk) if rule.condition.kind == "warned")
     type(rule).objects.filter(pk=rule.pk).update(is_enabled=False)
+    before = Run.objects.get(pk=run.pk).seq
     alert_of_silence()
     assert len(alerts()) == 1
+    assert Run.objects.get(pk=run.pk).seq == before, "no page is woken for nothing"
 
 
 def test_an_external_run_is_silent_without_its_events(team: Team, alice: User) -> None:
@@ -164,9 +166,13 @@ def test_an_external_run_is_silent_without_its_events(team: Team, alice: User) -
     assert run.active_at is not None
 
     silent = describe_progress(fall_silent(run, 400))
+    Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() + CONTACT)
+    contact = describe_progress(Run.objects.get(pk=run.pk)).notice
     alert_of_silence()
 
     assert (silent.silence, silent.seconds_left) == ("no step for 6 min", None)
+    assert "Compute" not in contact
+    assert contact.endswith("reported 0 s ago.")
     assert not Alert.objects.exists()  # its evaluations send no pulse
 
 
