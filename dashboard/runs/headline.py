@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -48,6 +48,7 @@ class HeldOut:
 class Verdict:
     text: str
     is_stalled: bool = False
+    is_early: bool = False  # too few steps for a trend
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,15 +91,19 @@ def read_headline(run: Run) -> Headline:
     read = _read_once if run.has_ended else _read
     curves, evaluations = read(as_of(run, run.seq), frozenset(one.step for one in kept))
     held_out = held_out_of(evaluations)
+    verdict = write_verdict(
+        curves[REWARD],
+        held_out,
+        last_step=run.last_step,
+        num_steps=run.num_steps,
+        is_live=not run.has_ended,
+    )
+    tiles = make_tiles(curves, held_out, run.last_step)
+    if verdict.is_early:
+        tiles = [replace(tile, trend="") for tile in tiles]
     return Headline(
-        verdict=write_verdict(
-            curves[REWARD],
-            held_out,
-            last_step=run.last_step,
-            num_steps=run.num_steps,
-            is_live=not run.has_ended,
-        ),
-        tiles=make_tiles(curves, held_out, run.last_step),
+        verdict=verdict,
+        tiles=tiles,
         best=_find_best(run, kept, curves[REWARD], evaluations),
         reward=curves[REWARD],
     )
@@ -237,7 +242,9 @@ def write_verdict(
     num_before = reward.steps[0] - 1 if reward.steps else 0  # of the run it forks
     num_done, num_own = last_step - num_before, num_steps - num_before
     if is_live and num_done < max(EARLY_STEPS, EARLY_SHARE * num_own):
-        return Verdict(text=f"Too early to tell: step {last_step:,} of {num_steps:,}.")
+        of = f" of {num_steps:,}" if num_steps > last_step else ""  # else unknown
+        text = f"Too early to tell: step {last_step:,}{of}."
+        return Verdict(text=text, is_early=True)
     is_stalled = is_live and _is_stalled(reward)
     sentences = [
         _describe_reward(reward, last_step),
@@ -416,7 +423,7 @@ def _tile(
     first, now = curve.values[0], curve.values[-1]
     if last_step:
         now = _recent_mean(curve, last_step)
-    begin = last_step - max(1, last_step // 10) + 1
+    begin = max(curve.steps[0], last_step - max(1, last_step // 10) + 1)
     mean = f"Mean of steps {begin:,} to {last_step:,}. " if begin < last_step else ""
     return Tile(
         metric=metric,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from dashboard.runs.headline import (
     HeldOut,
     draw_spark,
     held_out_of,
+    make_tiles,
     read_headline,
     write_verdict,
 )
@@ -114,6 +116,21 @@ def test_a_verdict_waits_for_20_steps_and_a_tenth_of_the_run(
     step = f"{first + num - 1:,} of {num_steps:,}"
     assert (step in live) is is_early
     assert step not in ended
+
+
+def test_an_early_run_of_unknown_length_is_given_its_step_alone() -> None:
+    live = verdict_of(curve(*RISING.values[:6]), num_steps=6)
+
+    assert live == "Too early to tell: step 6."
+
+
+def test_a_forks_mean_begins_with_its_own_first_step() -> None:
+    own = curve(0.5, 0.75, first=117)
+    curves = defaultdict(Curve, {"reward/mean": own})
+
+    reward = make_tiles(curves, None, 118)[0]
+
+    assert reward.hint.startswith("Mean of steps 117 to 118.")
 
 
 def test_a_few_values_are_stated_without_a_trend() -> None:
