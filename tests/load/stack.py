@@ -26,7 +26,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 # Part of the command line of each process of `up`.
 PARTS = {
     "web": "uvicorn dashboard.asgi",
-    "Redis": "redis-server",
+    "Redis": "valkey-server",
     "PostgreSQL": "postgres",
     "workers": "celery",
 }

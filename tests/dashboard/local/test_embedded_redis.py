@@ -34,6 +34,16 @@ def test_it_listens_on_a_private_socket_only(server: EmbeddedRedis) -> None:
     assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
 
 
+def test_it_runs_scripts_with_the_fixes_of_valkey_9_1_2(server: EmbeddedRedis) -> None:
+    server.start()
+
+    with client(server) as connection:
+        about = connection.info("server")
+        assert connection.eval("return 1 + 1", 0) == 2
+    assert about["server_name"] == "valkey"
+    assert tuple(map(int, about["valkey_version"].split("."))) >= (9, 1, 2)
+
+
 def test_it_starts_again_after_it_was_killed(server: EmbeddedRedis) -> None:
     server.start()
     assert server.child is not None

@@ -32,7 +32,7 @@ POLL_SECONDS = 0.5
 
 class Command(BaseCommand):
     help = (
-        "Run Cohort on this machine: embedded PostgreSQL and Redis (unless "
+        "Run Cohort on this machine: embedded PostgreSQL and Valkey (unless "
         "DATABASE_URL and REDIS_URL are set), web server, workers and a first run."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
@@ -98,7 +98,7 @@ class Command(BaseCommand):
                 postgres.start(report=self._report_progress)
             servers.append(postgres)
         if settings.REDIS_IS_EMBEDDED:
-            with announce(self.stdout, "Starting Redis"):
+            with announce(self.stdout, "Starting Valkey"):
                 redis = embedded_redis(data)
                 stack.callback(redis.stop)
                 redis.start()
