@@ -6,7 +6,8 @@ Who has overdrawn it gets 429 until then, so heavy use by one person does not sl
 others; a form that a person sends waits instead, since a refusal would lose it.
 
 A request counts while Cohort processes it, not while its body arrives or its response
-is read.
+is read. Of large bodies of one account one is processed at a time, because Python keeps
+much of the memory that each takes.
 
 The sender is known from an earlier response to the same cookie or token, in any
 process, or from a signed cookie of a browser in which a person once signed in. Until
@@ -22,9 +23,10 @@ import json
 import logging
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from time import monotonic
 from typing import Any
@@ -46,8 +48,11 @@ DEVICE_COOKIE = "cohort_device"
 DEVICE_SALT = "accounts.known_devices"
 DEVICE_SECONDS = 180 * 24 * 3_600
 MAX_WAITING = 64  # of an account
+LARGE_BYTES = 4_000_000  # of a body, unpacked; a gzip member of 2^32 has more, packed
+GZIP_MEMBER = b"\x1f\x8b\x08"  # how each member of a gzip body begins
 WAIT_SECONDS = 15.0
-FORM_SECONDS = 45.0  # a form waits longer than a page; proxies give up after 60 s
+# Of forms and large bodies, which cost much to repeat. Proxies give up after 60 s.
+PATIENT_SECONDS = 45.0
 MAX_KNOWN = 10_000  # cookies and tokens
 KNOWN_SECONDS = 86_400
 MAX_ACCOUNTS = 10_000
@@ -91,6 +96,7 @@ BUDGETS: Mapping[str, Budget] = {
     "program": Budget(at_once=2, per_second=0.5, burst=15.0),
     # Not paid: each token may send so many requests a minute, and no run may lag.
     "ingest": Budget(at_once=3),
+    "large": Budget(at_once=1),  # bodies of an account
     # Not charged: no one is rejected for the use of others.
     "team": Budget(at_once=7),
     "address": Budget(at_once=4),
@@ -127,8 +133,7 @@ class Account:
 
     def overdrawn_seconds(self) -> float:
         """Seconds until the bucket has something in it again."""
-        debt = self.current_debt() - self.budget.most_debt
-        return max(0.0, debt) if self.budget.is_paid else 0.0
+        return max(0.0, self.current_debt() - self.budget.most_debt)
 
     def set_debt(self, debt: float) -> None:
         most = self.budget.most_debt + MAX_OVERDRAWN_SECONDS
@@ -212,7 +217,7 @@ class Budgets:
         self._accounts: dict[str, Account] = {}
         self._pruned_at = 0.0
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._redis: Redis | None = None
+        self._redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2)
         self._unsent: dict[str, float] = {}  # spent, but not yet sent to Redis
         self._sending: asyncio.Task[None] | None = None
 
@@ -223,7 +228,7 @@ class Budgets:
         credential = _credential(scope)
         place = scope["path"].strip("/").split("/")[0]
         names = await self._find_names(scope, credential, place)
-        turn = Turn(scope, [self._account(name) for name in names])
+        turn = Turn(scope, names, self._account)
         try:
             turn.check()
             await self.app(scope, turn.received(receive), turn.sent(send))
@@ -250,7 +255,7 @@ class Budgets:
     async def _remember(self, credential: str) -> str:
         """Who another process, or this one before its start, has found it to be."""
         try:
-            found = await self._client().get(f"cohort:known:{credential}")
+            found = await self._redis.get(f"cohort:known:{credential}")
         except (RedisError, OSError):
             return ""
         if found:
@@ -275,9 +280,9 @@ class Budgets:
         if person != was:
             with suppress(RedisError, OSError):
                 if person:
-                    await self._client().set(key, person, ex=KNOWN_SECONDS)
+                    await self._redis.set(key, person, ex=KNOWN_SECONDS)
                 else:
-                    await self._client().delete(key)
+                    await self._redis.delete(key)
         return str(person)
 
     def _keep(self, key: tuple[str, str], name: str) -> None:
@@ -321,7 +326,7 @@ class Budgets:
             self._sending = None
 
     async def _send_part(self, spent: Mapping[str, float]) -> None:
-        pipeline = self._client().pipeline(transaction=False)
+        pipeline = self._redis.pipeline(transaction=False)
         for name, cost in spent.items():
             most = self._account(name).budget.most_debt + MAX_OVERDRAWN_SECONDS
             pipeline.eval(SPEND, 1, f"cohort:budget:{name}", str(cost), str(most))
@@ -334,25 +339,22 @@ class Budgets:
             account = self._account(name)
             account.set_debt(max(account.current_debt(), float(debt)))
 
-    def _client(self) -> Redis:
-        if self._redis is None:
-            self._redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2)
-        return self._redis
-
     async def close(self) -> None:
         """Once the spending is sent."""
         if self._sending is not None:
             await self._sending
-        if self._redis is not None:
-            await self._redis.aclose()
+        await self._redis.aclose()
 
 
 class Turn:
     """One request's slot in its accounts."""
 
-    def __init__(self, scope: Any, accounts: list[Account]) -> None:
+    def __init__(
+        self, scope: Any, names: list[str], account: Callable[[str], Account]
+    ) -> None:
         self._scope = scope
-        self._accounts = accounts
+        self._accounts = [account(name) for name in names]
+        self._large = partial(account, f"large:{names[0]}")
         # Programs repeat a refused request; a person would lose what the form holds.
         is_read = scope["method"] in ("GET", "HEAD", "OPTIONS")
         self._is_form = not is_read and not scope["path"].startswith("/api/")
@@ -403,12 +405,24 @@ class Turn:
 
     def received(self, receive: Any) -> Any:
         """The work begins once the body is whole: till then Django stores it."""
+        is_gzip = _header(self._scope, b"content-encoding").lower() == "gzip"
+        num_bytes, end, has_members = 0, b"", False
 
         async def receive_all() -> Any:
+            nonlocal num_bytes, end, has_members
             message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if is_gzip:  # it ends with the size of its last member, mostly its only one
+                end += message.get("body", b"")
+                has_members |= end.find(GZIP_MEMBER, 1) > 0
+                end = end[-4:]
             if not self.entered and not message.get("more_body", False):
                 self.check()
-                seconds = FORM_SECONDS if self._is_form else WAIT_SECONDS
+                num_bytes = max(num_bytes, int.from_bytes(end, "little"))
+                is_large = num_bytes > LARGE_BYTES or has_members
+                if is_large:  # first, so that it waits in no place of a small one
+                    self._accounts = [self._large(), *self._accounts]
+                seconds = PATIENT_SECONDS if self._is_form or is_large else WAIT_SECONDS
                 try:
                     async with asyncio.timeout(seconds):
                         await self._enter()

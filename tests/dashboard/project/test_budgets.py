@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in budgets.BUDGETS:
+    for kind in budgets.BUDGETS.keys() - {"ingest", "large"}:
         is_paid = kind in ("person", "program")
         few = SMALL if is_paid else Budget(at_once=2)
         monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]  # a Mapping to others
@@ -104,12 +105,13 @@ def _sender(
     *,
     method: str = "GET",
     cookie: str = "",
+    encoding: str = "",
 ) -> ApplicationCommunicator:
-    headers = []
+    headers = [(b"content-encoding", encoding.encode())] if encoding else []
     if who and path.startswith("/api/"):
-        headers = [(b"authorization", f"bearer {who}".encode())]
+        headers += [(b"authorization", f"bearer {who}".encode())]
     elif who:
-        headers = [
+        headers += [
             (b"cookie", f"a[b]=1; {cookie}".encode()),
             (b"cookie", f"cohort_session={who}".encode()),
         ]
@@ -321,10 +323,12 @@ async def test_more_than_may_wait_are_refused_at_once(
     app = budgets_of(inner)
     await known(app, inner, path="/api/v1/runs")
 
-    async with asking(app, 5, path="/api/v1/runs"):
-        status, body, headers = await ask(app, path="/api/v1/runs")
+    async with asking(app, 6, path="/api/v1/runs") as tasks:
+        finished, _ = await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
         inner.open.set()
 
+    [refused] = finished
+    status, body, headers = refused.result()
     assert status == 429
     assert json.loads(body)["type"] == "urn:cohort:problem:rate_limited"
     assert int(headers[b"retry-after"]) >= 1
@@ -402,6 +406,52 @@ async def test_a_body_that_comes_slowly_takes_no_place() -> None:
     for each in slow:
         await each.send_input({"type": "http.request", "body": b"x"})
         assert (await answer_of(each))[0] == 200
+
+
+LARGE = bytes(budgets.LARGE_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (LARGE, ""),
+        (gzip.compress(LARGE), "GZIP"),
+        (gzip.compress(LARGE) + gzip.compress(b"of two members"), "gzip"),
+    ],
+)
+async def test_a_persons_large_bodies_are_processed_one_at_a_time(
+    body: bytes, encoding: str
+) -> None:
+    inner, other = App(), App(("ingest:2", ""))
+    inner.spent_by = ("ingest:1", "")
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await (inner if who_of(scope) == "t" else other)(scope, receive, send)
+
+    async def send(who: str, body: bytes) -> tuple[int, bytes, dict[bytes, bytes]]:
+        sender = _sender(app, who, "/runs/", method="POST", encoding=encoding)
+        cut = body.rfind(b"\x1f\x8b") + 1  # within a member's first bytes
+        first = {"type": "http.request", "body": body[:cut], "more_body": True}
+        await sender.send_input(first)
+        await sender.send_input({"type": "http.request", "body": body[cut:]})
+        return await answer_of(sender)
+
+    app = budgets_of(both)
+    await known(app, inner)
+    await known(app, other, "u")
+    small = gzip.compress(bytes(1_000)) if encoding else b"small"
+
+    large = [asyncio.create_task(send("t", body)) for _ in range(4)]
+    await until(lambda: inner.running == 1)
+    tasks = [asyncio.create_task(send("t", small))]
+    await until(lambda: inner.running == 2)
+    tasks.append(asyncio.create_task(send("u", body)))
+    await until(lambda: other.running == 1)
+    other.open.set()
+    inner.open.set()
+
+    assert [(await each)[0] for each in large + tasks] == [200] * 6
+    assert (inner.most, inner.num_done) == (2, 6)
 
 
 async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
