@@ -319,7 +319,14 @@ def require_provider(key: str, view: View) -> View:
 def list_connections(user: User) -> list[tuple[int, str, str]]:
     """Of each: its number, the provider's name, and who the person is there."""
     found = SocialAccount.objects.filter(user=user).order_by("pk")
-    return [(one.pk, _provider_name(one.provider), account_name(one)) for one in found]
+    return [
+        (
+            one.pk,
+            str(settings.SIGN_IN_PROVIDERS.get(one.provider, one.provider)),
+            account_name(one),
+        )
+        for one in found
+    ]
 
 
 def account_name(account: SocialAccount) -> str:
@@ -327,10 +334,6 @@ def account_name(account: SocialAccount) -> str:
     data = {**data, **data.get("id_token", {}), **data.get("userinfo", {})}
     names = ("preferred_username", "login", "email", "name")
     return str(next((data[name] for name in names if data.get(name)), account.uid))
-
-
-def _provider_name(key: str) -> str:
-    return str(settings.SIGN_IN_PROVIDERS.get(key, key))
 
 
 @receiver(social_account_added)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
@@ -84,7 +84,8 @@ class FilterForm(forms.Form):
             "verb": given["verb"],
             "object_type": given["kind"],
             "object_id": given["number"],
-            "created_at__gte": given["since"] and _midnight(given["since"]),
+            "created_at__gte": given["since"]
+            and datetime.combine(given["since"], time(), tzinfo=UTC),
             "created_at__lte": given["until"]
             and datetime.combine(given["until"], time.max, tzinfo=UTC),
         }
@@ -103,7 +104,3 @@ def _by(entries: QuerySet[AuditEntry], who: str) -> QuerySet[AuditEntry]:
     if who == ERASED:
         return entries.filter(is_erased=True)
     return entries.filter(actor=int(who)) if who else entries
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), tzinfo=UTC)

@@ -229,7 +229,12 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "found": found,
         "page": page,
         "kinds": [
-            (kind, leaks.KINDS[kind], _count_leaks(found, kind)) for kind in leaks.KINDS
+            (
+                kind,
+                leaks.KINDS[kind],
+                found.result[kind] if found and found.result else 0,
+            )
+            for kind in leaks.KINDS
         ],
     }
     return render(request, "datasets/leaks.html", context)
@@ -245,10 +250,6 @@ def _other(
     if found is None:
         raise Http404("No such version.")
     return found
-
-
-def _count_leaks(found: VersionLeak | None, kind: str) -> int:
-    return found.result[kind] if found and found.result else 0
 
 
 def _leak_page(request: Request, found: VersionLeak) -> ResultPage[Pair]:

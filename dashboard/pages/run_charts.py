@@ -132,7 +132,13 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
-        "blank": _card("…"),
+        "blank": Chart(
+            id=chart_id("…") or "…",
+            name="…",
+            title=title_of("…", with_unit=True),
+            about="…",
+            figure=metric_figure(),
+        ),
         "titles": [(n, _title(run, n), group) for n, _, group in list_titles()],
         "values": list(items.values()),
         "signal_form": form,
@@ -205,16 +211,6 @@ def metric_names(run: Run) -> list[str]:
     """In the order in which the browser inserts those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
     return sorted((name for name in names if not is_bound(name)), key=rank_of)
-
-
-def _card(name: str) -> Chart:
-    return Chart(
-        id=chart_id(name) or name,
-        name=name,
-        title=title_of(name, with_unit=True),
-        about=name,
-        figure=metric_figure(),
-    )
 
 
 @gzip_page

@@ -97,7 +97,14 @@ def runs(request: Request, team: str) -> HttpResponse:
     try:
         context |= _listed(request, membership.team, query, context["numbers"])
     except QueryError as error:
-        context |= {"error": error, "at": _place_of(query.text, error)}
+        context |= {
+            "error": error,
+            "at": (
+                query.text[: error.start],
+                query.text[error.start : error.end],
+                query.text[error.end :],
+            ),
+        }
     return render(request, "runs/list.html", context)
 
 
@@ -206,7 +213,14 @@ def _query_of(query: ListQuery, start: int, stop: int) -> FixedQuery[Run]:
 
 
 def _drawn(found: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet[Run]:
-    return with_settings(_ordered(with_related(found, user), query), query.columns)
+    return with_settings(
+        (
+            sort_runs(with_related(found, user), query.sort)
+            if query.sort
+            else pin_runs_at_work(with_related(found, user))
+        ),
+        query.columns,
+    )
 
 
 def _listed(
@@ -225,10 +239,6 @@ def _listed(
     page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
     rows = make_rows(page, query.columns, has_panel=_has_panel(request))
     return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
-
-
-def _ordered(runs: QuerySet[Run], query: ListQuery) -> QuerySet[Run]:
-    return sort_runs(runs, query.sort) if query.sort else pin_runs_at_work(runs)
 
 
 def _has_panel(request: Request) -> bool:
@@ -284,11 +294,6 @@ def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str,
         ungrouped.pop(name, None)
     ungrouped["q"] = group.query(query.text)
     return f"?{toggled.urlencode()}", f"?{ungrouped.urlencode()}"
-
-
-def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
-    """The query split around the error."""
-    return text[: error.start], text[error.start : error.end], text[error.end :]
 
 
 @require_safe

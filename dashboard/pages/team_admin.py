@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -217,15 +217,13 @@ def audit_log(request: Request, team: str) -> HttpResponse:
             Line(entry, about, _details(entry))
             for entry, about in zip(entries, show_objects(team_, entries), strict=True)
         ],
-        "num_entries": _count(form, page),
+        "num_entries": (
+            form.entries.count() if form.is_narrowed else page.paginator.count
+        ),
         "formats": WRITERS,
     }
     status = 400 if form.errors else 200
     return render(request, "operations/audit_log.html", context, status=status)
-
-
-def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
-    return form.entries.count() if form.is_narrowed else page.paginator.count
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:

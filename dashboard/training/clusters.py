@@ -117,7 +117,19 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
 
 def _describe(row: Cluster) -> hosts.Cluster:
     facts = row.facts
-    nodes = [_node(one) for one in facts.get("nodes") or []]
+    nodes = [
+        hosts.ClusterNode(
+            name=str(one.get("name") or ""),
+            gpu_kind=str(one.get("gpu_kind") or ""),
+            num_gpus=int(one.get("gpus") or 0),
+            gpus_free=float(one.get("gpus_free") or 0),
+            cpus=float(one.get("cpus") or 0),
+            cpus_free=float(one.get("cpus_free") or 0),
+            memory_bytes=int(one.get("memory_bytes") or 0),
+            is_alive=bool(one.get("is_alive", True)),
+        )
+        for one in facts.get("nodes") or []
+    ]
     assert row.read_at is not None
     is_current = timezone.now() - row.read_at < CURRENT_FOR
     problem = str(facts.get("error") or "")
@@ -131,19 +143,6 @@ def _describe(row: Cluster) -> hosts.Cluster:
         read_at=row.read_at,
         is_current=is_current,
         worker=row.worker,
-    )
-
-
-def _node(facts: Mapping[str, Any]) -> hosts.ClusterNode:
-    return hosts.ClusterNode(
-        name=str(facts.get("name") or ""),
-        gpu_kind=str(facts.get("gpu_kind") or ""),
-        num_gpus=int(facts.get("gpus") or 0),
-        gpus_free=float(facts.get("gpus_free") or 0),
-        cpus=float(facts.get("cpus") or 0),
-        cpus_free=float(facts.get("cpus_free") or 0),
-        memory_bytes=int(facts.get("memory_bytes") or 0),
-        is_alive=bool(facts.get("is_alive", True)),
     )
 
 

@@ -201,7 +201,12 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     if run.is_external:
         return True  # its trainer's next request continues it
     if run.state == RunState.STOPPING:
-        return _stop(run.id)
+        return transition(
+            run.id,
+            sources=[RunState.LOST],
+            target=RunState.STOPPED,
+            finished_at=END_TIME,
+        )
     if run.state == RunState.PAUSING:
         return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
     if run.num_losses >= MAX_LOSSES:
@@ -227,15 +232,6 @@ def _last_lines(run: Run) -> list[str]:
         return read_tail(log, max_lines=SHOWN_LINES).lines
     except OSError:
         return []
-
-
-def _stop(run_id: int) -> bool:
-    return transition(
-        run_id,
-        sources=[RunState.LOST],
-        target=RunState.STOPPED,
-        finished_at=END_TIME,
-    )
 
 
 def fail(run_id: int, reason: str) -> bool:

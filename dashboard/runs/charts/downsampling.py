@@ -130,13 +130,12 @@ PICKS = sql.SQL(", {least}, {least_step}, {most}, {most_step}")
 def bucket_width(first: int, last: int, max_points: int) -> int:
     """The narrowest power of 2 whose buckets give `max_points` at most."""
     width = 1
-    while last - first >= max_points and _num_points(first, last, width) > max_points:
+    while (
+        last - first >= max_points
+        and POINTS_PER_BUCKET * (last // width - first // width + 1) > max_points
+    ):
         width *= 2
     return width
-
-
-def _num_points(first: int, last: int, width: int) -> int:
-    return POINTS_PER_BUCKET * (last // width - first // width + 1)
 
 
 def read_thinned(

@@ -82,7 +82,13 @@ def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
         *([_weights(features)] if features.scheduled else []),
         _outcomes(),
         _clipped(features),
-        _mismatch(),
+        chart(
+            "mismatch/…",
+            "Difference of engine and trainer log-probs",
+            [line("mismatch/mean", color=1), line("mismatch/max", color=2)],
+            title="Sampler mismatch",
+            y="nats per token",
+        ),
         *(_evaluation(name, pattern or re.escape(name)) for name in sets),
     )
 
@@ -229,16 +235,6 @@ def _clipped(features: ChartFeatures) -> Chart:
         clip,
         title="Clipped tokens",
         y="share",
-    )
-
-
-def _mismatch() -> Chart:
-    return chart(
-        "mismatch/…",
-        "Difference of engine and trainer log-probs",
-        [line("mismatch/mean", color=1), line("mismatch/max", color=2)],
-        title="Sampler mismatch",
-        y="nats per token",
     )
 
 

@@ -140,7 +140,12 @@ def _amounts(launch: Launch, start: Start, paces: list[Pace]) -> list[Amount]:
         *_tokens(phases),
         *_times(config, paces, phases),
         _updates(phases),
-        Amount(title="Total completions", value=si(_num_completions(phases))),
+        Amount(
+            title="Total completions",
+            value=si(
+                sum(phase.config.completions_per_step * num for phase, num in phases)
+            ),
+        ),
         Amount(
             title="Epochs",
             value=sig4(float(f"{_epochs(launch, phases):.2g}")),
@@ -235,10 +240,6 @@ def _updates(phases: Phases) -> Amount:
     if optim.minibatches > 1:
         factors.append(f"{optim.minibatches:,} minibatches")
     return Amount(title="Updates", value=f"{total:,}", how=" × ".join(factors))
-
-
-def _num_completions(phases: Phases) -> int:
-    return sum(phase.config.completions_per_step * num for phase, num in phases)
 
 
 def _num_train(launch: Launch) -> int:

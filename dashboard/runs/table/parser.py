@@ -306,8 +306,9 @@ def quote(text: str) -> str:
 def unquote(word: str) -> str:
     """The text of a word with bare and quoted parts."""
     parts = re.split(rf"({QUOTED})", word)
-    return "".join(_unquoted(part) if part.startswith('"') else part for part in parts)
-
-
-def _unquoted(part: str) -> str:
-    return re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)
+    return "".join(
+        re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)
+        if part.startswith('"')
+        else part
+        for part in parts
+    )

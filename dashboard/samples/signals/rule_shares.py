@@ -219,7 +219,10 @@ def read_rule_shares(
     sums = list(columns.values())
     names = list(dict.fromkeys(name for each in sums for name in each.part_sum))
     parts = {name: [each.mean_part(name) for each in sums] for name in names}
-    sizes = [_total_size(by_rule) for by_rule in zip(*parts.values(), strict=True)]
+    sizes = [
+        sum(abs(part) for part in by_rule if part is not None)
+        for by_rule in zip(*parts.values(), strict=True)
+    ]
     return {
         "kind": _compositions(run).at(span.last if span else 0).kind,
         "rules": names,
@@ -248,10 +251,6 @@ def _read(run: Run, span: Span) -> dict[int, Sums]:
 
 def _compositions(run: Run) -> Compositions:
     return read_compositions(json.dumps(run.config))
-
-
-def _total_size(parts: Iterable[float | None]) -> float:
-    return sum(abs(part) for part in parts if part is not None)
 
 
 def _rest(sums: Sums, names: Sequence[str]) -> float | None:
