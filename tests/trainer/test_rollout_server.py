@@ -30,8 +30,8 @@ from trainer.model.policy import Policy
 from trainer.rollout.lease import NotLeased
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
-from trainer.serving.client import read_or_make_token
+from trainer.rollout.wire import Order, pack_question, pack_weights
+from trainer.serving.client import read_or_make_token, unpack
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_large_weights_come_in_parts(
 ) -> None:
     monkeypatch.setattr("trainer.rollout.wire._PART_BYTES", 10_000)
     parts = list(pack_weights(policy.weights()))
-    names = [name for part in parts for name in read_tensors(part)]
+    names = [name for part in parts for name in unpack(part)]
     assert len(parts) > 3
     assert sorted(names) == sorted(name for name, _ in policy.weights())
 

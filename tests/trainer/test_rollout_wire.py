@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load, save
 
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.wire import (
@@ -64,12 +66,30 @@ def test_a_request_beyond_the_model_is_refused(
         unpack_question(pack_question(question_of(**changes)), vocabulary=VOCABULARY)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": torch.zeros(2)},
+        {"tokens": torch.zeros(1, 2, dtype=torch.int32)},
+        {"version": torch.tensor([7])},
+        {"other": torch.zeros(1)},
+    ],
+)
+def test_tensors_of_other_names_types_or_dimensions_are_refused(
+    changes: dict[str, torch.Tensor],
+) -> None:
+    body = save({**load(pack_question(question_of())), **changes})
+
+    with pytest.raises(ValueError, match=f"got .*{next(iter(changes))}"):
+        unpack_question(body, vocabulary=VOCABULARY)
+
+
 def test_completions_of_other_weights_are_refused() -> None:
     sampled = [Sampled(token_ids=(4, 1), logprobs=(-0.5, -1.0))]
     question = question_of()
 
     assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
-    with pytest.raises(ValueError, match=r"\[6\], .* 7"):
+    with pytest.raises(ValueError, match=r" 6, .* 7"):
         unpack_answer(pack_answer(sampled, version=6), question)
 
 

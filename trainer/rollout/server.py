@@ -39,10 +39,9 @@ from trainer.rollout.wire import (
     Adapted,
     Order,
     pack_answer,
-    read_tensors,
     unpack_question,
 )
-from trainer.serving.client import BINARY, notice_silence
+from trainer.serving.client import BINARY, notice_silence, unpack
 from trainer.serving.server import (
     ModelServer,
     RequestHandler,
@@ -232,7 +231,7 @@ class _Door(RequestHandler):
             case wire.HOLD:
                 self._lease(word)
             case wire.WEIGHTS:
-                server.holding.add_weights(word, read_tensors(body))
+                server.holding.add_weights(word, unpack(body))
                 self.reply(HTTPStatus.OK, {})
             case wire.PLACES:
                 self.reply(

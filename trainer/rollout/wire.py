@@ -9,10 +9,10 @@ from typing import Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
+from trainer.serving.client import check_range, pack, unpack
 
 
 def in_parts(
@@ -35,10 +35,20 @@ MODEL, HOLD, PLACES = "/model", "/hold", "/places"
 WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"
 HOLD_HEADER = "X-Hold"  # what the server answered to HOLD
 _PART_BYTES = 64 * 2**20
-_ANSWERED = {
-    "tokens": torch.int32,
-    "logprobs": torch.float32,
-    "lengths": torch.int64,
+_QUESTION = {
+    "tokens": (torch.int32, 1),
+    "lengths": (torch.int64, 1),
+    "seeds": (torch.int64, 1),
+    "eos_ids": (torch.int64, 1),
+    "max_new_tokens": (torch.int64, 0),
+    "temperature": (torch.float64, 0),
+    "version": (torch.int64, 0),
+}
+_ANSWER = {
+    "tokens": (torch.int32, 1),
+    "logprobs": (torch.float32, 1),
+    "lengths": (torch.int64, 1),
+    "version": (torch.int64, 0),
 }
 _BYTES_PER_TOKEN = 8  # an int32 and a float32
 
@@ -92,23 +102,15 @@ class Adapted(Message):
 
 def pack_question(question: Question) -> bytes:
     prompts, params = question.prompts, question.params
-    return save(
-        {
-            "tokens": torch.tensor(
-                [token for prompt in prompts for token in prompt.token_ids],
-                dtype=torch.int32,
-            ),
-            "lengths": torch.tensor(
-                [len(prompt.token_ids) for prompt in prompts], dtype=torch.int64
-            ),
-            "seeds": torch.tensor(
-                [prompt.seed % 2**63 for prompt in prompts], dtype=torch.int64
-            ),
-            "eos_ids": torch.tensor(question.eos_ids, dtype=torch.int64),
-            "max_new_tokens": torch.tensor([params.max_new_tokens]),
-            "temperature": torch.tensor([params.temperature], dtype=torch.float64),
-            "version": torch.tensor([question.version]),
-        }
+    return pack(
+        _QUESTION,
+        tokens=[token for prompt in prompts for token in prompt.token_ids],
+        lengths=[len(prompt.token_ids) for prompt in prompts],
+        seeds=[prompt.seed % 2**63 for prompt in prompts],
+        eos_ids=question.eos_ids,
+        max_new_tokens=params.max_new_tokens,
+        temperature=params.temperature,
+        version=question.version,
     )
 
 
@@ -118,20 +120,7 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
     Raises:
         ValueError: it is none, or it asks for tokens that the model has not.
     """
-    tensors = read_tensors(body)
-    names = {"tokens", "lengths", "seeds", "eos_ids", "max_new_tokens", "temperature"}
-    if set(tensors) != names | {"version"}:
-        raise ValueError(
-            f"A request has the tensors {', '.join(sorted(names))} and version; got "
-            f"{sorted(tensors)}."
-        )
-    if any(
-        tensor.dim() != 1 or (tensor.is_floating_point() and name != "temperature")
-        for name, tensor in tensors.items()
-    ):
-        raise ValueError("Each tensor of a request is a list of whole numbers.")
-    if any(len(tensors[n]) != 1 for n in ("max_new_tokens", "temperature", "version")):
-        raise ValueError("max_new_tokens, temperature and version are one number each.")
+    tensors = unpack(body, _QUESTION)
     lengths, tokens = tensors["lengths"], tensors["tokens"]
     if (
         len(lengths) == 0
@@ -141,10 +130,8 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
         or int(lengths.sum()) != len(tokens)
     ):
         raise ValueError("lengths must match the prompts in tokens.")
-    for name in ("tokens", "eos_ids"):
-        values = tensors[name]
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < vocabulary:
-            raise ValueError(f"{name} must be at least 0 and below {vocabulary}.")
+    check_range("tokens", tokens, vocabulary)
+    check_range("eos_ids", tensors["eos_ids"], vocabulary)
     temperature, num_new = tensors["temperature"].item(), tensors["max_new_tokens"]
     if not 0 <= temperature < math.inf or int(num_new) < 1:
         raise ValueError("temperature must be at least 0, max_new_tokens at least 1.")
@@ -162,17 +149,12 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
 
 
 def pack_answer(sampled: Sequence[Sampled], *, version: int) -> bytes:
-    tokens = [token for each in sampled for token in each.token_ids]
-    logprobs = [value for each in sampled for value in each.logprobs]
-    return save(
-        {
-            "tokens": torch.tensor(tokens, dtype=torch.int32),
-            "logprobs": torch.tensor(logprobs, dtype=torch.float32),
-            "lengths": torch.tensor(
-                [len(each.token_ids) for each in sampled], dtype=torch.int64
-            ),
-            "version": torch.tensor([version]),
-        }
+    return pack(
+        _ANSWER,
+        tokens=[token for each in sampled for token in each.token_ids],
+        logprobs=[value for each in sampled for value in each.logprobs],
+        lengths=[len(each.token_ids) for each in sampled],
+        version=version,
     )
 
 
@@ -182,23 +164,18 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
     Raises:
         ValueError: that is not what came, or other weights sampled it.
     """
-    tensors = read_tensors(body)
-    if set(tensors) != {"tokens", "logprobs", "lengths", "version"}:
-        raise ValueError("The response does not contain completions.")
-    if tensors["version"].tolist() != [question.version]:
+    tensors = unpack(body, _ANSWER)
+    version, lengths = tensors["version"].item(), tensors["lengths"].tolist()
+    if version != question.version:
         raise ValueError(
-            f"The completions are from weights {tensors['version'].tolist()}, but the "
-            f"policy has version {question.version}."
+            f"The completions are from weights {version}, but the policy has version "
+            f"{question.version}."
         )
-    kinds = {name: tensors[name].dtype for name in ("tokens", "logprobs", "lengths")}
-    is_list = tensors["lengths"].dim() == 1 and kinds == _ANSWERED
-    lengths = tensors["lengths"].tolist() if is_list else []
-    total = sum(lengths)
+    tokens, logprobs = tensors["tokens"], tensors["logprobs"]
     if (
         len(lengths) != len(question.prompts)
         or not all(1 <= n <= question.params.max_new_tokens for n in lengths)
-        or tensors["tokens"].shape != (total,)
-        or tensors["logprobs"].shape != (total,)
+        or not sum(lengths) == len(tokens) == len(logprobs)
     ):
         raise ValueError(
             f"The response does not contain {len(question.prompts)} completions."
@@ -206,9 +183,7 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
     return [
         Sampled(token_ids=tuple(ids.tolist()), logprobs=tuple(values.tolist()))
         for ids, values in zip(
-            tensors["tokens"].split(lengths),
-            tensors["logprobs"].split(lengths),
-            strict=True,
+            tokens.split(lengths), logprobs.split(lengths), strict=True
         )
     ]
 
@@ -224,12 +199,3 @@ def pack_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]
     for part in in_parts(weights, num_bytes=_PART_BYTES):
         # copies, as safetensors refuses weights that share their memory
         yield save({n: w.detach().to("cpu", copy=True).contiguous() for n, w in part})
-
-
-def read_tensors(body: bytes) -> dict[str, torch.Tensor]:
-    """ValueError where a body is no safetensors."""
-    try:
-        tensors: dict[str, torch.Tensor] = load(body)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"The body is not a valid safetensors file: {error}") from None
-    return tensors

@@ -1,4 +1,4 @@
-"""Client of a model server: requests and retries."""
+"""Client of a model server: messages, requests and retries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from trainer.host import ticking
 
@@ -119,6 +123,48 @@ def in_parallel(acts: Sequence[Callable[[], _Result]]) -> list[_Result]:
     with ThreadPoolExecutor(len(acts), thread_name_prefix="server") as threads:
         futures = [threads.submit(act) for act in acts]
     return [future.result() for future in futures]
+
+
+# The tensors of a message by name, with their types and numbers of dimensions.
+Fields = dict[str, tuple[torch.dtype, int]]
+
+
+def pack(fields: Fields, **values: Any) -> bytes:
+    """Numbers as safetensors: a JSON head, then each tensor as it lies in memory."""
+    return save(
+        {
+            name: torch.as_tensor(values[name], dtype=dtype, device="cpu").contiguous()
+            for name, (dtype, _) in fields.items()
+        }
+    )
+
+
+def unpack(body: bytes, fields: Fields | None = None) -> dict[str, torch.Tensor]:
+    """The tensors of a body that anyone may have sent; of any names without `fields`.
+
+    Raises:
+        ValueError: it is no safetensors, or has other tensors than these fields.
+    """
+    try:
+        tensors: dict[str, torch.Tensor] = load(body)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"The body is not a valid safetensors file: {error}") from None
+    found = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
+    if fields is not None and found != fields:
+        raise ValueError(
+            "The body must have tensors of these types and dimensions: "
+            f"{fields}; got {found}."
+        )
+    return tensors
+
+
+def check_range(name: str, values: torch.Tensor, end: int) -> None:
+    """ValueError if a value is negative or not below `end`."""
+    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < end:
+        raise ValueError(
+            f"{name} must be at least 0 and below {end}; got "
+            f"{int(values.min())} to {int(values.max())}."
+        )
 
 
 # A server that was restarted needs minutes to load a large model.

@@ -6,14 +6,13 @@ Bodies are safetensors.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
@@ -24,6 +23,9 @@ from trainer.serving.client import (
     Connection,
     Kind,
     Refused,
+    check_range,
+    pack,
+    unpack,
 )
 
 LOGPROBS, MODEL = "/logprobs", "/model"
@@ -44,14 +46,22 @@ class Question:
     temperature: float
 
 
+_QUESTION = {
+    "input_ids": (torch.int32, 2),
+    "places": (torch.int64, 1),
+    "targets": (torch.int32, 1),
+    "temperature": (torch.float64, 0),
+}
+_ANSWER = {"logprobs": (torch.float32, 1)}
+
+
 def pack_question(question: Question) -> bytes:
-    return save(
-        {
-            "input_ids": question.input_ids.to("cpu", torch.int32).contiguous(),
-            "places": question.places.cpu(),
-            "targets": question.targets.to("cpu", torch.int32),
-            "temperature": torch.tensor([question.temperature], dtype=torch.float64),
-        }
+    return pack(
+        _QUESTION,
+        input_ids=question.input_ids,
+        places=question.places,
+        targets=question.targets,
+        temperature=question.temperature,
     )
 
 
@@ -61,24 +71,12 @@ def unpack_question(body: bytes, *, vocabulary: int, max_length: int) -> Questio
     Raises:
         ValueError: it is none, or it asks for tokens or lengths the model has not.
     """
-    tensors = _tensors(body)
-    if set(tensors) != {"input_ids", "places", "targets", "temperature"}:
+    tensors = unpack(body, _QUESTION)
+    ids, places = tensors["input_ids"].long(), tensors["places"]
+    targets, temperature = tensors["targets"].long(), tensors["temperature"].item()
+    if ids.numel() == 0 or places.shape != targets.shape:
         raise ValueError(
-            "A request has the tensors input_ids, places, targets and temperature; "
-            f"got {sorted(tensors)}."
-        )
-    if any(t.is_floating_point() for n, t in tensors.items() if n != "temperature"):
-        raise ValueError("input_ids, places and targets must be whole numbers.")
-    ids, places = tensors["input_ids"].long(), tensors["places"].long()
-    targets, temperature = tensors["targets"].long(), tensors["temperature"]
-    if (
-        ids.dim() != 2
-        or ids.numel() == 0
-        or places.dim() != 1
-        or places.shape != targets.shape
-    ):
-        raise ValueError(
-            "input_ids must be [B, L] and not empty, places and targets [N]; got "
+            "input_ids must not be empty, and places and targets equally many; got "
             f"{list(ids.shape)}, {list(places.shape)} and {list(targets.shape)}."
         )
     if ids.shape[1] > max_length:
@@ -86,49 +84,28 @@ def unpack_question(body: bytes, *, vocabulary: int, max_length: int) -> Questio
             f"A sequence of {ids.shape[1]} tokens is longer than this model's "
             f"{max_length}."
         )
-    _check_range("input_ids", ids, vocabulary)
-    _check_range("targets", targets, vocabulary)
-    _check_range("places", places, ids.numel())
-    if temperature.shape != (1,) or not 0 < temperature.item() < float("inf"):
-        raise ValueError("temperature must be one number above 0.")
+    check_range("input_ids", ids, vocabulary)
+    check_range("targets", targets, vocabulary)
+    check_range("places", places, ids.numel())
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0 and finite; got {temperature}.")
     return Question(
-        input_ids=ids,
-        places=places,
-        targets=targets,
-        temperature=temperature.item(),
+        input_ids=ids, places=places, targets=targets, temperature=temperature
     )
 
 
 def pack_answer(logprobs: torch.Tensor) -> bytes:
-    return save({"logprobs": logprobs.float().cpu()})
+    return pack(_ANSWER, logprobs=logprobs)
 
 
 def unpack_answer(body: bytes, *, count: int) -> torch.Tensor:
     """Log-probs [N], float32; ValueError when that is not what came."""
-    logprobs = _tensors(body).get("logprobs")
-    if (
-        logprobs is None
-        or logprobs.shape != (count,)
-        or logprobs.dtype != torch.float32
-    ):
-        raise ValueError(f"The response does not contain {count} log-probs.")
-    return logprobs
-
-
-def _tensors(body: bytes) -> dict[str, torch.Tensor]:
-    try:
-        tensors: dict[str, torch.Tensor] = load(body)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"The body is not a valid safetensors file: {error}") from None
-    return tensors
-
-
-def _check_range(name: str, values: torch.Tensor, end: int) -> None:
-    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < end:
+    logprobs = unpack(body, _ANSWER)["logprobs"]
+    if len(logprobs) != count:
         raise ValueError(
-            f"{name} must be at least 0 and below {end}; got "
-            f"{int(values.min())} to {int(values.max())}."
+            f"The response must have {count} log-probs; got {len(logprobs)}."
         )
+    return logprobs
 
 
 _KIND = Kind(name="reference server", part="reference", command="reference", port=8600)
