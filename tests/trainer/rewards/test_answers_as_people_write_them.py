@@ -235,6 +235,9 @@ CHOICES = [
     ("Answer: D instead of B", "D"),
     ("Answer: D (not A)", "D"),
     ("Answer: **D**, and not **B**", "D"),
+    ("Answer: It can't be B because of heat, so D", "D"),
+    ("Answer: I would rule out B because it is too small. D.", "D"),
+    ("Answer: B is ruled out, so D", "D"),
 ]
 SENTENCES = [
     ("It is not B, the answer is D", "D"),
@@ -276,6 +279,9 @@ def test_an_answer_that_only_rules_out_names_none() -> None:
         "Answer: D because A is too large",
         "Answer: (D), since B and C are even",
         "Answer: D as A is too large.",
+        "Answer: So the correct answer is **D**, because A is too large",
+        "Answer: D is correct because A is too large.",
+        "Answer: d) because A is too large",
     ],
 )
 def test_a_choice_is_read_in_any_case_and_before_its_reason(completion: str) -> None:
@@ -289,6 +295,10 @@ def test_a_choice_is_read_in_any_case_and_before_its_reason(completion: str) -> 
         "Answer: A or D because both are odd",
         "Answer: A because it is odd, or D because it is prime",
         "Answer: A as well as D",
+        "Answer: A is tempting because it is big, so the answer is D",
+        "Answer: A seems right since it is odd; D",
+        "Answer: A because it is odd. No, D",
+        "Answer: A because it is odd, thus D",
         "answer: D\nanswer: A and D",
     ],
 )

@@ -42,18 +42,29 @@ _LEADING = r"[(\[]?([A-Za-z])[)\].:]+\s*((?s).*)"
 _LETTERED = r"[(\[]?([A-Z])[)\].:]\s*((?s).+)"
 _LETTER = r"[*_(\[]*\b[A-Z]\b[*_)\]]*"
 _AND = r"\s*(?:,|\band\b|\bor\b|\bnor\b)\s*"
-_WRONG = r"(?:wrong|incorrect|false)"
+_WRONG = r"(?:wrong|incorrect|false|impossible|ruled out)"
 _RIGHT = r"(?:correct|right|the answer)"
 # Options that are ruled out: "not B", "neither A nor B", "A and B are wrong".
 _RULED_OUT = (
-    r"\b(?i:not|neither|nor|isn['’]t|aren['’]t|rather than|instead of)\s+"
+    r"\b(?i:not|cannot|can['’]t|neither|nor|isn['’]t|aren['’]t|rather than|instead of"
+    r"|rul(?:e[ds]?|ing) out|eliminat(?:e[ds]?|ing))\s+"
     rf"(?:(?i:option|choice|answer|the|be|is)\s+)*{_LETTER}(?:{_AND}{_LETTER})*"
     rf"|{_LETTER}\s+(?:is\s+{_WRONG}|(?:is\s+not|isn['’]t)\s+{_RIGHT})"
     rf"|{_LETTER}(?:{_AND}{_LETTER})+\s+are\s+(?:{_WRONG}|not\s+{_RIGHT})"
 )
-# What stands behind it is a reason, which may name other options.
-_REASON = r"(?is),?\s+(?:because|since|as|due to)\b(.*)"
-_OTHER_CHOICE = r"(?i)\b(?:or|also|and|but|well|maybe|perhaps|either|both)\b"
+_CHOOSING = (
+    r"(?i:so|thus|hence|therefore|the|my|final|correct|right|best|option|choice|answer"
+    r"|one|is|be|must|it|it['’]s|I|I['’]d|choose|pick|select|say)"
+)
+# Groups: one choice and no other text, and its reason, which may name other options.
+_REASONED = (
+    rf"(?s)((?:{_CHOOSING}[\s,:]+)*[*_(\[]*\b[A-Za-z]\b[*_)\].:]*(?:\s+{_CHOOSING})*)"
+    r",?\s+(?i:because|since|as|due to)\b(.*)"
+)
+_OTHER_CHOICE = (
+    r"(?i:\b(?:or|also|and|but|well|maybe|perhaps|either|both|however|actually|wait)\b)"
+    r"|(?s)(?:;|[.!?]\s|\b(?i:so|thus|hence|therefore)\b).*\b[A-Z]\b"
+)
 # Words of one letter, when a word in lower case follows: "A better reason is".
 _WORDS = {"A", "I"}
 
@@ -165,11 +176,11 @@ def _read(
 
 
 def _without_reason(text: str) -> str:
-    """What stands before "because A is too large", unless more is chosen there."""
-    reason = compile_pattern(_REASON).search(text)
-    if reason is None or compile_pattern(_OTHER_CHOICE).search(reason.group(1)):
+    """The choice of "D because A is too large", unless the reason chooses again."""
+    match = compile_pattern(_REASONED).fullmatch(text)
+    if match is None or compile_pattern(_OTHER_CHOICE).search(match.group(2)):
         return text
-    return text[: reason.start()]
+    return str(match.group(1))
 
 
 def _remaining(text: str) -> str:
