@@ -20,23 +20,27 @@ _MAX_TAIL = 300
 _SEPARATOR = r"(?:,|\{,\}|\\[,;: ]|['\x{2019}]|[\x{a0}\x{2007}\x{2009}\x{202f}])"
 _DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+|\d+)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_PART = r"\s*(?:\{\s*(-?\d+)\s*\}|(\d))"
-# Groups that match: the whole part, if any, the top and the bottom.
+# A line's end would join the numbers of two lines.
+_GAP = r"[ \x{a0}]"
+_PART = rf"{_GAP}*(?:\{{\s*(-?\d+)\s*\}}|(\d))"
+# Groups that match: the whole part, if any, the top and the bottom. Four digits before
+# a gap are a number of their own: "in 2024 3/4 of them".
 _FRACTION = (
-    rf"(?:(\d+)\s?)?\\[dt]?frac{_PART}{_PART}"
-    r"|(\d+)\s+(\d+)\s?/\s?(\d+)"
+    rf"(?:(\d+)|(\d{{1,3}}){_GAP})?\\[dt]?frac{_PART}{_PART}"
+    rf"|(\d{{1,3}}) +(\d+){_GAP}?/{_GAP}?(\d+)"
 )
-_RAISED_TO = r"\s?(?:\^\s?\{?\s?(-?\d+)\s?\}?|([\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
-_POWER_OF_TEN = rf"(?:({_UNSIGNED})\s?(?:\x{{d7}}|\*|\\times|\\cdot)\s?)?10{_RAISED_TO}"
+_RAISED_TO = rf"{_GAP}?(?:\^{_GAP}?\{{?\s?(-?\d+)\s?\}}?|([\x{{207b}}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+_TIMES = rf"{_GAP}?(?:\x{{d7}}|\*|\\times|\\cdot){_GAP}?"
+_POWER_OF_TEN = rf"(?:({_UNSIGNED}){_TIMES})?10{_RAISED_TO}"
 _POWER = rf"{_UNSIGNED}{_RAISED_TO}"
-_RATIO = rf"({_UNSIGNED})(?:\s?/\s?({_DIGITS}))?"
+_RATIO = rf"({_UNSIGNED})(?:{_GAP}?/{_GAP}?({_DIGITS}))?"
 # Groups: sign, number, percent sign. RE2 is the slower the more groups there are.
 _NUMBER = (
-    r"([-+])?\s?[$€£]?("
+    rf"([-+])?{_GAP}?[$€£]?("
     + "|".join((_FRACTION, _POWER_OF_TEN, _POWER, _RATIO))
     .replace("(?:", "(")
     .replace("(", "(?:")
-    + r")(\s?\\?%)?"
+    + rf")({_GAP}?\\?%)?"
 )
 # Read with the number before it, so that the exponent of cm^2 is not the last number.
 _UNIT = (
@@ -120,11 +124,12 @@ def _plain(text: str) -> str:
 
 
 def _in_ascii(character: str) -> str:
-    """A digit of any script as 0 to 9, a sign or point in ASCII, ½ as 1/2."""
+    r"""A digit of any script as 0 to 9, a sign or point in ASCII, ½ as \frac{1}{2}."""
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     if unicodedata.decomposition(character).startswith("<fraction>"):
-        return " " + unicodedata.normalize("NFKC", character).replace("\u2044", "/")
+        parts = unicodedata.normalize("NFKC", character).split("\u2044")
+        return "\\frac{{{}}}{{{}}}".format(*parts)
     return _ASCII.get(character, character)
 
 
