@@ -57,12 +57,23 @@ logging.disable(logging.CRITICAL)
 def grade(question: dict[str, Any]) -> dict[str, Any]:
     """`{"reference", "text", "is_bare", "as_published"}` → `{"is_readable", …}`.
 
+    A text that the libraries fail on is wrong, unless they fail on the reference too.
+
     `is_bare`: the text is an answer alone, not a completion that holds one somewhere.
     The reply holds `is_readable` (the reference) and `is_right` (the text).
 
     math-verify's own timeout is a signal handler, which fails outside the main thread
     and cannot interrupt C code; ours is the judge's alarm, so it is off.
     """
+    try:
+        return _compare(question)
+    except Exception:  # noqa: BLE001 - foreign parsers; each failure is answered
+        itself = question | {"text": question["reference"]}
+        is_readable = itself != question and grade(itself)["is_readable"]
+        return {"is_readable": is_readable, "is_right": False}
+
+
+def _compare(question: dict[str, Any]) -> dict[str, Any]:
     text, reference = question["text"], question["reference"]
     if question.get("as_published"):
         gold = _extract(reference, _TARGETS, "first_match")

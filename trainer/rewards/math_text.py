@@ -91,7 +91,9 @@ _WRITTEN: tuple[tuple[str, _Replacement], ...] = (
         r"\1 \\times 10^{\2}",
     ),
     (
-        r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{?(\d+)\}?|(\d+)\.()\((\d+)\)",
+        # int() refuses over 4,300 digits
+        r"(?<!\d)(\d{1,50})\.(?:(\d{0,50})\\(?:overline|bar|dot)\s*\{?(\d{1,50})(?!\d)\}?"
+        r"|()\((\d{1,50})\))",
         _as_fraction,
     ),
 )

@@ -246,7 +246,11 @@ def test_the_published_grader_keeps_its_own_equality(completion, answer):
 
 
 @pytest.mark.parametrize(
-    "text", ["(" + "a" * 3_900, "sqrt(" * 790, "9" * 3_990, "**" * 1_990, " " * 3_990]
+    "text",
+    [
+        *("(" + "a" * 3_900, "sqrt(" * 790, "9" * 3_990, "**" * 1_990, " " * 3_990),
+        *(rf"0.\overline{{{'1' * 4_400}}}", f"0.({'1' * 4_400})", f"{'1' * 4_400}.(1)"),
+    ],
 )
 def test_a_hostile_text_is_read_at_once(text):
     found = scored("math_verify", rf"\boxed{{{text}}}", "42", source="boxed")
