@@ -152,7 +152,7 @@ def last_fence(text: str, *languages: str) -> str | None:
         # Deeper ones belong to the block, such as to a docstring.
         is_marker = opening is None or not (fence[2] or len(fence[1]) > len(opening[1]))
         if opening and is_marker and not info and fence[3].startswith(opening[3]):
-            language = opening[4].lower().strip().partition(" ")[0].strip("{.}")
+            language = re.split(r"[^\w+#-]", opening[4].lower().strip(" {."))[0]
             rank = 0 if language in languages else 2 if language else 1
             body = text[opening.end() : fence.start()]
             blocks[rank] = body.replace("\n" + opening[1], "\n").strip()

@@ -76,6 +76,10 @@ NARROW = 'def add(a, b):\n  """\n  ```python\n  add(1, 2)\n  ```\n  """\n  retur
         f"```python\nx = (\nNo.\n```python\n{ADD}\n```",
         "1. So:\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
         f"```json\n[1]\n```\n```\n{ADD}\n```",
+        f"```python:main.py\n{ADD}\n```\nOutput:\n```\n3\n```",
+        f"```{{.python}}\n{ADD}\n```\nOutput:\n```\n3\n```",
+        f"```ipython3\n{ADD}\n```\nOutput:\n```\n3\n```",
+        f"```python\n{ADD}\n```\nOutput:\n```python-traceback\n3\n```",
         f"```python\n{ADD}\n```\nNow:\n```python\ndef add(",
     ],
 )

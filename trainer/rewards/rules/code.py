@@ -123,7 +123,7 @@ def _code(completion: str, params: CodeTestsParams) -> str | None:
         return completion
     if params.code_in == "tags":
         return last_block(completion, params.tag)
-    return last_fence(completion, "python", "py", "python3")
+    return last_fence(completion, "python", "py", "python3", "ipython", "ipython3")
 
 
 def _is_name(value: object) -> bool:
