@@ -17,8 +17,6 @@ Better = Literal["higher", "lower"]
 SHOWN = ("nats per token", "tokens", "seconds", "tokens/s", "updates")  # beside a title
 MAX_METRICS = 2_000  # different names, of one run
 MAX_OWN_METRICS = 1_000  # of them those that reward functions name
-MAX_METRICS = 2_000  # different names, of one run
-MAX_OWN_METRICS = 1_000  # of them those that its reward functions give
 MAIN_SET = "heldout"  # the rows that a run holds out of its own dataset
 
 

@@ -31,8 +31,8 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_WHEEL, reason="needs `make starter-llm`")
-def test_the_model_answers_a_chat(tmp_path, capsys):
-    assert main(["starter-llm", "--out", str(tmp_path), "--json-progress"]) == 0
+def test_the_model_answers_a_chat(tmp_path):
+    assert main(["starter-llm", "--out", str(tmp_path)]) == 0
 
     folder = tmp_path / "model"
     tokenizer = load_tokenizer(str(folder))
@@ -46,6 +46,4 @@ def test_the_model_answers_a_chat(tmp_path, capsys):
 
     assert "Paris" in text
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
-    last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last["done"] == last["total"]
     assert find_gguf().suffix == ".gguf"
