@@ -322,8 +322,9 @@ def _of_stage(
         )
 
     def updating(tokens: int, *, checkpointing: bool) -> int:
-        passes = PassSizes(tokens=tokens, checkpointing=checkpointing)
-        return held(passes).while_updating
+        return held(
+            PassSizes(tokens=tokens, checkpointing=checkpointing)
+        ).while_updating
 
     tokens = config.optim.micro_batch_tokens
     checkpointing = config.model.gradient_checkpointing
@@ -389,15 +390,13 @@ def _engine_of(
     """Bytes of vLLM in the trainer's process, and whether it sleeps during updates."""
     if config.rollout.engine != "vllm":
         return 0, False
-    free = None
-    if gpu_bytes is not None:
-        free = gpu_bytes - SPARE_BYTES - model.training - beside_bytes
+    held_bytes = SPARE_BYTES + model.training + beside_bytes
     sizes = engine_sizes(
         config,
         wanted_bytes=model.engine_cache(model.rows_sampled),
         least_bytes=model.engine_cache(1),
         weight_bytes=model.engine_weights,
-        free=free,
+        free=None if gpu_bytes is None else gpu_bytes - held_bytes,
         gpu_bytes=gpu_bytes,
         on_gpu=on_gpu,
     )
