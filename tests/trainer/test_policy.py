@@ -24,7 +24,7 @@ from transformers.models.granite.modeling_granite import GraniteDecoderLayer
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.test_attention import OTHERS, WINDOWS, check, reference
 from tests.trainer.test_decoder import SIZES, policy_of
-from trainer.model import attention
+from trainer.model import attention, packed_pass
 from trainer.model import policy as module
 from trainer.model.policy import Policy
 
@@ -201,9 +201,9 @@ def test_attention_refuses_a_mask_and_an_option_that_it_does_not_know() -> None:
     layout: Any = object()  # not reached
 
     with pytest.raises(ValueError, match="mask"):
-        attention._attend(*inputs, mask.expand(1, 1, 3, 3), layout=layout)
+        packed_pass._attend(*inputs, mask.expand(1, 1, 3, 3), layout=layout)
     with pytest.raises(ValueError, match="indices"):
-        attention._attend(*inputs, mask, layout=layout, indices=states)
+        packed_pass._attend(*inputs, mask, layout=layout, indices=states)
 
 
 @pytest.mark.parametrize("kernel", ["blocks", "varlen"])
