@@ -24,9 +24,10 @@ from transformers.models.granite.modeling_granite import GraniteDecoderLayer
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.test_attention import OTHERS, WINDOWS, check, reference
 from tests.trainer.test_decoder import SIZES, policy_of
+from trainer.config import ModelConfig
 from trainer.model import attention, packed_pass
 from trainer.model import policy as module
-from trainer.model.policy import Policy
+from trainer.model.policy import Policy, load_policy
 
 CHECKPOINTING = {"gradient_checkpointing": True}
 # They drop units, or choose experts by chance, in their layers themselves.
@@ -144,6 +145,30 @@ def test_a_model_that_bounds_its_logits_by_an_unknown_setting_is_refused(
 
     with pytest.raises(ValueError, match="Gemma2ForCausalLM"):
         policy_of(tmp_path, BOUNDED["gemma 2"], model_folder, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (RuntimeError("can't allocate memory: you tried"), RuntimeError),
+        (RuntimeError('"addmm" not implemented for Half'), ValueError),
+    ],
+)
+def test_only_a_format_that_does_not_compute_is_refused_as_such(
+    failure: RuntimeError,
+    expected: type[Exception],
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_policy: Policy) -> None:
+        raise failure
+
+    monkeypatch.setattr(Policy, "check_split", fail)
+
+    with pytest.raises(expected) as error:
+        load_policy(ModelConfig(path=str(model_folder), device="cpu"))
+    assert type(error.value) is expected
 
 
 def config_of(kind: str, **settings: Any) -> PreTrainedConfig:

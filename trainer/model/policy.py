@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.config import ModelConfig
+from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.hub import check_source
 from trainer.model.attention import takes_varlen
@@ -481,6 +482,8 @@ def load_policy(
     try:
         policy.check_split()
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise ValueError(
             f"{type(model).__name__} cannot compute in {model.dtype} on this device: "
             f"{first_line(error)}. Set model.dtype to another one, or choose another "
