@@ -11,6 +11,7 @@ import torch
 
 from tests.trainer.tiny import config_tree, run_trainer, write_config
 from trainer.commands.selfcheck import Gaps, verdict
+from trainer.rollout import builtin
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.types import Rollout
@@ -123,6 +124,37 @@ def test_an_engine_at_another_temperature_is_found_out(
 
     assert done.returncode == 1
     assert "drift: " in capsys.readouterr().out
+
+
+def test_an_engine_that_a_run_would_refuse_is_measured(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sample = TransformersEngine.sample
+
+    def shifted(
+        self: TransformersEngine,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        **_: OnGroup,
+    ) -> list[tuple[Rollout, ...]]:
+        groups = sample(self, requests, params)
+        return [tuple(_less(rollout, 0.5) for rollout in group) for group in groups]
+
+    monkeypatch.setattr(TransformersEngine, "sample", shifted)
+    monkeypatch.setattr(builtin, "logprob_gap", lambda *_, **__: 0.5)
+    config = write_config(tmp_path, config_tree(model_folder, rows_path))
+
+    done = run_trainer("drift", config, "--steps", 2)
+
+    printed = capsys.readouterr().out
+    assert done.returncode == 1
+    assert "step 1" in printed
+    assert "step 2" in printed
+    assert "mean 0.5 " in printed
 
 
 def test_an_engine_that_loses_something_at_each_sync_is_found_out(

@@ -118,14 +118,18 @@ class CheckSchedule:
         return True
 
 
+class LogprobsDiffer(ValueError):
+    """An engine's log-probs are too far from the policy's to be trained on."""
+
+
 def refuse_gap(gap: float, *, sampler: str, remedy: str) -> None:
     """Refuse to train on log-probs that are too far from the policy's.
 
     Raises:
-        ValueError: they differ by more than 0.3 nats a token, or are not finite.
+        LogprobsDiffer: by more than 0.3 nats a token, or they are not finite.
     """
     if not gap <= _REFUSED_GAP:
-        raise ValueError(
+        raise LogprobsDiffer(
             f"Log-probs from {sampler} differ by {gap:.2g} nats a token from the "
             f"training forward pass, and the limit is {_REFUSED_GAP}. {remedy}"
         )
