@@ -22,7 +22,14 @@ from trainer.memory import EngineSizes, engine_sizes, estimate
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import select
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.engine import Request, Sampled, SamplingParams, Slowed
+from trainer.rollout.cache import make_cache
+from trainer.rollout.engine import (
+    LogprobsDiffer,
+    Request,
+    Sampled,
+    SamplingParams,
+    Slowed,
+)
 from trainer.rollout.prefetch import SnapshotEngine
 from trainer.rollout.select import (
     FallbackEngine,
@@ -343,6 +350,44 @@ def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(
 
     assert uses_own_decoder(engine)
     assert samplers[0].is_closed
+
+
+@pytest.fixture
+def alone(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A vLLM that "auto" started for a model whose layers keep another state."""
+    sampler = Sampler(policy)
+    monkeypatch.setattr(select, "VllmSampler", lambda _settings: sampler)
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
+    monkeypatch.setattr(
+        select, "make_cache", lambda _config: make_cache(FalconH1Config())
+    )
+    return sampler
+
+
+def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(
+    alone: Any, policy: Policy
+) -> None:
+    reported: list[Slowed] = []
+    engine = make_engine(config_of(), policy, on_slowed=reported.append)
+    alone.off = 0.1
+
+    engine.sample(requests_of(policy, 2), WARM)
+
+    (slowed,) = reported
+    assert slowed.way == "vLLM"
+    assert "0.1 nats" in slowed.reason
+    assert not uses_own_decoder(engine)
+
+
+@pytest.mark.parametrize("off", [0.5, float("nan")])
+def test_a_vllm_that_nothing_can_replace_is_refused_when_far_off(
+    off: float, alone: Any, policy: Policy
+) -> None:
+    engine = make_engine(config_of(), policy)
+    alone.off = off
+
+    with pytest.raises(LogprobsDiffer, match=f"{off:.2g} nats"):
+        engine.sample(requests_of(policy, 2), WARM)
 
 
 def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) -> None:

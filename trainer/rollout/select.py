@@ -104,8 +104,12 @@ def make_engine(
             except Exception as error:  # noqa: BLE001 - whatever it is, there is another
                 reason = _reason(error)
             else:
+                able = None
+                with suppress(ValueError):  # of layers that keep another state
+                    make_cache(policy.model.config)
+                    able = own
                 return FallbackEngine(
-                    policy, vllm, own=own, at_rest=at_rest, on_slowed=on_slowed
+                    policy, vllm, own=able, at_rest=at_rest, on_slowed=on_slowed
                 )
             free_vllm()  # now that the error holds it no more
             on_slowed(_left(reason))
@@ -216,9 +220,9 @@ class FallbackEngine:
 
     Before it first samples, and again when weights have changed once, a few of its
     completions are compared with the policy's own pass. Where that or anything else
-    fails, the own decoder takes over, and samples what is missing. An engine that was
-    asked for is not replaced: `own` is None, errors are raised, and log-probs that are
-    too far off are only told of.
+    fails, the own decoder takes over, and samples what is missing. Where vLLM was asked
+    for, or the own decoder cannot sample from the model, `own` is None: errors are
+    raised, and log-probs that are off are told of, or refused above 0.3 nats a token.
     """
 
     def __init__(
@@ -311,16 +315,26 @@ class FallbackEngine:
             ValueError: it cannot be left, and they are too far off to be trained on.
         """
         assert self._few is not None
+        few, params = self._few
         gaps: list[float] = []
-        self._attempt(lambda vllm: gaps.append(self._gap(vllm)))
+        self._attempt(
+            lambda vllm: gaps.append(
+                logprob_gap(
+                    self._policy,
+                    few,
+                    vllm.sample(few, params),
+                    temperature=params.temperature,
+                )
+            )
+        )
         if not gaps or gaps[0] <= max_logprob_gap(self._policy):
             return
-        plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
-        plain_gap = plain.measure_gap(*self._few)
         reason = f"its {describe_gap(gaps[0])}"
-        if self._make_own is not None and not gaps[0] <= FURTHER_OFF * plain_gap:
-            self._take_over(reason)
-            return
+        if self._make_own is not None:
+            own = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
+            if not gaps[0] <= FURTHER_OFF * own.measure_gap(few, params):
+                self._take_over(reason)
+                return
         refuse_gap(gaps[0], sampler="vLLM", remedy=_REMEDY)
         self._on_slowed(
             Slowed(
@@ -329,14 +343,6 @@ class FallbackEngine:
                 failed="vLLM's self-check",
                 way="vLLM",
             )
-        )
-
-    def _gap(self, engine: RolloutEngine) -> float:
-        assert self._few is not None
-        requests, params = self._few
-        groups = engine.sample(requests, params)
-        return logprob_gap(
-            self._policy, requests, groups, temperature=params.temperature
         )
 
     def _take_over(self, reason: str) -> None:
