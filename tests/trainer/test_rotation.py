@@ -10,17 +10,21 @@ import pytest
 import torch
 
 from tests.trainer.architectures import Plain, write_architecture
+from tests.trainer.rollout_servers import Served, engine_of
 from tests.trainer.tiny import config_tree
 from tests.trainer.tiny_architectures import ARCHITECTURES, LONGEST
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy, load_policy
 from trainer.model.reference import load_start
+from trainer.rollout import select
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.vllm import why_not_rotated
 from trainer.serving import reference_server
 
 NAMES = ["Llama (dynamic RoPE)", "Phi 3 (long context)"]
+SHORTENED = 12  # tokens, which longrope rotates otherwise than LONGEST
 SHORT, LONG = (4, 7, 9), tuple(range(2, 32))
 
 
@@ -102,6 +106,34 @@ def test_copies_and_the_starting_model_are_rotated_as_the_policy(
 
     for policy in (start, rotated.copied()):
         assert torch.equal(logprobs_of(policy, SHORT), expected)
+
+
+def test_vllm_is_refused_where_it_rotates_otherwise(
+    rotated: Policy,
+    folder: Path,
+    rows_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_dynamic = "Llama" in type(rotated.model).__name__
+    monkeypatch.setattr(select, "borrowed_class", lambda _model: "")
+    config = RunConfig.model_validate(config_tree(folder, rows_path))
+
+    assert bool(why_not_rotated(rotated, LONGEST)) == is_dynamic
+    assert bool(why_not_rotated(rotated, LONGEST + 1)) == is_dynamic
+    assert why_not_rotated(rotated, SHORTENED)
+    rotated.fix_longest(SHORTENED)
+    with pytest.raises(ValueError, match="dynamic" if is_dynamic else "12"):
+        select.start_vllm(config, rotated)
+
+
+def test_a_rollout_server_that_rotates_otherwise_is_refused(rotated: Policy) -> None:
+    served = Served()
+    rotated.longest = SHORTENED
+
+    with pytest.raises(ValueError, match=f"--max-length {SHORTENED}"):
+        engine_of(rotated, served.url)
+
+    served.end()
 
 
 def test_a_reference_server_refuses_such_a_model(folder: Path) -> None:

@@ -140,7 +140,8 @@ class Policy:
         """Rotate each text as one of `longest` tokens; returns whether that matters.
 
         transformers chooses some rotations by the longest text of a batch, so a text's
-        log-probs would depend on the texts beside it. vLLM chooses by the run's.
+        log-probs would depend on the texts beside it. vLLM chooses longrope's by the
+        longest text that it takes, and others by the model: see `why_not_rotated`.
 
         Raises:
             ValueError: log-probs of texts as long as that depend on others anyway.

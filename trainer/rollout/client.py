@@ -169,7 +169,7 @@ class RolloutClient:
     def _check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""
         reply = self._connection.ask(Call(method="GET", path=MODEL))
-        self._field(reply, "max_length")  # which a reference server has not
+        self.max_length = int(self._field(reply, "max_length"))  # of no reference's
         if self._field(reply, "fingerprint") != self._fingerprint:
             raise ValueError(
                 f"The rollout server at {self.url} serves another model than this "

@@ -50,6 +50,7 @@ from trainer.rollout.vllm import (
     VllmSampler,
     borrowed_class,
     free_vllm,
+    why_not_rotated,
 )
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
@@ -176,7 +177,7 @@ def why_not_vllm(config: RunConfig, policy: Policy, *, num_processes: int = 1) -
     with suppress(ValueError):  # starting it reports an import that fails
         if name := borrowed_class(policy.model):
             return f"vLLM has no implementation of {name} of its own"
-    return ""
+    return why_not_rotated(policy, _longest(config, policy))
 
 
 def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
@@ -190,6 +191,8 @@ def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
             'one that trains in this process. Set rollout.engine to "vllm_server" or '
             '"transformers".'
         )
+    if reason := why_not_rotated(policy, _longest(config, policy)):
+        raise ValueError(f'{reason}. Set rollout.engine to "transformers".')
     sampler = VllmSampler(_settings(config, policy))
     try:
         return VllmEngine(policy, sampler)

@@ -33,6 +33,7 @@ from trainer.rollout.engine import (
     refuse_gap,
     seeded_prompts,
 )
+from trainer.rollout.vllm import why_not_rotated
 from trainer.rollout.wire import pack_weights
 from trainer.serving.client import PATIENCE_SECONDS, in_parallel, read_token
 from trainer.types import Rollout
@@ -173,6 +174,13 @@ class VllmServerEngine:
             if not servers:
                 return
             in_parallel([server.hold for server in servers])
+            for server in servers:
+                if reason := why_not_rotated(self._policy, server.max_length):
+                    raise ValueError(
+                        f"The rollout server at {server.url} computes other log-probs: "
+                        f'{reason}. Set rollout.engine to "transformers" or, for '
+                        f"longrope, start it with --max-length {self._policy.longest}."
+                    )
             servers = self._send_all(servers)
         if servers:
             raise _restless(servers[0])

@@ -74,6 +74,28 @@ def import_vllm() -> Any:
         ) from None
 
 
+def why_not_rotated(policy: Policy, max_length: int) -> str:
+    """Why vLLM, for texts of up to `max_length`, rotates otherwise than the policy.
+
+    It chooses longrope's factors by that length, where `Policy.fix_longest` takes the
+    run's, and scales dynamic NTK as for the model's longest text. Empty: it does not.
+    """
+    rope = getattr(policy.model.config.get_text_config(), "rope_parameters", None) or {}
+    for kind in (rope, *rope.values()):  # which may be by kind of layer
+        match kind:
+            case {"rope_type": "dynamic"} if not kind.get("alpha"):
+                return 'vLLM scales rope_type "dynamic" at any length of a text'
+            case {
+                "rope_type": "longrope",
+                "original_max_position_embeddings": original,
+            } if (max_length > original) != (policy.longest > original):
+                return (
+                    f"vLLM rotates texts as ones of {max_length:,} tokens, and the "
+                    f"run as ones of {policy.longest:,}"
+                )
+    return ""
+
+
 def borrowed_class(model: PreTrainedModel) -> str:
     """Name the transformers class that vLLM would run for a model; "": it has its own.
 
