@@ -87,9 +87,18 @@ def private_folder(path: Path, *, owner: int | None = None) -> Path:
 def close_folder(data: Path) -> None:
     """Take from others what earlier releases or a copied backup let them read."""
     for path in data.iterdir():
-        mode = path.lstat().st_mode
-        if not stat.S_ISLNK(mode):
-            path.chmod(stat.S_IMODE(mode) & 0o700)
+        try:
+            found = path.lstat()
+            if (
+                found.st_uid == os.getuid()
+                and found.st_mode & 0o077
+                and not stat.S_ISLNK(found.st_mode)
+            ):
+                path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise fault_of(error, path) from error
 
 
 def keep_reserve(data: Path) -> None:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
-from dashboard.local.data_folder import close_folder, embedded_addresses
+import pytest
+
+from dashboard.local.data_folder import LocalFault, close_folder, embedded_addresses
 from dashboard.project.database import parse_database_url
 
 
@@ -47,3 +51,34 @@ def test_what_others_can_read_in_the_data_folder_is_closed(tmp_path: Path) -> No
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"uploads": 0o700, "secret-key": 0o600, "link": 0o644}
+
+
+def test_only_own_entries_that_others_can_read_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "open").mkdir(mode=0o755)
+
+    def refuse(path: Path, _mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+
+    with pytest.raises(LocalFault, match="open"):
+        close_folder(tmp_path)
+
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)  # all are another's: lost+found
+    close_folder(tmp_path)
+
+
+def test_an_entry_that_vanishes_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uploads").mkdir(mode=0o755)
+    gone = tmp_path / "postgres.pid"
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter([gone, tmp_path / "uploads"]))
+
+    close_folder(tmp_path)
+
+    assert (tmp_path / "uploads").stat().st_mode & 0o777 == 0o700
