@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 from trainer.config import HUB_ID
 from trainer.console import print_error
 from trainer.internet import why_unreachable
-from trainer.model_files import resolve_inside
+from trainer.model_files import open_inside, resolve_inside
 
 CONFIG, _ADAPTER_CONFIG = "config.json", "adapter_config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -101,7 +101,8 @@ def _check_folder(source: str) -> None:
 
 def _base_of(adapter: Path) -> str:
     try:
-        settings = json.loads((adapter / _ADAPTER_CONFIG).read_bytes())
+        with open_inside(adapter, _ADAPTER_CONFIG) as file:
+            settings = json.loads(file.read(_LARGEST_READ_WHOLE))
         return f" of {settings['base_model_name_or_path']}"
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return ""
@@ -133,8 +134,9 @@ def _check_file(folder: Path, name: str) -> None:
     except OSError:  # a link to nowhere: as if it were not there
         return
     if stat.S_ISREG(found.st_mode):
-        is_read_whole = Path(name).suffix in _READ_WHOLE and (
-            os.path.dirname(name) in ("", _TEMPLATES)
+        is_read_whole = name.endswith(_INDEX_SUFFIX) or (
+            Path(name).suffix in _READ_WHOLE
+            and os.path.dirname(name) in ("", _TEMPLATES)
         )
         if is_read_whole and found.st_size > _LARGEST_READ_WHOLE:
             raise ValueError(

@@ -23,7 +23,7 @@ from transformers import (
 from tests.environment import child_environment
 from tests.trainer.test_decoder import SIZES
 from tests.trainer.tiny import config_tree
-from trainer import setup
+from trainer import hub, setup
 from trainer.config import DataConfig, ModelConfig, RunConfig
 from trainer.data import PromptRenderer, Row
 from trainer.hub import check_source
@@ -90,6 +90,37 @@ def test_the_folder_of_an_adapter_names_its_base(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"adapter of org/base"):
         check_source(str(tmp_path), revision=None)
+
+
+def test_an_adapters_settings_are_read_inside_the_folder_and_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter, elsewhere = tmp_path / "adapter", tmp_path / "settings.json"
+    adapter.mkdir()
+    elsewhere.write_text(json.dumps({"base_model_name_or_path": "org/base"}))
+    (adapter / "adapter_config.json").symlink_to(elsewhere)
+
+    with pytest.raises(ValueError, match="adapter, not a model"):
+        check_source(str(adapter), revision=None)
+
+    (adapter / "adapter_config.json").unlink()
+    elsewhere.rename(adapter / "adapter_config.json")
+    monkeypatch.setattr(hub, "_LARGEST_READ_WHOLE", 20)
+    with pytest.raises(ValueError, match="adapter, not a model"):
+        check_source(str(adapter), revision=None)
+
+
+def test_an_index_in_any_folder_is_read_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnx").mkdir()
+    index = tmp_path / "onnx" / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {}}')
+    hub.check_files(tmp_path)
+    monkeypatch.setattr(hub, "_LARGEST_READ_WHOLE", 10)
+
+    with pytest.raises(ValueError, match="18 bytes"):
+        hub.check_files(tmp_path)
 
 
 def test_a_model_of_pictures_alone_is_refused_by_its_kind(folder: Path) -> None:
