@@ -62,7 +62,7 @@ class Classifier:
         """
         check_source(settings.path, revision=settings.revision)
         config = ModelConfig(path=settings.path, device=settings.device)
-        device = _own_device(pick_device(config))
+        device = _own_device(pick_device(config, setting="the rule's device"))
         self._settings = settings
         self._device = device
         self._tokenizer = load_tokenizer(settings.path, revision=settings.revision)

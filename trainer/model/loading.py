@@ -219,11 +219,16 @@ def prepare_device(device: torch.device, *, tf32: bool = True) -> None:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
 
-def pick_device(config: ModelConfig) -> torch.device:
+def pick_device(config: ModelConfig, *, setting: str = "model.device") -> torch.device:
+    """The device to load a model on; `setting`: what the user names it by.
+
+    Raises:
+        ValueError: there is no GPU, or torch has no kernels for it.
+    """
     available = torch.cuda.is_available()
     if config.device == "cuda" and not available:
         raise ValueError(
-            'model.device is "cuda", but no GPU is visible here. Set it to "auto" or '
+            f'No GPU is visible here, but {setting} is "cuda". Set it to "auto" or '
             "run on a machine with a GPU."
         )
     if not available or config.device == "cpu":
@@ -237,7 +242,7 @@ def pick_device(config: ModelConfig) -> torch.device:
     if 10 * gpu.major + gpu.minor < min(built, default=0):
         raise ValueError(
             f"The {gpu.name} has compute capability {gpu.major}.{gpu.minor}; torch "
-            f"{torch.__version__} needs {min(built) / 10} or newer. Set model.device "
+            f"{torch.__version__} needs {min(built) / 10} or newer. Set {setting} "
             'to "cpu", or use a newer GPU.'
         )
     return torch.device("cuda")

@@ -94,6 +94,15 @@ def settings(folder: Path, **changes: Any) -> Settings:
     return Settings(**(defaults | changes))
 
 
+def test_a_rule_without_its_gpu_is_refused_by_the_rules_setting(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    with pytest.raises(ValueError, match="the rule's device"):
+        Classifier(settings(folder, device="cuda"))
+
+
 def talk(reply: str, prompt: str = "1+2=") -> list[dict[str, str]]:
     return [
         {"role": "user", "content": prompt},
