@@ -128,8 +128,9 @@ def _in_ascii(character: str) -> str:
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     if unicodedata.decomposition(character).startswith("<fraction>"):
-        parts = unicodedata.normalize("NFKC", character).split("\u2044")
-        return "\\frac{{{}}}{{{}}}".format(*parts)
+        return "\\frac{{{}}}{{{}}}".format(
+            *unicodedata.normalize("NFKC", character).split("\u2044")
+        )
     return _ASCII.get(character, character)
 
 
