@@ -225,7 +225,7 @@ class FallbackEngine:
     completions are compared with the policy's own pass. Where that or anything else
     fails, the own decoder takes over, and samples what is missing. Where vLLM was asked
     for, or the own decoder cannot sample from the model, `own` is None: errors are
-    raised, and log-probs that are off are told of, or refused above 0.3 nats a token.
+    raised, and log-probs that are off give a warning, or above 0.3 nats an error.
     """
 
     def __init__(
