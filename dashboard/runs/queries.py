@@ -163,7 +163,7 @@ class AttemptDirectory:
 
     @property
     def trainer_times(self) -> Path:
-        """When its lines were written: training/logs/times.py."""
+        """When its lines were written: training/log_reading.py."""
         return self.path / "trainer.times"
 
     @property
