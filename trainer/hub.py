@@ -195,10 +195,9 @@ def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:
         name: find_file(source, name, revision, local=True)
         for name in (CONFIG, *_TOKENIZERS)
     }
-    if not any(files[name] for name in _TOKENIZERS):
-        return False
-    if not has_weights:
-        return True
+    has_tokenizer = any(files[name] for name in _TOKENIZERS)
+    if not (has_tokenizer and has_weights):
+        return has_tokenizer
     weights = weight_files(source, revision, local=True)
     return files[CONFIG] is not None and None not in weights.values()
 
