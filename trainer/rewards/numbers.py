@@ -30,8 +30,9 @@ _FRACTION = (
     rf"|(\d{{1,3}}) +(\d+){_GAP}?/{_GAP}?(\d+)"
 )
 _RAISED_TO = rf"{_GAP}?(?:\^{_GAP}?\{{?\s?(-?\d+)\s?\}}?|([\x{{207b}}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
-_TIMES = rf"{_GAP}?(?:\x{{d7}}|\*|\\times|\\cdot){_GAP}?"
-_POWER_OF_TEN = rf"(?:({_UNSIGNED}){_TIMES})?10{_RAISED_TO}"
+_POWER_OF_TEN = (
+    rf"(?:({_UNSIGNED}){_GAP}?(?:\x{{d7}}|\*|\\times|\\cdot){_GAP}?)?10{_RAISED_TO}"
+)
 _POWER = rf"{_UNSIGNED}{_RAISED_TO}"
 _RATIO = rf"({_UNSIGNED})(?:{_GAP}?/{_GAP}?({_DIGITS}))?"
 # Groups: sign, number, percent sign. RE2 is the slower the more groups there are.
