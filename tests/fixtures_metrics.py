@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.operations.health_checks import clear_report
+from dashboard.operations import health_checks
+
+
+def clear_report() -> None:
+    health_checks._last = None
 
 
 @pytest.fixture

@@ -117,11 +117,6 @@ async def read_report() -> Report:
         return _last[1]
 
 
-def clear_report() -> None:
-    global _last
-    _last = None
-
-
 async def _check() -> Report:
     found = await asyncio.gather(
         _bounded(check_database, database_failed),

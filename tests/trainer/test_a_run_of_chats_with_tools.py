@@ -6,10 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+from tests.trainer.rewards.scores import score_completion
 from tests.trainer.test_prompts import ADD, TOOL_CHAT, TOOL_TEMPLATE
 from tests.trainer.tiny import config_tree, read_events, run_trainer, write_config
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
 
 RECIPE = {

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.losses import policy_loss
 from trainer.algorithm.advantages import (
     Floats,
     group_advantages,
@@ -21,7 +22,6 @@ from trainer.algorithm.advantages import (
     process_advantages,
     rule_advantages,
 )
-from trainer.algorithm.loss import policy_loss
 from trainer.config import AdvantageConfig, LossConfig
 
 NAN = math.nan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trainer.rewards.scores import score_completion
 from tests.trainer.scored import make_completion, make_group, make_prompt, run_config
 from trainer.algorithm.credit import credit_groups, rule_rewards, rule_weights
 from trainer.config import RunConfig
 from trainer.gathering import differs
 from trainer.output.metrics import weight_metrics
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.scoring import HERE
 
 FADING = {"shape": "linear", "points": [{"step": 11, "weight": 0.0}]}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer.losses import policy_loss
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import write_model
-from trainer.algorithm.loss import policy_loss
 from trainer.config import LossConfig, ModelConfig
 from trainer.model import logprobs as module
 from trainer.model.logprobs import LogitMap, token_logprobs, token_logprobs_and_kl

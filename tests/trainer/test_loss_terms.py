@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.algorithm.loss import policy_loss
+from tests.trainer.losses import policy_loss
 from trainer.config import LossConfig
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.algorithm.loss import BatchTotals, objective, policy_loss
+from tests.trainer.losses import policy_loss
+from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig, OptimConfig
 
 AGGREGATIONS = (

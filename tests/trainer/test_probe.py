@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.rewards.scores import score_completion
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -26,7 +27,6 @@ from trainer.commands.probe import _Lines, config_of_probe
 from trainer.config import RunConfig
 from trainer.evaluation import chance_of_signal
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 
 RIGHT_OR_WRONG = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=7)
 

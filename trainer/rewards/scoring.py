@@ -130,14 +130,6 @@ class Score:
         return [name for name in self.errors if name not in self.not_applicable]
 
 
-def score_completion(recipe: Recipe, sample: Sample, *, step: int = 1) -> Score:
-    """The score of a completion by itself, by the weights of a step of the run.
-
-    Never raises for anything a completion, an answer or a column holds.
-    """
-    return score_all(recipe, [sample], step=step)[0]
-
-
 def score_all(
     recipe: Recipe, samples: Iterable[Sample], *, step: int = 1
 ) -> list[Score]:

@@ -127,10 +127,6 @@ class Refusals:
         """The rows whose problem is among the groups."""
         return sum(group.count for group in self.groups)
 
-    @property
-    def can_be_left_out(self) -> bool:
-        return self.num_good > 0 and not self.ends_file
-
     def add(self, refusal: Refusal) -> None:
         self.count += 1
         self.ends_file = self.ends_file or refusal.ends_file

@@ -21,8 +21,8 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.suggestions import suggest_rule, warn
 from tests.dashboard.datasets.test_upload import upload
+from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, RuleSpec
 
 

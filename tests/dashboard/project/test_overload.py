@@ -18,11 +18,11 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs import slots
 from dashboard.jobs.models import Job
 from dashboard.observability import requests
-from dashboard.operations.health_checks import clear_report
 from dashboard.project import overload
 from dashboard.project.connections import Pages
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.datasets.test_upload import FILES, MAPPING, upload
+from tests.fixtures_metrics import clear_report
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -26,8 +26,8 @@ from tests.dashboard.analysis.probes.factories import (
 )
 from tests.dashboard.rewards.editor import fields
 from tests.dashboard.samples.factories import make_group, make_recipe, make_run
+from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rules import RULES
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
 
 NEW = "/alpha/rewards/new"

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer.losses import policy_loss
 from trainer.algorithm.advantages import group_advantages, process_advantages
-from trainer.algorithm.loss import policy_loss
 from trainer.config import RunConfig
 from trainer.presets.preset import load_preset, preset_names
 

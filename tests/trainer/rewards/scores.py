@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.scoring import Score, score_completion
+from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.spec import Recipe, RuleSpec
 
 # Seconds of a core's time, which other work on it doubles. What grows as the square of
@@ -40,3 +40,8 @@ def scored(
 ) -> Score:
     sample = Sample("a prompt", completion, answer, columns or {})
     return score_completion(recipe_of(kind, **params), sample)
+
+
+def score_completion(recipe: Recipe, sample: Sample, *, step: int = 1) -> Score:
+    """The score of a completion by itself, by the weights of a step of the run."""
+    return score_all(recipe, [sample], step=step)[0]

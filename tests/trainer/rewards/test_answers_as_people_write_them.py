@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import (
     SpecialTokens,
-    score_completion,
     without_special_tokens,
 )
 from trainer.rewards.spec import Recipe

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import parts_of, reward_of, score_completion
+from trainer.rewards.scoring import parts_of, reward_of
 from trainer.rewards.spec import Recipe, recipe_bounds
 from trainer.rewards.terms import AT_THE_END, Schedule
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trainer.rewards.scores import score_completion
 from trainer.presets.preset import as_published, load_published
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 
 COLUMNS = {"numbers": [1, 2, 3], "target": 9}

@@ -92,9 +92,9 @@ def test_open_r1s_cosine_scaled_reward(length, right, wrong):
     ],
 )
 def test_open_r1s_format_and_tags(completion, steps, tags):
+    from tests.trainer.rewards.scores import score_completion
     from trainer.presets.preset import as_published, load_published
     from trainer.rewards.rule import Sample
-    from trainer.rewards.scoring import score_completion
 
     recipe = as_published(load_published("open-r1"))
 

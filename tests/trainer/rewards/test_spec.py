@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from tests.trainer.rewards.scores import BY_THEMSELVES
+from tests.trainer.rewards.scores import BY_THEMSELVES, score_completion
 from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES, examples_of
-from trainer.rewards.scoring import score_all, score_completion
+from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 
 SHORT = {"name": "short", "kind": "length"}

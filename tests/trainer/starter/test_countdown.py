@@ -17,8 +17,8 @@ from tests.bench.starter.countdown import (
     searching_text,
     solving_text,
 )
+from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
 
 RECIPE = Recipe.model_validate(

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM
 
 from tests.bench.starter.__main__ import SHIPPED
 from tests.bench.starter.__main__ import main as make_starter
+from tests.trainer.rewards.scores import score_completion
 from trainer.__main__ import main
 from trainer.config import load_config
 from trainer.data import read_rows
 from trainer.rewards.rule import Sample
-from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 ROOT = Path(__file__).parents[3]
