@@ -152,8 +152,12 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
         return last_boxed(completion)
     if params.ignore_case:
         # In the place of each one, so that the text behind it keeps its case.
-        any_case = re.compile(re.escape(params.marker), re.IGNORECASE)
-        completion = any_case.sub(lambda _: params.marker, completion)
+        completion = re.sub(
+            re.escape(params.marker),
+            lambda _: params.marker,
+            completion,
+            flags=re.IGNORECASE,
+        )
     return after_marker(completion, params.marker)
 
 
