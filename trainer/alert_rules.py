@@ -205,10 +205,8 @@ def meaningless_rules(config: RunConfig) -> frozenset[str]:
     Some runs compare no completions; and of the limits of the mismatch, one applies.
     Where "auto" may be either number format, that is the limit of bfloat16.
     """
-    model = config.model
-    is_float32 = model.dtype == "float32" or (model.dtype, model.device) == (
-        "auto",
-        "cpu",
+    is_float32 = config.model.dtype == "float32" or (
+        config.model.dtype == "auto" and config.model.device == "cpu"
     )
     compares = config.advantage.credit in ("outcome", "process", "preference")
     idle = {"mismatch_high" if is_float32 else "mismatch_float32"}

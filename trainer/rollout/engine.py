@@ -164,8 +164,9 @@ def logprob_gap(
             max_tokens=_CHECKED_AT_ONCE, device=policy.device
         ):
             logprobs, _ = policy.logprobs(micro, temperature=temperature)
-            gap = (logprobs - micro.sampling_logprobs).abs()
-            gaps.append(gap[micro.completion_mask > 0])
+            gaps.append(
+                (logprobs - micro.sampling_logprobs).abs()[micro.completion_mask > 0]
+            )
     return torch.cat(gaps).mean().item()
 
 

@@ -446,8 +446,8 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
 def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
     """What training will hold at any time, beside the policy's weights."""
     num_trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
-    each = 4 if policy.model.dtype != torch.float32 else 0  # a float32 copy,
-    each += 8  # and two moments; those in 8 bits are less
+    # two moments, of which those in 8 bits are less, and a float32 copy
+    each = 8 if policy.model.dtype == torch.float32 else 12
     has_reference = any(
         phase.reference_kind == "frozen" for phase in config.phase_configs
     )
