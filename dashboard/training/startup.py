@@ -10,9 +10,8 @@ from pathlib import Path
 from django.db import InterfaceError, OperationalError, transaction
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.datasets.token_preview import within_data
 from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
-from dashboard.runs.launch.base_models import BAD_MODEL_FOLDER, lock_published
+from dashboard.runs.launch.base_models import FolderNotAllowed, lock_published
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
@@ -36,7 +35,6 @@ from dashboard.training.lease import (
 from dashboard.training.process import write_changes, write_snapshot
 from dashboard.training.takeover import CannotResume, take_over
 from dashboard.training.watchdog import Periodic
-from trainer.config import named_models
 
 QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
@@ -161,12 +159,11 @@ def _start_of(
             raise CannotStart(outcome) from error
         lose_attempt(run, outcome=outcome)
         raise CannotStart(outcome) from error
+    except FolderNotAllowed as error:
+        pause_unstarted(claim, "model folder not allowed", str(error))
+        raise CannotStart(str(error)) from error
     except (CannotResume, ValueError) as error:
-        is_elsewhere = not any(map(within_data, named_models(run.config)))
-        if is_elsewhere and getattr(error, "code", "") == BAD_MODEL_FOLDER:
-            pause_unstarted(claim, "model folder not allowed", str(error))
-        else:
-            give_up(claim, str(error))
+        give_up(claim, str(error))
         raise CannotStart(str(error)) from error
     renew(claim)
     path = checkpoint.path if checkpoint else None

@@ -17,7 +17,6 @@ from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 from trainer.model_files import open_inside
 
-BAD_MODEL_FOLDER = "runs.bad_model_folder"  # an operator can allow it
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
@@ -83,14 +82,20 @@ def find_published(path: str) -> PublishedModel | None:
     return model if model and str(model.folder / "model") == path else None
 
 
+class FolderNotAllowed(UserError):
+    """A model folder outside of the data folder; an operator can allow it."""
+
+
 def lock_published(team: Team, config: dict[str, Any]) -> None:
     """Lock the run's models against unpublishing until the run is written.
 
-    UserError: a folder belongs to another team, or was unpublished.
+    UserError: a folder belongs to another team, was unpublished, or is not allowed
+    (FolderNotAllowed).
     """
     for path in named_models(config):
         if why := refuse_model(team, path):
-            raise UserError(BAD_MODEL_FOLDER, why)
+            refusal = UserError if within_data(path) else FolderNotAllowed
+            raise refusal("runs.bad_model_folder", why)
         match = DATA_FOLDER.fullmatch(within_data(path))
         if match and (number := match["model"]):
             published = team.published_models.select_for_update()
