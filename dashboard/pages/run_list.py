@@ -213,14 +213,9 @@ def _query_of(query: ListQuery, start: int, stop: int) -> FixedQuery[Run]:
 
 
 def _drawn(found: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet[Run]:
-    return with_settings(
-        (
-            sort_runs(with_related(found, user), query.sort)
-            if query.sort
-            else pin_runs_at_work(with_related(found, user))
-        ),
-        query.columns,
-    )
+    runs = with_related(found, user)
+    runs = sort_runs(runs, query.sort) if query.sort else pin_runs_at_work(runs)
+    return with_settings(runs, query.columns)
 
 
 def _listed(
