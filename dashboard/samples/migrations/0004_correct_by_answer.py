@@ -2,8 +2,8 @@
 
 Such rollups count as older ones: pages count their groups at each request until
 `manage.py fill_rollups`. A worker makes the deleted blocks again. Runs whose completions
-were deleted keep their counts, and their summary says so. One rule alone gives its full score exactly where the
-reward is highest, so runs of one rule stay as they are.
+were deleted keep their counts, and their summary says so. One rule alone gives its full
+score exactly where the reward is highest, so runs of one rule stay as they are.
 """
 
 from typing import Any, ClassVar
@@ -20,7 +20,10 @@ KINDS = (
     "^(exact_answer|numeric_answer|math_verify|marker_answer|multiple_choice|code_tests"
     "|countdown|reasoning_answer|reasoning_gym)$"
 )
-KEEP = """UPDATE runs_run SET summary = summary || '{"correct": "highest"}' WHERE id = %s"""
+KEEP = (
+    """UPDATE runs_run SET summary = summary || '{"correct": "highest"}' """
+    "WHERE id = %s"
+)
 MARK = (
     "UPDATE samples_steprollup SET passes = '', majorities = '' WHERE run_id = %s",
     "DELETE FROM samples_completionblock WHERE run_id = %s",

@@ -129,7 +129,7 @@ class Connection:
                 if is_over:
                     raise
                 logger.warning("%s; retrying in %.3g s", error, wait)
-                time.sleep(wait)
+                time.sleep(wait)  # as the server asked, else longer each time
                 attempt += 1
 
     def find_version(self, kind: str, reference: str | int) -> Any:
