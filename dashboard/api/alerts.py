@@ -113,9 +113,5 @@ def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
     """Marks the alert as being handled."""
     access = access_of(request)
     found = get_alert(access.team, alert_id)
-    if acknowledge(alert=found, user=access.user):
-        return Done(done=True)
-    found.refresh_from_db(fields=["state"])
-    return Done(
-        done=False, detail=f"Nothing to acknowledge: the alert is {found.state}."
-    )
+    is_done = acknowledge(alert=found, user=access.user)
+    return Done.or_state(is_done, found, "Nothing to acknowledge: the alert is")

@@ -40,7 +40,7 @@ from dashboard.api.schemas import (
 )
 from dashboard.project.downloads import attach
 from dashboard.runs.checkpoints import retention
-from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
+from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint, PublishedModel
 from dashboard.runs.queries import get_run
@@ -111,8 +111,8 @@ def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
 
 
 def _find_model(team: Team, model_id: int) -> PublishedModel:
-    found = team.published_models.select_related("published_by")
-    model = found.filter(pk=model_id).first()
+    models = team.published_models.select_related("published_by")
+    model = models.filter(pk=model_id).first()
     return or_404(model, f"{team} has no model with the ID {model_id}.")
 
 
@@ -148,22 +148,19 @@ class CheckpointsOut(Schema):
 def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
     """Newest first, including checkpoints with deleted files."""
     listing = list_checkpoints(get_run(access_of(request).team, run_id))
-    return CheckpointsOut(
-        metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
-    )
-
-
-def _checkpoint(row: Listed) -> CheckpointOut:
-    own = row.checkpoint
-    return fill(
-        CheckpointOut,
-        own,
-        is_there=row.is_there,
-        is_best=row.is_best,
-        is_pinned=own.pinned_at is not None,
-        kept_because=row.reasons,
-        score=row.score,
-    )
+    items = [
+        fill(
+            CheckpointOut,
+            row.checkpoint,
+            is_there=row.is_there,
+            is_best=row.is_best,
+            is_pinned=row.checkpoint.pinned_at is not None,
+            kept_because=row.reasons,
+            score=row.score,
+        )
+        for row in listing.rows
+    ]
+    return CheckpointsOut(metric=listing.metric, items=items)
 
 
 class PinIn(Input):
@@ -276,9 +273,9 @@ def try_checkpoint(
         raise refuse_field(
             "body.row", "Send a row or a prompt.", code="checkpoints.prompt_required"
         )
-    given = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
+    fields = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
     recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
-    query = query_of({**given, "checkpoint": checkpoint.name, "recipe": recipe})
+    query = query_of({**fields, "checkpoint": checkpoint.name, "recipe": recipe})
     form = CheckpointTestForm(get_run(access.team, run_id), query)
     if "checkpoint" in form.errors:
         raise Problem(

@@ -24,7 +24,6 @@ from dashboard.api.schemas import (
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.models import Completion
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.results import PAGE_SIZE, Found, find
 
@@ -103,7 +102,16 @@ def completions(
     return fill(
         FoundCompletionsOut,
         found,
-        items=[_completion(each) for each in found.completions],
+        items=[
+            completion_out(
+                FoundCompletion,
+                completion,
+                completion.group.rule_names,
+                step=completion.group.step,
+                prompt_index=completion.group.prompt_index,
+            )
+            for completion in found.completions
+        ],
         next_cursor=_next(found),
     )
 
@@ -144,8 +152,3 @@ def _next(found: Found) -> str | None:
         return None
     before = found.num_before + min(PAGE_SIZE, len(found.completions))
     return write_cursor(found.progress.next_start * 2**START_BITS + before)
-
-
-def _completion(each: Completion) -> FoundCompletion:
-    at = {"step": each.group.step, "prompt_index": each.group.prompt_index}
-    return completion_out(FoundCompletion, each, each.group.rule_names, **at)

@@ -235,6 +235,5 @@ def stop_import(request: HttpRequest, job_id: Id) -> Done:
     """The file is kept. No rows are stored."""
     access = access_of(request)
     job = get_import_job(access.team, job_id)
-    if request_stop(job, access.user):
-        return Done(done=True)
-    return Done(done=False, detail=f"The import has already ended: {job.state}.")
+    is_done = request_stop(job, access.user)
+    return Done.or_state(is_done, job, "The import has already ended:")

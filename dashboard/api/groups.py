@@ -29,10 +29,9 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations import Annotations, read_annotations
 from dashboard.samples.groups import ORDERS, get_group
-from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.models import Completion, Group
 from dashboard.samples.prompts import read_snippets
 from dashboard.samples.rewards import (
-    GroupRank,
     rank_completions,
     rule_weights,
     step_recipe,
@@ -220,26 +219,20 @@ def group(
         answer=found.answer_value,
         snippet=read_snippets(run, [found])[prompt_index],
         completions=[
-            _completion(
-                each,
-                found,
-                notes=notes.get(each.completion.position, []),
-                marks=marks.get((found.pk, each.completion.position), Annotations()),
+            completion_out(
+                MarkedCompletion,
+                rank.completion,
+                found.rule_names,
+                parts=[fill(RulePartOut, part, rule=part.name) for part in rank.parts],
+                notes=[
+                    fill(NoteOfRule, note)
+                    for note in notes.get(rank.completion.position, [])
+                ],
+                marks=marks_out(
+                    marks.get((found.pk, rank.completion.position), Annotations())
+                ),
             )
-            for each in ranks
+            for rank in ranks
         ],
         marks=marks_out(marks.get((found.pk, None), Annotations())),
-    )
-
-
-def _completion(
-    rank: GroupRank, group: Group, *, notes: list[RuleNote], marks: Annotations
-) -> MarkedCompletion:
-    return completion_out(
-        MarkedCompletion,
-        rank.completion,
-        group.rule_names,
-        parts=[fill(RulePartOut, part, rule=part.name) for part in rank.parts],
-        notes=[fill(NoteOfRule, note) for note in notes],
-        marks=marks_out(marks),
     )

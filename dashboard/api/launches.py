@@ -24,7 +24,6 @@ from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import (
     RECOMMENDED,
-    Start,
     find_start,
     offer_presets,
     offer_starters,
@@ -71,21 +70,20 @@ def presets(request: HttpRequest) -> StartsOut:
     team = access_of(request).team
     starters = choices_of(team).starters
     offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
-    found = [
+    starts = [
         find_start(one.key, team=team, starters=starters, scaled=False)
         for one in offered
     ]
     return StartsOut(
-        presets=[_preset(one) for one in found],
+        presets=[
+            fill(
+                PresetOut,
+                start,
+                settings={s.path: start.texts[s.path] for s, _, _ in start.differences},
+            )
+            for start in starts
+        ],
         models=[ModelOut(path=str(one.path), title=one.title) for one in starters],
-    )
-
-
-def _preset(start: Start) -> PresetOut:
-    return fill(
-        PresetOut,
-        start,
-        settings={one.path: start.texts[one.path] for one, _, _ in start.differences},
     )
 
 
@@ -177,12 +175,13 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
             model=payload.model or "",
         )
     form = LaunchForm.from_start(start, choices, "")
-    form.chosen = _chosen(payload)
     form.name = propose_name(team) if payload.name is None else payload.name.strip()
     if payload.dataset_version_id is not None:
         form.dataset = str(payload.dataset_version_id)
+        form.chosen |= {"dataset"}
     if payload.recipe_version_id is not None:
         form.recipe = str(payload.recipe_version_id)
+        form.chosen |= {"recipe"}
     if payload.evaluation_sets is not None:
         form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
     form.preselect_only_choices()
@@ -204,11 +203,6 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
             raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
     _apply_settings(form, payload.settings)
     return form
-
-
-def _chosen(payload: LaunchIn) -> frozenset[str]:
-    given = {"dataset": payload.dataset_version_id, "recipe": payload.recipe_version_id}
-    return frozenset(name for name, pk in given.items() if pk is not None)
 
 
 def _controls(sets: list[SetIn]) -> dict[str, str]:

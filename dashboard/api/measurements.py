@@ -119,10 +119,10 @@ def metrics(
 
     NaN and infinite values are missing.
     """
-    found = get_run(access_of(request).team, run_id)
-    known = metric_names(found)
-    wanted = [name for name in names.split(",") if name] or known
-    if unknown := [name for name in wanted if name not in known]:
+    run = get_run(access_of(request).team, run_id)
+    offered = metric_names(run)
+    chosen = [name for name in names.split(",") if name] or offered
+    if unknown := [name for name in chosen if name not in offered]:
         raise refuse_field(
             "query.names",
             f"The run has no metric {unknown[0][:80]!r}.",
@@ -131,20 +131,23 @@ def metrics(
     span = span_of(first_step, last_step)
     if cursor:
         span = Span(max(span.first, read_cursor(cursor) + 1), span.last)
-    points = list(islice(read_points(found, span), limit + 1))
+    points = list(islice(read_points(run, span), limit + 1))
+    columns = set(chosen)
     return MetricsOut(
-        run_id=found.pk,
-        names=wanted,
-        metrics=[MetricOut.of(name) for name in wanted],
-        points=[_point(point, set(wanted)) for point in points[:limit]],
+        run_id=run.pk,
+        names=chosen,
+        metrics=[MetricOut.of(name) for name in chosen],
+        points=[
+            PointOut(
+                step=point.step,
+                time=point.time,
+                values={n: v for n, v in point.values.items() if n in columns},
+            )
+            for point in points[:limit]
+        ],
         next_cursor=write_cursor(points[limit - 1].step) if points[limit:] else None,
-        last_step=found.last_step,
+        last_step=run.last_step,
     )
-
-
-def _point(point: Any, names: set[str]) -> PointOut:
-    values = {name: v for name, v in point.values.items() if name in names}
-    return PointOut(step=point.step, time=point.time, values=values)
 
 
 def span_of(first: int | None, last: int | None) -> Span:

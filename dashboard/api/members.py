@@ -133,8 +133,8 @@ def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
     """Its address stops working."""
     access = access_of(request)
     row = access.team.invitations.filter(pk=invitation_id).first()
-    found = or_404(row, f"{access.team} has no invitation {invitation_id}.")
-    if revoke(found, by=access.user):
+    invitation = or_404(row, f"{access.team} has no invitation {invitation_id}.")
+    if revoke(invitation, by=access.user):
         return Done(done=True)
     return Done(done=False, detail="It was already used, revoked or expired.")
 
@@ -253,8 +253,8 @@ def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
 
 def _find(access: Access, member_id: int) -> Membership:
     members = access.team.memberships.select_related("user", "team")
-    found = members.filter(pk=member_id).first()
-    return or_404(found, f"{access.team} has no member {member_id}.")
+    member = members.filter(pk=member_id).first()
+    return or_404(member, f"{access.team} has no member {member_id}.")
 
 
 # The team's tokens, for those who manage it.

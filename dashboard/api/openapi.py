@@ -108,8 +108,12 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
     operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
-    if _is_file(operation["responses"].get("200", {})):
-        operation["responses"]["200"] = _file()
+    content = operation["responses"].get("200", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    if schema.get("format") == "binary":
+        content = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        file = {"description": "The file", "content": content}
+        operation["responses"]["200"] = file
     statuses = [*SHARED, "422"]
     if "{" in path:
         statuses.append("404")
@@ -127,16 +131,6 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
                 "content": {TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
             },
         )
-
-
-def _is_file(response: dict[str, Any]) -> bool:
-    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
-    return bool(schema.get("format") == "binary")
-
-
-def _file() -> dict[str, Any]:
-    schema = {"type": "string", "format": "binary"}
-    return {"description": "The file", "content": {"*/*": {"schema": schema}}}
 
 
 @login_not_required

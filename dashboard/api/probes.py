@@ -197,7 +197,5 @@ def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
     """Completions sampled so far are kept."""
     access = access_of(request)
     found = get_probe(access.team, probe_id)
-    if request_stop(probe=found, user=access.user):
-        return Done(done=True)
-    found.refresh_from_db()
-    return Done(done=False, detail=f"Nothing to stop: the probe is {found.state}.")
+    is_done = request_stop(probe=found, user=access.user)
+    return Done.or_state(is_done, found, "Nothing to stop: the probe is")

@@ -29,7 +29,7 @@ from dashboard.samples.prompt_forms import (
     PROMPT_SORTS,
     PromptFilterForm,
 )
-from dashboard.samples.prompts import Found, PromptLine, find_prompts, make_lines
+from dashboard.samples.prompts import Found, find_prompts, make_lines
 
 router = Router(tags=["Prompts"], auth=READ)
 ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)
@@ -63,11 +63,6 @@ class LearnedPromptOut(Schema):
     forgotten_at: int | None = Field(
         description="Step of the first group after the last correct one."
     )
-
-
-def _prompt(line: PromptLine) -> LearnedPromptOut:
-    text = line.text if line.row else None
-    return fill(LearnedPromptOut, line, prompt_index=line.position, text=text)
 
 
 class LearnedPromptsOut(Schema):
@@ -123,7 +118,15 @@ def _page(run: Run, found: Found, cursor: str, limit: int) -> LearnedPromptsOut:
     end = start + len(lines)
     kinds = found.counts.kinds.items() if found.counts else ()
     return LearnedPromptsOut(
-        items=[_prompt(line) for line in lines],
+        items=[
+            fill(
+                LearnedPromptOut,
+                line,
+                prompt_index=line.position,
+                text=line.text if line.row else None,
+            )
+            for line in lines
+        ],
         next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
         total=len(chosen),
         num_seen=found.counts.seen if found.counts else 0,

@@ -38,7 +38,7 @@ from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.worker_hosts import WorkerCard, describe_workers
+from dashboard.training.worker_hosts import describe_workers
 
 router = Router(tags=["Queue"], auth=READ)
 workers_router = Router(tags=["Workers"], auth=READ)
@@ -175,26 +175,25 @@ class WorkerOut(Schema):
     num_foreign_runs: int = Field(description="Number of other teams' runs on it.")
 
 
-def _worker(card: WorkerCard) -> WorkerOut:
-    worker = card.worker
-    return fill(
-        WorkerOut,
-        worker,
-        status=card.status,
-        run_ids=[run.pk for run in card.runs],
-        num_foreign_runs=card.num_foreign_runs,
-        is_drained=worker.drained_at is not None,
-    )
-
-
 @workers_router.get("", response=Page[WorkerOut], summary="List workers")
 def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Workers of the server, newest first, with the team's runs on them."""
-    found = Worker.objects.all()
-    page: Page[Any] = page_by(found, lambda one: one, cursor=cursor, limit=limit)
+    page: Page[Any] = page_by(
+        Worker.objects.all(), lambda worker: worker, cursor=cursor, limit=limit
+    )
     cards = describe_workers(page.items, team=access_of(request).team)
-    by_worker = {card.worker.pk: _worker(card) for card in cards}
-    page.items = [by_worker[worker.pk] for worker in page.items]
+    cards.sort(key=lambda card: -card.worker.pk)
+    page.items = [
+        fill(
+            WorkerOut,
+            card.worker,
+            status=card.status,
+            run_ids=[run.pk for run in card.runs],
+            num_foreign_runs=card.num_foreign_runs,
+            is_drained=card.worker.drained_at is not None,
+        )
+        for card in cards
+    ]
     return page
 
 
@@ -212,8 +211,8 @@ def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> 
     """An operator's token, or an admin's of the only team: all share the workers."""
     access = access_of(request)
     require_workers(access.membership)
-    found = Worker.objects.filter(pk=worker_id).first()
-    worker = or_404(found, f"Worker {worker_id} not found.")
+    row = Worker.objects.filter(pk=worker_id).first()
+    worker = or_404(row, f"Worker {worker_id} not found.")
     change = drain if payload.is_drained else undrain
     if change(worker, team=access.team, user=access.user):
         return Done(done=True)

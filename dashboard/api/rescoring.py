@@ -163,10 +163,8 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
 def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     access = access_of(request)
     found = get_rescoring(access.team, rescoring_id)
-    if services.request_stop(rescoring=found, user=access.user):
-        return Done(done=True)
-    found.refresh_from_db()
-    return Done(done=False, detail=f"Nothing to stop: the rescoring is {found.state}.")
+    is_done = services.request_stop(rescoring=found, user=access.user)
+    return Done.or_state(is_done, found, "Nothing to stop: the rescoring is")
 
 
 @router.delete(

@@ -203,14 +203,12 @@ def resume(request: HttpRequest, run_id: Id) -> Done:
 
 def _control(request: HttpRequest, run_id: int, action: Any, verb: str) -> Done:
     access = access_of(request)
-    found = get_run(access.team, run_id)
-    if action(run=found, user=access.user):
-        return Done(done=True)
-    found.refresh_from_db(fields=["state"])
-    detail = f"Cannot {verb} the run: it is {found.state}."
-    if verb == "resume" and found.state in changes.ENDED_WELL:
-        detail += " Extend it to continue."
-    return Done(done=False, detail=detail)
+    run = get_run(access.team, run_id)
+    is_done = action(run=run, user=access.user)
+    outcome = Done.or_state(is_done, run, f"Cannot {verb} the run: it is")
+    if not is_done and verb == "resume" and run.state in changes.ENDED_WELL:
+        outcome.detail += " Extend it to continue."
+    return outcome
 
 
 # Changes since launch: number of steps, intervals, retention.

@@ -172,6 +172,14 @@ class Done(Schema):
     done: bool
     detail: str = Field(default="", description="If not done: why.", examples=[""])
 
+    @classmethod
+    def or_state(cls, is_done: bool, row: Any, refusal: str) -> Self:
+        """Answer that it was done, or `refusal` and the row's current state."""
+        if is_done:
+            return cls(done=True)
+        row.refresh_from_db()
+        return cls(done=False, detail=f"{refusal} {row.state}.")
+
 
 class JobOut(Schema):
     """Progress of a job of any kind."""
@@ -200,19 +208,10 @@ def job_fields(
     """
     job = target.job
     if job is None:
-        names = JobOut.model_fields
         empty = {"done": 0, "total": 0, "is_stopping": False, "state": state}
-        return {name: empty.get(name, "") for name in names}
-    return {
-        "state": job.state,
-        "is_stopping": job.is_stopping,
-        "done": job.done,
-        "total": job.total,
-        "unit": job.unit,
-        "message": job.message,
-        "waiting": waiting_reason(job) if tells_why else "",
-        "error": job.error,
-    }
+        return {name: empty.get(name, "") for name in JobOut.model_fields}
+    fields = {n: getattr(job, n) for n in JobOut.model_fields if n != "waiting"}
+    return fields | {"waiting": waiting_reason(job) if tells_why else ""}
 
 
 # Files that come in parts.
@@ -269,18 +268,19 @@ def refuse_errors(
 
     Errors of the whole form are reported for `place`.
     """
+    names = names or {}
     errors = [
-        WrongField(_field(place, name, names or {}), text, error.code or "")
-        for name, found in form.errors.as_data().items()
-        for error in found
+        WrongField(
+            place if name == "__all__" else f"{place}.{names.get(name, name)}",
+            text,
+            error.code or "",
+        )
+        for name, field_errors in form.errors.as_data().items()
+        for error in field_errors
         for text in error.messages
     ]
     if errors:
         raise Problem(422, errors[0].message, code=errors[0].code, errors=errors)
-
-
-def _field(place: str, name: str, names: Mapping[str, str]) -> str:
-    return place if name == "__all__" else f"{place}.{names.get(name, name)}"
 
 
 # Pages by cursor: rows added in between neither repeat a row nor hide one.
