@@ -81,11 +81,11 @@ def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> 
     if "reward.step_recipe" in message:
         problems.add("step_recipe", message)
     for path in all_fields():
-        if default_heals(tree, path, message):
+        if _default_heals(tree, path, message):
             problems.add(path, message)
 
 
-def default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
+def _default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
     """Whether resetting this field alone to its default removes the problem."""
     healed = copy.deepcopy(tree)
     put(healed, path, all_fields()[path].default)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
+
+import tomli_w
 
 from dashboard.project.errors import UserError
 from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.config.errors import (
-    default_heals,
     errors_of,
     message_of,
     quote,
@@ -30,8 +28,6 @@ MAX_PARTS = 16  # of a key
 
 MAX_LENGTH = 262_144  # characters; the longest preset has a thirtieth of it
 MAX_PROBLEMS = 20
-MAX_TRIED = 50  # lines searched for a key
-MAX_READ = 2_000_000  # characters, to find the lines of all problems: a second
 MAX_PHASES_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
 MAX_PHASES = 100
 EXAMPLE = """\
@@ -46,29 +42,24 @@ name = "grpo"
 num_steps = 150
 """
 ABSENT = "none"  # as the engine reads it
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-Path = Sequence[str | int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TomlProblem:
-    """What is wrong, and where.
+    """An error, with the setting and the value that are wrong.
 
-    >>> str(TomlProblem(line=3, key="seed", value="“x”", sentence="Give a number."))
-    'Line 3, seed = “x”: Give a number.'
+    >>> str(TomlProblem(key="seed", value="“x”", sentence="Give a number."))
+    'seed = “x”: Give a number.'
     """
 
     sentence: str
-    line: int | None = None
     key: str = ""
     value: str = ""
     code: str = ""
 
     def __str__(self) -> str:
-        what = f"{self.key} = {self.value}" if self.value else self.key
-        where = [f"Line {self.line}"] if self.line else []
-        place = ", ".join(where + ([what] if what else []))
-        return f"{place}: {self.sentence}" if place else self.sentence
+        setting = f"{self.key} = {self.value}" if self.value else self.key
+        return f"{setting}: {self.sentence}" if setting else self.sentence
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -129,38 +120,28 @@ def shown(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def find_toml_problems(lines: Lines, tree: dict[str, Any]) -> list[TomlProblem]:
-    """What the engine refuses of `tree`, each with its line."""
-    return [_problem(lines, tree, error) for error in errors_of(tree)[:MAX_PROBLEMS]]
+def find_toml_problems(tree: dict[str, Any]) -> list[TomlProblem]:
+    """List what the engine refuses of `tree`, with the settings' names."""
+    return [_problem(error) for error in errors_of(tree)[:MAX_PROBLEMS]]
 
 
-def _problem(
-    lines: Lines, tree: dict[str, Any], error: Mapping[str, Any]
-) -> TomlProblem:
+def _problem(error: Mapping[str, Any]) -> TomlProblem:
     loc = tuple(error["loc"])
     key = ".".join(map(str, loc))
-    if not loc:
-        message = message_of(error)
-        healing = (path for path in all_fields() if default_heals(tree, path, message))
-        found = (lines.line_of(path.split(".")) for path in healing)
-        return TomlProblem(line=next(filter(None, found), None), sentence=message)
+    if not loc:  # the message names the settings that conflict
+        return TomlProblem(sentence=message_of(error))
     if error["type"] == "missing":
-        return TomlProblem(
-            line=lines.line_of(loc[:-1]),
-            key=key,
-            sentence="This setting is required. Add it.",
-        )
+        return TomlProblem(key=key, sentence="This setting is required. Add it.")
     value = error["input"]
     is_leaf = not isinstance(value, dict | list)
     return TomlProblem(
-        line=lines.line_of(loc),
         key=key,
         value=quote(value) if is_leaf else "",
         sentence=_sentence(key, loc, error),
     )
 
 
-def _sentence(key: str, loc: Path, error: Mapping[str, Any]) -> str:
+def _sentence(key: str, loc: Sequence[str | int], error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, all_fields(), n=1)
         if not near:  # as likely put into the wrong part
@@ -171,52 +152,6 @@ def _sentence(key: str, loc: Path, error: Mapping[str, Any]) -> str:
     if key in all_fields():
         return sentence_of(all_fields()[key], error)
     return f"{message_of(error).rstrip('.')}. Fix or remove it."
-
-
-class Lines:
-    """Line numbers of keys in a text, as far as they are found in about a second."""
-
-    def __init__(self, text: str, tree: dict[str, Any]) -> None:
-        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-        self._lines = text.split("\n")
-        self._tree = tree
-        self._left = MAX_READ
-
-    def line_of(self, path: Path) -> int | None:
-        """The line, from 1, that gives `path` or the innermost table around it."""
-        while path and not _has(self._tree, path):
-            path = path[:-1]
-        names = [part for part in path if isinstance(part, str)]
-        if not names:
-            return None
-        candidates = (n for n, line in enumerate(self._lines, 1) if names[-1] in line)
-        for number in islice(candidates, MAX_TRIED):
-            if _has(self._read_until(number), path):
-                return number
-        return None
-
-    def _read_until(self, number: int) -> dict[str, Any]:
-        """The tree of the first lines, plus those that complete the last value."""
-        last = min(len(self._lines), number + MAX_TRIED)
-        for end in range(number, last + 1):
-            begin = "\n".join(self._lines[:end])
-            self._left -= len(begin)
-            if self._left < 0:
-                break
-            try:
-                return tomllib.loads(begin)
-            except tomllib.TOMLDecodeError:
-                continue
-        return {}
-
-
-def _has(tree: Any, path: Path) -> bool:
-    for part in path:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):
-            return False
-    return True
 
 
 def read_phases(text: str) -> list[Any]:
@@ -256,28 +191,24 @@ def read_phases(text: str) -> list[Any]:
 
 
 def write_phases(phases: Sequence[Any]) -> str:
-    """TOML; JSON if a setting is changed to null, which TOML lacks."""
+    """Write them as TOML, or as JSON if a setting is null, which TOML lacks."""
     if not phases:
         return ""
-    text = json.dumps(phases, indent=2, ensure_ascii=False)
-    if any(value is None for value in _leaves(json.loads(text))):
-        return text
-    return "\n".join(map(_write_phase, phases))
+    if any(value is None for value in _leaves(list(phases))):
+        return json.dumps(phases, indent=2, ensure_ascii=False)
+    return tomli_w.dumps({"phases": [_without_empty_changes(p) for p in phases]})
 
 
-def _write_phase(phase: Mapping[str, Any]) -> str:
-    """
-    >>> print(_write_phase({"name": "sft", "changes": {"loss": {"clip_low": 0.1}}}))
-    [[phases]]
-    name = "sft"
-    changes.loss = { clip_low = 0.1 }
-    """
-    own = [f"{key} = {toml_value(phase[key])}" for key in phase if key != "changes"]
-    changes = [
-        f"changes.{part} = {toml_value(values)}"
-        for part, values in (phase.get("changes") or {}).items()
-    ]
-    return "\n".join(["[[phases]]", *own, *changes]) + "\n"
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in _leaves(value)]
+    if isinstance(tree, list):
+        return [leaf for value in tree for leaf in _leaves(value)]
+    return [tree]
+
+
+def _without_empty_changes(phase: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: phase[key] for key in phase if key != "changes" or phase[key]}
 
 
 def write_toml(config: RunConfig) -> str:
@@ -291,55 +222,16 @@ def write_toml_tree(tree: dict[str, Any]) -> str:
     for phase in tree["phases"]:
         changes = phase["changes"]
         phase["changes"] = {part: _name_absent(changes[part]) for part in changes}
-    return "\n".join(_toml_lines(tree, "")).strip() + "\n"
-
-
-def _leaves(tree: Any) -> list[Any]:
-    if isinstance(tree, dict):
-        return [leaf for value in tree.values() for leaf in _leaves(value)]
-    if isinstance(tree, list):
-        return [leaf for value in tree for leaf in _leaves(value)]
-    return [tree]
+    return tomli_w.dumps(_without_absent(tree))
 
 
 def _name_absent(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {n: ABSENT if value is None else value for n, value in settings.items()}
 
 
-def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:
-    keys = {_toml_key(name): value for name, value in tree.items()}
-    for name, value in keys.items():
-        if value is not None and not _is_table(value):
-            yield f"{name} = {toml_value(value)}"
-    for name, value in keys.items():
-        if isinstance(value, dict):
-            yield from ("", f"[{path}{name}]", *_toml_lines(value, f"{path}{name}."))
-        elif _is_table(value):
-            for row in value:
-                yield from (
-                    "",
-                    f"[[{path}{name}]]",
-                    *_toml_lines(row, f"{path}{name}."),
-                )
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(v, dict) for v in value)
-    )
-
-
-def toml_value(value: Any) -> str:
-    """JSON strings, numbers, booleans and arrays are valid TOML, except for DEL."""
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(v) for v in value if v is not None) + "]"
-    if isinstance(value, dict):
-        pairs = (f"{_toml_key(k)} = {toml_value(v)}" for k, v in value.items())
-        return "{ " + ", ".join(pairs) + " }"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else str(toml_value(name))
+def _without_absent(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {k: _without_absent(v) for k, v in tree.items() if v is not None}
+    if isinstance(tree, list):
+        return [_without_absent(value) for value in tree if value is not None]
+    return tree

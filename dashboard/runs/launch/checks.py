@@ -13,7 +13,6 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.config.errors import Problems
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import rate_at
-from dashboard.runs.config.toml import toml_value
 from dashboard.runs.launch.initial_values import Start
 from dashboard.runs.models import Checkpoint
 from trainer.config import RunConfig, leaves, read_about
@@ -113,11 +112,11 @@ def check_files(config: RunConfig, team: str, problems: Problems) -> None:
                 )
     for control, where, sets in values_of(config, "evaluation.sets"):
         if not sets.items() <= config.evaluation.sets.items():
-            there = toml_value(config.evaluation.sets)
+            names = ", ".join(config.evaluation.sets) or "none"
             problems.add(
                 control,
-                f"{where}A phase can only use evaluation sets of the run, "
-                f"{there}. Omit evaluation.sets to use all.",
+                f"{where}A phase can only use evaluation sets of the run: "
+                f"{names}. Omit evaluation.sets to use all.",
             )
 
 

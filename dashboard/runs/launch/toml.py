@@ -13,7 +13,6 @@ from dashboard.project.errors import UserError, code_of
 from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
 from dashboard.runs.config.toml import (
-    Lines,
     TomlProblem,
     find_toml_problems,
     read_toml,
@@ -86,13 +85,12 @@ def apply_toml(form: LaunchForm, text: str) -> TomlDraft:
     except ValueError as error:
         draft.problems = [TomlProblem(sentence=str(error), code=code_of(error))]
         return draft
-    lines = Lines(text, given)
-    draft.problems = find_toml_problems(lines, _completed(form, given))
+    draft.problems = find_toml_problems(_completed(form, given))
     if draft.problems:
         return draft
     config = RunConfig.model_validate(_completed(form, given))
     tree = config.model_dump(mode="json")
-    applied = _Applied(form=form, given=given, lines=lines, tree=tree)
+    applied = _Applied(form=form, given=given, tree=tree)
     applied.read(draft)
     if not draft.problems:
         applied.fill()
@@ -117,7 +115,6 @@ def _completed(form: LaunchForm, given: dict[str, Any]) -> dict[str, Any]:
 class _Applied:
     form: LaunchForm
     given: dict[str, Any]
-    lines: Lines
     tree: dict[str, Any]
     recipe: str = ""
     step_recipe: str = ""
@@ -194,8 +191,7 @@ class _Applied:
                 )
 
     def _refuse(self, draft: TomlDraft, path: str, sentence: str) -> None:
-        line = self.lines.line_of(path.split("."))
-        draft.problems.append(TomlProblem(line=line, key=path, sentence=sentence))
+        draft.problems.append(TomlProblem(key=path, sentence=sentence))
 
     def fill(self) -> None:
         form = self.form

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
-import pytest
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +11,7 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.config.toml import (
-    MAX_PROBLEMS,
-    MAX_READ,
-    Lines,
-    find_toml_problems,
-    read_toml,
-)
+from dashboard.runs.config.toml import MAX_PROBLEMS
 from dashboard.runs.launch.form import Choices, LaunchForm
 from dashboard.runs.launch.initial_values import Start, default_start, start_of_preset
 from dashboard.runs.launch.toml import apply_toml, write_form
@@ -92,15 +84,15 @@ def test_a_preset_as_it_is_has_no_problem_as_toml() -> None:
         assert other.texts == start.texts, name
 
 
-def test_a_wrong_value_is_named_with_line_key_value_and_remedy() -> None:
+def test_a_wrong_value_is_named_with_key_value_and_remedy() -> None:
     text = "seed = 1\n\n[optim]\n# learning_rate\nnum_steps = 5\nlearning_rate = 'x'\n"
     form = _form(default_start(), NUMERIC)
 
     draft = apply_toml(form, text)
 
     (problem,) = draft.problems
-    assert (problem.line, problem.key) == (6, "optim.learning_rate")
-    assert "Line 6, optim.learning_rate = “x”: " in str(problem)
+    assert problem.key == "optim.learning_rate"
+    assert str(problem).startswith("optim.learning_rate = “x”: ")
     assert form.texts == default_start().texts
 
 
@@ -114,23 +106,12 @@ def test_an_unknown_key_has_a_suggestion() -> None:
     assert " rollout.temperature" in lost.problems[0].sentence
 
 
-def test_conflicting_settings_have_a_line() -> None:
+def test_conflicting_settings_are_named() -> None:
     text = "[rollout]\ngroup_size = 1\n"
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
 
-    assert draft.problems
-    assert draft.problems[0].line == 2
-
-
-def test_a_line_is_found_after_multiline_texts() -> None:
-    text = '[data]\nsystem_prompt = """\nseed = 3\n"""\n[optim]\nnum_steps = 4\n'
-
-    lines = Lines(text, read_toml(text))
-
-    assert lines.line_of(["optim", "num_steps"]) == 6
-    assert lines.line_of(["data", "system_prompt"]) == 2
-    assert find_toml_problems(lines, read_toml(text))
+    assert "rollout.group_size" in str(draft.problems[0])
 
 
 def test_unstorable_toml_is_refused() -> None:
@@ -147,24 +128,12 @@ def test_unstorable_toml_is_refused() -> None:
         assert draft.problems[0].code == code, text[:40]
 
 
-def test_the_search_for_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each key stands on each line of a text, which no line but the last ends."""
-    keys = [f"key{n}" for n in range(20)]
-    text = 'seed = """\n' + (" ".join(keys) + "\n") * 1_500 + '"""\n'
-    text += "".join(f"{key} = 1\n" for key in keys)
-    sizes: list[int] = []
-    loads = tomllib.loads
-
-    def count(begin: str) -> dict[str, Any]:
-        sizes.append(len(begin))
-        return loads(begin)
-
-    monkeypatch.setattr(tomllib, "loads", count)
+def test_the_errors_are_bounded() -> None:
+    text = "".join(f"key{n} = 1\n" for n in range(MAX_PROBLEMS + 1))
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
 
     assert len(draft.problems) == MAX_PROBLEMS
-    assert sum(sizes) < 2 * MAX_READ
 
 
 def test_invalid_toml_has_a_position() -> None:
@@ -178,7 +147,7 @@ def test_file_names_in_toml_are_refused() -> None:
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
 
-    assert draft.problems[0].line == 2
+    assert draft.problems[0].key == "evaluation.sets.secret"
     assert " secret " in str(draft.problems[0])
 
 
@@ -212,7 +181,7 @@ def test_the_page_applies_toml_and_saves_a_reward_it_brings(
     applied = alice_client.post(url, fields | {"toml": text, "saves_rewards": "1"})
 
     assert refused.status_code == 422
-    assert "Line 3, reward.recipe: " in refused.text
+    assert "reward.recipe: " in refused.text
     assert applied.status_code == 200
     assert _fields(applied.text)["optim.num_steps"] == "7"
     assert RewardRecipe.objects.filter(team=team, name="Reward from TOML").exists()

@@ -66,19 +66,20 @@ def test_phases_are_read_from_toml_and_json() -> None:
         assert read_phases(text) == [{"name": "a", "num_steps": 3}]
 
 
-WRITTEN = """\
-[[phases]]
-name = "warm"
-num_steps = 40
-changes.loss = { clip_high = 0.28 }
-changes.evaluation = { sets = { hard = "hard.jsonl" } }
-"""
+WITHOUT_NULL = {
+    "name": "warm",
+    "num_steps": 40,
+    "changes": {
+        "loss": {"clip_high": 0.28},
+        "evaluation": {"sets": {"hard": "hard.jsonl"}},
+        "reward": {"step_recipe": {"rules": [{"name": "a" * 90, "weight": 1.5}]}},
+    },
+}
 
 
 def test_phases_are_written_and_read_again() -> None:
-    assert write_phases(read_phases(WRITTEN)) == WRITTEN
     assert "changes" not in write_phases([PHASES[1]])
-    for phases in (PHASES, PHASES[:1], []):
+    for phases in (PHASES, PHASES[:1], [WITHOUT_NULL], []):
         assert read_phases(write_phases(phases)) == phases
 
 
