@@ -9,7 +9,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ DATA_FOLDER = re.compile(
 # Of DataConfig: what a prompt is made of besides its row.
 SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
 NUM_ROWS = 5
-WAITED_SECONDS = 1.0  # before a view returns a pending preview
 MAX_ROW_CHARS = 200_000
 MAX_SETTING_CHARS = 20_000
 MAX_SECONDS = 600  # of counting
@@ -131,8 +129,7 @@ class Preview:
     row: int = 0
     num_rows: int = 0
     problem: str = ""
-    is_pending: bool = False
-    waiting_reason: str = ""  # why it has not started
+    pending: str = ""  # why it is not there yet
     pieces: tuple[Piece, ...] = ()
     num_tokens: int = 0
     num_unknown: int = 0
@@ -156,7 +153,7 @@ def read_row(form: Mapping[str, Any]) -> int:
 def preview_version(
     team: Team, version: DatasetVersion, *, model: str, row: int, data: dict[str, Any]
 ) -> Preview:
-    """A row of the version; it waits a second at most.
+    """Render a row of the version; pending after a second without a tokenizer.
 
     The page offers the first rows. `data` are settings of DataConfig.
     """
@@ -182,14 +179,11 @@ def preview_row(
         "row": {"prompt": of.prompt, "answer": of.answer, "columns": of.columns},
         "data": data,
     }
+    release_connection()
     try:
-        future = tokenizers.ask(team_id=team.pk, model=model, question=question)
-        release_connection()
-        answer = future.result(timeout=WAITED_SECONDS)
-    except NotYet:
-        return Preview(is_pending=True, **at)
+        answer = tokenizers.ask(team_id=team.pk, model=model, question=question)
     except Busy as busy:
-        return Preview(is_pending=True, waiting_reason=str(busy), **at)
+        return Preview(pending=str(busy), **at)
     if problem := answer.get("problem"):
         return Preview(problem=problem, **at)
     return Preview(

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.datasets import tokenizer_pool
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -233,13 +234,16 @@ def test_an_endless_template_is_ended(
 
 
 @pytest.mark.slow
-def test_no_process_blocks_on_a_pipe(model: Path, tmp_path: Path) -> None:
+def test_no_process_blocks_on_a_pipe(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the web process and a worker start them."""
+    monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 60.0)
     for folder in _spoilt(model, tmp_path, ("tokenizer.json",)):
         with pytest.raises(Uncountable, match="tokenizer"):
             count_tokens(str(folder), [Row(prompt="1+1=")])
         warm = TokenizerProcess(str(folder))
-        answer = warm.ask({"index": 0}).result(timeout=60)
+        answer = warm.ask({"index": 0})
         warm.close()
         assert "tokenizer.json" in answer["problem"]
 
@@ -271,7 +275,7 @@ def test_only_models_of_the_team_are_read(
         assert counted.status_code == 422, path
         shown = alice_client.post(f"{at}/prompt", {"model": path}).context["preview"]
         assert shown.problem, path
-        assert not shown.is_pending, path
+        assert not shown.pending, path
     assert not TokenLengths.objects.exists()
 
     own = f"{data}/models/{team.pk}/1/model"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from trainer.tokenizers import (
 # Of a long prompt, whose middle is left out: its end is where the completion begins.
 SHOWN_FIRST, SHOWN_LAST = 1_500, 500
 SHOWN_CHARS = 200_000  # of either end; one token of a tokenizer may be of any length
+IDLE_SECONDS = 60  # without a request, until the process ends
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +63,7 @@ def main(options: argparse.Namespace) -> int:
         _write({"problem": str(error)})
         return 2
     _write({})
+    signal.alarm(IDLE_SECONDS)
     for line in sys.stdin:
         try:
             with bounded_seconds():
@@ -70,6 +73,7 @@ def main(options: argparse.Namespace) -> int:
             sys.stderr.write(f"{line[:80]!r} is not a row to preview ({what}).\n")
             return 2
         _write(answered)
+        signal.alarm(IDLE_SECONDS)
     return 0
 
 

@@ -1,9 +1,13 @@
-"""The tokenizer pool is limited, and teams take turns."""
+"""The tokenizer pool is limited, and a page gets its answer before others load."""
 
 from __future__ import annotations
 
+import argparse
+import os
+import signal
+import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +19,12 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tokenizer_pool import (
     ALL_IN_USE,
-    OTHERS_FIRST,
+    LOADING,
     OWN_IN_USE,
-    UNLOADED,
     Busy,
     TokenizerPool,
 )
+from tests.dashboard.datasets.chat_model import save_chat_model
 
 QUESTION = {
     "index": 0,
@@ -30,106 +34,123 @@ QUESTION = {
 
 
 @pytest.fixture
-def pool() -> Iterator[TokenizerPool]:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenizerPool]:
+    monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(tokenizer_pool, "ABANDONED_SECONDS", 3_600.0)
     pool = TokenizerPool()
     yield pool
-    pool.close()
+    for process in pool.processes.values():
+        process.close()
 
 
-def ask(pool: TokenizerPool, team_id: int, model: str) -> Future[dict[str, Any]]:
-    """The model does not exist, which the process notices after seconds."""
-    return pool.ask(team_id=team_id, model=model, question=QUESTION)
+def load(pool: TokenizerPool, team_id: int, model: str) -> None:
+    with pytest.raises(Busy, match=LOADING):
+        pool.ask(team_id=team_id, model=model, question=QUESTION)
 
 
-def kept(pool: TokenizerPool) -> list[tuple[int, str]]:
-    return sorted(pool._processes)
-
-
-def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(tokenizer_pool, "TURN_SECONDS", 150 - seconds)
+def answer(
+    pool: TokenizerPool, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 60.0)
+    return pool.ask(team_id=1, model=str(model), question=QUESTION)
 
 
 def test_tokenizer_processes_are_limited_and_not_shared(pool: TokenizerPool) -> None:
-    for team_id, model in ((1, "/a"), (2, "/a"), (3, "/a")):
-        ask(pool, team_id, model)
+    for team_id in (1, 2, 3):
+        load(pool, team_id, "/a")
 
-    assert len({one._child.pid for one in pool._processes.values()}) == 3
+    assert len({process.child.pid for process in pool.processes.values()}) == 3
     with pytest.raises(Busy, match=ALL_IN_USE):
-        ask(pool, 4, "/a")
+        pool.ask(team_id=4, model="/a", question=QUESTION)
 
 
 def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
-    ask(pool, 1, "/a")
-    ask(pool, 1, "/b")
+    load(pool, 1, "/a")
+    load(pool, 1, "/b")
 
     with pytest.raises(Busy, match=OWN_IN_USE):
-        ask(pool, 1, "/c")
+        pool.ask(team_id=1, model="/c", question=QUESTION)
 
 
-def test_a_team_without_a_tokenizer_gets_one_of_a_team_with_two(
+def test_the_process_unused_for_longest_ends_for_another_team(
     pool: TokenizerPool,
 ) -> None:
-    taken = ask(pool, 1, "/a")
-    ask(pool, 2, "/a")
-    ask(pool, 1, "/b")
-    ended = pool._processes[1, "/a"]._child
+    for team_id in (1, 2, 3):
+        load(pool, team_id, "/a")
+    pool.processes[1, "/a"].has_answered = pool.processes[2, "/a"].has_answered = True
+    load(pool, 1, "/a")
+    ended = pool.processes[2, "/a"].child
 
-    ask(pool, 3, "/a")
+    load(pool, 4, "/a")
 
-    assert kept(pool) == [(1, "/b"), (2, "/a"), (3, "/a")]
-    assert ended._process.wait(5) < 0
-    with pytest.raises(Busy, match=UNLOADED):  # which requests it again
-        taken.result(timeout=5)
-    with pytest.raises(Busy, match=ALL_IN_USE):
-        ask(pool, 1, "/a")
+    assert sorted(pool.processes) == [(1, "/a"), (3, "/a"), (4, "/a")]
+    assert not ended.is_alive()
 
 
-def test_no_team_waits_longer_than_a_turn(
-    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
+def test_a_process_without_a_waiting_page_ends_for_another_team(
+    pool: TokenizerPool,
 ) -> None:
     for team_id in (1, 2, 3):
-        ask(pool, team_id, "/a")
-    with pytest.raises(Busy):
-        ask(pool, 4, "/a")
+        load(pool, team_id, "/a")
+    pool.processes[2, "/a"].asked_at -= 10_000
 
-    pass_time(monkeypatch, 200)
-    ask(pool, 4, "/a")
+    load(pool, 4, "/a")
 
-    assert kept(pool) == [(2, "/a"), (3, "/a"), (4, "/a")]
+    assert sorted(pool.processes) == [(1, "/a"), (3, "/a"), (4, "/a")]
 
 
-def test_more_requests_do_not_speed_up_a_team(
+def test_a_process_that_is_rendering_does_not_end(pool: TokenizerPool) -> None:
+    load(pool, 1, "/a")
+    process = pool.processes[1, "/a"]
+
+    with process._lock:
+        assert not process.close()
+
+    assert process.child.is_alive()
+
+
+def test_a_tokenizer_that_loads_for_too_long_ends(
     pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for team_id in (1, 2, 3):
-        ask(pool, team_id, "/a")
-    for team_id in (4, 5, 5, 5):
-        with pytest.raises(Busy):
-            ask(pool, team_id, "/a")
-    pass_time(monkeypatch, 200)
+    load(pool, 1, "/a")
+    monkeypatch.setattr(tokenizer_pool, "LOAD_SECONDS", 0.0)
 
-    for team_id in (5, 1):  # 1 has one, and wants a second
-        with pytest.raises(Busy, match=OTHERS_FIRST):
-            ask(pool, team_id, "/b")
-    ask(pool, 4, "/a")
-    ask(pool, 5, "/a")
+    reply = pool.ask(team_id=1, model="/a", question=QUESTION)
 
-    assert kept(pool) == [(3, "/a"), (4, "/a"), (5, "/a")]
+    assert "0 s" in reply["problem"]
+    assert pool.processes[1, "/a"].child._process.wait(5) < 0
 
 
-def test_an_abandoned_request_does_not_block_others(
-    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow  # a process of its own
+def test_a_failed_process_is_replaced(
+    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for team_id in (1, 2, 3):
-        ask(pool, team_id, "/a")
-    with pytest.raises(Busy):
-        ask(pool, 4, "/a")
-    pass_time(monkeypatch, 200)
-    monkeypatch.setattr(tokenizer_pool, "ABANDONED_SECONDS", -1.0)
+    problem = answer(pool, tmp_path, monkeypatch)["problem"]
+    save_chat_model(tmp_path)
 
-    ask(pool, 5, "/a")
+    assert str(tmp_path) in problem
+    assert answer(pool, tmp_path, monkeypatch)["num_tokens"]
 
-    assert (5, "/a") in kept(pool)
+
+@pytest.mark.slow  # a process of its own
+def test_a_template_does_not_get_all_memory(
+    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_chat_model(tmp_path / "model", template="{{ 'a' * 9000000000 }}")
+
+    reply = answer(pool, tmp_path / "model", monkeypatch)
+
+    assert "too much memory" in reply["problem"]
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_rendering_times_out(
+    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_chat_model(tmp_path / "model")
+    monkeypatch.setattr(tokenizer_pool, "RENDER_SECONDS", 0.0)
+
+    assert "0 s" in answer(pool, tmp_path / "model", monkeypatch)["problem"]
 
 
 def test_a_waiting_page_shows_the_reason_and_polls(
@@ -144,10 +165,31 @@ def test_a_waiting_page_shows_the_reason_and_polls(
     )
     monkeypatch.setattr(token_preview, "tokenizers", pool)
     for team_id in (-1, -2, -3):
-        ask(pool, team_id, "/a")
+        load(pool, team_id, "/a")
 
     address = f"/alpha/datasets/{version.dataset_id}/prompt"
     page = alice_client.post(address, {"model": "/a"}).text
 
     assert ALL_IN_USE in page
     assert "delay:1s" in page
+
+
+@pytest.mark.slow  # a process of its own
+def test_an_idle_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a copy of this process, which has the libraries loaded."""
+    from trainer.commands import preview
+
+    save_chat_model(tmp_path)
+    monkeypatch.setattr(preview, "IDLE_SECONDS", 1)
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end) as stdin, os.fdopen(write_end):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        child = os.fork()
+        if child == 0:
+            try:
+                preview.main(argparse.Namespace(model=str(tmp_path), revision=None))
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGALRM
