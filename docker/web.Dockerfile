@@ -32,11 +32,9 @@ COPY dashboard ./dashboard
 COPY trainer ./trainer
 COPY templates ./templates
 COPY static ./static
-RUN for folder in static \
+RUN /venv/bin/python -m dashboard.project.downloads static \
       node_modules/@tabler/core/dist/css node_modules/diff/dist node_modules/htmx.org/dist \
-      node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static; do \
-      /venv/bin/python -m whitenoise.compress --no-brotli --quiet "$folder" || exit; \
-    done
+      node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static
 # Read-only from here on.
 RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \

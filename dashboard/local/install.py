@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gzip
 import hashlib
 import os
 import platform
@@ -29,12 +28,13 @@ VLLM_VENV = ROOT / ".venv-vllm"
 VLLM_PYTHON = VLLM_VENV / "bin" / "python"
 VLLM_LOCK = ROOT / "requirements-vllm.lock"
 NODE_MODULES = ROOT / "node_modules"
-# What pages load of them. Packed once, here: 2.2 MB become 0.6.
+# What pages load. Compressed once: 2.2 MB of the packages become 0.6.
 SERVED = (
-    "@tabler/core/dist/css",
-    "diff/dist",
-    "htmx.org/dist",
-    "plotly.js-cartesian-dist-min",
+    "static",
+    "node_modules/@tabler/core/dist/css",
+    "node_modules/diff/dist",
+    "node_modules/htmx.org/dist",
+    "node_modules/plotly.js-cartesian-dist-min",
 )
 # Where package.json's script "styles" looks for names, and what it writes.
 STYLED = ("templates/**/*.html", "static/js/**/*.js", "dashboard/**/*.py")
@@ -362,7 +362,7 @@ def install_language_model() -> None:
 
 def install_front_end(*, with_tools: bool) -> None:
     stamp = NODE_MODULES / ".cohort-installed"
-    content = digest(ROOT / "package-lock.json", *SERVED)
+    content = digest(ROOT / "package-lock.json")
     # Installed with the tools is good without them, too.
     if is_stamped(stamp, f"{content} tools"):
         return
@@ -371,23 +371,7 @@ def install_front_end(*, with_tools: bool) -> None:
     omit = [] if with_tools else ["--omit=dev"]
     options = ["--no-audit", "--no-fund", "--ignore-scripts"]
     run_npm("Installing front-end packages", ["ci", *options, *omit])
-    for name in SERVED:
-        folder = NODE_MODULES / name
-        options = ["--no-brotli", "--quiet"]
-        run(f"Packing {name}", [PYTHON, "-m", "whitenoise.compress", *options, folder])
     stamp.write_text(f"{content} tools" if with_tools else content)
-
-
-def pack_own() -> None:
-    """Cohort's own scripts and styles, for servers that may not write here."""
-    folder = ROOT / "static"
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".css", ".js"))
-    stamp = NODE_MODULES / ".cohort-packed"
-    content = digest(*files)
-    if not is_stamped(stamp, content):
-        options = ["--no-brotli", "--quiet"]
-        run("Packing static", [PYTHON, "-m", "whitenoise.compress", *options, folder])
-        stamp.write_text(content)
 
 
 def select_styles() -> None:
@@ -398,9 +382,19 @@ def select_styles() -> None:
     if is_stamped(stamp, content):
         return
     run_npm("Selecting styles", ["run", "--silent", "styles"])
-    packed = STYLES.with_name(f"{STYLES.name}.gz")
-    packed.write_bytes(gzip.compress(STYLES.read_bytes(), mtime=0))
     stamp.write_text(content)
+
+
+def pack_assets() -> None:
+    """Compress scripts and styles, for servers that may not write here."""
+    own = (path for path in (ROOT / "static").rglob("*") if path.suffix != ".gz")
+    files = sorted(path for path in own if path.is_file())
+    stamp = NODE_MODULES / ".cohort-packed"
+    content = digest(ROOT / "package-lock.json", STYLES, *SERVED, *files)
+    if not is_stamped(stamp, content):
+        command: list[str | Path] = [PYTHON, "-m", "dashboard.project.downloads"]
+        run("Compressing scripts and styles", [*command, *SERVED])
+        stamp.write_text(content)
 
 
 def run_npm(text: str, command: list[str]) -> None:
@@ -421,50 +415,27 @@ def find_npm() -> str:
     return str(npm)
 
 
-def install_browser() -> None:
-    if shutil.which("chromium") or shutil.which("chromium-browser"):
-        return
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
+def check_browser() -> None:
+    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
         raise InstallFault(
-            "Browser tests need Chromium, which only root can install. Install "
-            "your system's `chromium` package (Debian: sudo apt-get install "
-            "chromium), then start again."
+            "Browser tests need Chromium. Install your system's `chromium` package "
+            "(Debian: sudo apt-get install chromium), then start again."
         )
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run("Reading Debian's package lists", [apt, "update"], env=env)
-    run(
-        "Installing Chromium",
-        [apt, "install", "-y", "--no-install-recommends", "chromium"],
-        env=env,
-    )
 
 
-def install_sandbox() -> None:
-    """The stronger of two sandboxes for reward code; without it there is the other."""
-    apt = shutil.which("apt-get")
-    if shutil.which("bwrap") or apt is None or os.geteuid() != 0:
-        return
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    package: list[str | Path] = [apt, "install", "-y", "--no-install-recommends"]
-    package.append("bubblewrap")
-    try:
-        run("Installing bubblewrap, for reward code", package, env=env)
-    except InstallFault:
-        # Lists that are too old, or none at all, are read once.
-        try:
-            run("Reading the system's package lists", [apt, "update"], env=env)
-            run("Installing bubblewrap again", package, env=env)
-        except InstallFault as fault:
-            write(
-                f"  {fault}\n  Reward code uses the fallback sandbox if there is one.\n"
-            )
+def check_sandbox() -> None:
+    """Name the package of the stronger of two sandboxes for reward code."""
+    if sys.platform == "linux" and shutil.which("bwrap") is None:
+        write(
+            "  Reward code uses the fallback sandbox if there is one. For the stronger "
+            "one install bubblewrap (Debian: sudo apt-get install bubblewrap).\n"
+        )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="and test dependencies")
-    parser.add_argument("--browser", action="store_true", help="and Chromium")
+    parser.add_argument("--browser", action="store_true", help="and check for Chromium")
     parser.add_argument(
         "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
     )
@@ -481,14 +452,14 @@ def main() -> int:
         compile_sources()
         install_front_end(with_tools=chosen.tests)
         select_styles()
-        pack_own()
-        install_sandbox()
+        pack_assets()
+        check_sandbox()
         if chosen.language_model:
             install_language_model()
         if chosen.vllm:
             install_vllm()
         if chosen.browser:
-            install_browser()
+            check_browser()
     except InstallFault as fault:
         write(f"\n  {fault}\n")
         return 1

@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -135,3 +136,8 @@ def send_packed(request: HttpRequest, packed: bytes) -> HttpResponse:
     else:
         packed = gzip.decompress(packed)
     return HttpResponse(packed, content_type="application/json", headers=headers)
+
+
+if __name__ == "__main__":
+    for folder in sys.argv[1:]:
+        pack_assets(Path(folder))

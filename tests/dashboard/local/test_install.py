@@ -160,46 +160,56 @@ def test_it_needs_only_the_standard_library() -> None:
     )
 
 
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What would be run, on a machine with apt-get and without bubblewrap."""
-    ran: list[list[str]] = []
-    monkeypatch.setattr(install, "run", lambda _, command, env: ran.append(command))
-    programs = {"apt-get": "/usr/bin/apt-get"}
-    monkeypatch.setattr(install.shutil, "which", programs.get)
-    monkeypatch.setattr(install.os, "geteuid", lambda: 0)
-    return ran
-
-
-def test_root_gets_the_stronger_sandbox(commands: list[list[str]]) -> None:
-    install.install_sandbox()
-
-    assert [command[-1] for command in commands] == ["bubblewrap"]
-
-
-def test_others_keep_the_sandbox_that_needs_no_package(
-    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
-
-    install.install_sandbox()
-
-    assert commands == []
-
-
-def test_without_bubblewrap_the_installation_continues(
-    commands: list[list[str]],
+@pytest.mark.parametrize(
+    ("platform", "programs", "is_named"),
+    [
+        ("linux", {}, True),
+        ("linux", {"bwrap": "/usr/bin/bwrap"}, False),
+        ("darwin", {}, False),
+    ],
+)
+def test_the_stronger_sandbox_is_named_where_it_is_missing(
+    platform: str,
+    programs: dict[str, str],
+    is_named: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise install.InstallFault("No network.")
+    monkeypatch.setattr(install.shutil, "which", programs.get)
+    monkeypatch.setattr(install.sys, "platform", platform)
 
-    monkeypatch.setattr(install, "run", fail)
+    install.check_sandbox()
 
-    install.install_sandbox()
+    assert ("apt-get install bubblewrap" in capsys.readouterr().out) == is_named
 
-    assert "fallback sandbox" in capsys.readouterr().out
+
+def test_browser_tests_need_an_installed_chromium(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(install.shutil, "which", {}.get)
+
+    with pytest.raises(install.InstallFault, match="apt-get install chromium"):
+        install.check_browser()
+
+
+def test_changed_assets_are_compressed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lock = tmp_path / "static" / "app.css", tmp_path / "package-lock.json"
+    for path in (source, lock, tmp_path / "used.css"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    commands: list[list[object]] = []
+    monkeypatch.setattr(install, "ROOT", tmp_path)
+    monkeypatch.setattr(install, "NODE_MODULES", tmp_path)
+    monkeypatch.setattr(install, "STYLES", tmp_path / "used.css")
+    monkeypatch.setattr(install, "run", lambda _, command: commands.append(command))
+
+    for text in ("a {}", "a {}", "b {}"):
+        source.write_text(text)
+        install.pack_assets()
+
+    assert [command[3] for command in commands] == ["static", "static"]
 
 
 def test_the_command_is_this_checkouts_wherever_it_is_called(
