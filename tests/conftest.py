@@ -166,9 +166,8 @@ def pytest_collection_finish() -> None:
     """
     if settings.configured:
         _drop_database_pools()
-    gc.enable()
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _drop_database_pools() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -73,6 +75,19 @@ def app_environment(transactional_db: None) -> dict[str, str]:
         # That a team may choose; none is the default.
         "COHORT_RAY_TEAM_ADDRESSES": "ray-a:6379,ray-b:6379",
     }
+
+
+@pytest.fixture
+def parquet_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read and join Parquet files here: a child takes most of a second to start."""
+
+    def call(
+        module: str, *question: Any, seconds: float | None = None
+    ) -> Iterator[Any]:
+        yield from importlib.import_module(module).answer(*question)
+
+    for caller in ("parsing.parquet", "fetching.finishing"):
+        monkeypatch.setattr(f"dashboard.datasets.{caller}.call", call)
 
 
 class WebProcesses:

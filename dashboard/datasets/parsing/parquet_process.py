@@ -19,7 +19,7 @@ from dashboard.project.subprocesses import serve
 GROUP_ROWS, GROUP_BYTES = 4_096, 16 * 2**20
 
 
-def _answer(task: str, *question: Any) -> Iterator[Any]:
+def answer(task: str, *question: Any) -> Iterator[Any]:
     return read(*question) if task == "read" else join(*question)
 
 
@@ -107,4 +107,4 @@ def _is_group(waiting: list[pa.RecordBatch]) -> bool:
 
 
 if __name__ == "__main__":
-    serve(_answer)
+    serve(answer)

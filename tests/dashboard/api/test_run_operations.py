@@ -200,6 +200,7 @@ def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> Non
     assert program.post(f"{address}/make", {"name": "more"}).status_code == 409
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_a_large_file_is_uploaded_in_parts_and_continued(
     program: Program, team: Team
 ) -> None:

@@ -20,8 +20,8 @@ from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.records import Parsed, Record, Refusal, bounded
 from dashboard.datasets.parsing.streams import Source
 from tests.dashboard.datasets.parsing.bad_files import (
-    BAD_FILES,
     BadFile,
+    list_bad_files,
     parquet,
     zstd,
 )
@@ -30,18 +30,15 @@ GOOD = b'{"question": "2+2?", "key": "4", "level": 1}\n'
 LEVEL = '{"question": "a", "key": "4", "level": %s}'
 
 # Of each format, one that is refused when it is sent and one when it is imported.
-THROUGH_THE_PAGES = [
-    next(bad for bad in BAD_FILES if (bad.filename, bad.name) == place)
-    for place in (
-        ("rows.jsonl", "broken json"),
-        ("rows.jsonl", "empty prompt"),
-        ("rows.json", "two lists"),
-        ("rows.csv", "nameless column"),
-        ("rows.csv", "empty answer"),
-        ("rows.tsv", "too many fields"),
-        ("rows.parquet", "cut short"),
-    )
-]
+THROUGH_THE_PAGES = (
+    ("rows.jsonl", "broken json"),
+    ("rows.jsonl", "empty prompt"),
+    ("rows.json", "two lists"),
+    ("rows.csv", "nameless column"),
+    ("rows.csv", "empty answer"),
+    ("rows.tsv", "too many fields"),
+    ("rows.parquet", "cut short"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +49,7 @@ def answered_at_once(monkeypatch: pytest.MonkeyPatch):
 
 def test_line_value_and_remedy_are_named(tmp_path: Path):
     wrong = {}
-    for bad in BAD_FILES:
+    for bad in list_bad_files():
         path = tmp_path / "upload"
         path.write_bytes(bad.content)
         first = _first_refusal(bad, path)
@@ -179,8 +176,10 @@ def test_the_page_names_the_column_of_a_bad_value(alice_client: Client, team: Te
     assert page.context["problems"][0].group.column == "question"
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_pages_list_errors_and_nothing_is_imported(alice_client: Client, team: Team):
-    for bad in THROUGH_THE_PAGES:
+    by_name = {(bad.filename, bad.name): bad for bad in list_bad_files()}
+    for bad in map(by_name.__getitem__, THROUGH_THE_PAGES):
         file = SimpleUploadedFile(bad.filename, bad.content)
 
         answer = alice_client.post("/alpha/datasets/upload", {"file": file})

@@ -538,6 +538,7 @@ def _file(shape: Shape) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.usefixtures("parquet_in_process")
 def test_a_published_shape_comes_in_as_suggested(
     alice_client: Client, team: Team, name: str
 ):

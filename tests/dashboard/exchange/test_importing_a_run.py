@@ -37,7 +37,10 @@ from tests.dashboard.exchange.tools import (
 from tests.dashboard.jobs.working import do, do_all, take
 from tests.dashboard.samples.stored import completions_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("parquet_in_process"),
+]
 
 
 def send(client: Client, files: dict[str, bytes]) -> RunImport:

@@ -175,6 +175,7 @@ def test_no_split_is_picked_beside_one_that_cannot_be_read(
     assert imported(alice_client, choose(alice_client, job, "main/test")).num_rows == 2
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_a_split_that_cannot_be_joined_comes_from_the_parquet_branch(
     alice_client: Client, site: Site
 ):
@@ -230,6 +231,7 @@ def test_a_revision_is_looked_up_and_pinned(alice_client: Client, site: Site):
     assert version.source["revision"] == "refs/pr/1"
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_splits_come_from_the_parquet_branch_without_a_card(
     alice_client: Client, site: Site
 ):
@@ -263,6 +265,7 @@ def test_the_files_of_a_split_become_one(
     assert Upload.objects.count() == 0
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Site):
     files = {"a.parquet": parquet(RECORDS), "b.parquet": parquet([{"text": "x"}])}
     add_dataset(site, NAME, files, card=configs(train=["a.parquet", "b.parquet"]))
@@ -274,6 +277,7 @@ def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Sit
     assert Upload.objects.get().files == []
 
 
+@pytest.mark.usefixtures("parquet_in_process")
 def test_a_decompression_bomb_in_a_split_is_refused(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):

@@ -10,6 +10,8 @@ import gzip
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -289,114 +291,131 @@ JSON = [
         1,
     ),
 ]
-PARQUET = [
-    _parquet("cut short", parquet(prompt=ASKS)[:-20], None, "", "Write it again"),
-    _parquet("only the magic", b"PAR1PAR1", None, "", "Write it again"),
-    _parquet("magic and noise", b"PAR1" + b"\x07" * 999, None, "", "Write it again"),
-    _parquet(
-        "no rows", parquet(prompt=pa.array([], pa.string())), None, "", "right file"
-    ),
-    _parquet(
-        "same name twice",
-        _write(pa.Table.from_arrays([pa.array(ASKS)] * 2, names=["a", "a"])),
-        None,
-        "a",
-        "Rename",
-    ),
-    _parquet("null prompt", parquet(prompt=["a", None]), 2, "null", "another column"),
-    _parquet("numbers as prompt", parquet(prompt=[1, 2]), 1, "1", "another column"),
-    _parquet(
-        "NaN answer",
-        parquet(prompt=ASKS, answer=[1.0, float("nan")]),
-        2,
-        "NaN",
-        "null",
-    ),
-    _parquet("bytes", parquet(prompt=ASKS, answer=[b"a", b"b"]), 1, "b'a'", "as text"),
-    _parquet(
-        "a zone no one knows",
-        parquet(
-            prompt=ASKS, answer=pa.array([1, 2], pa.timestamp("us", tz="Mars/Base"))
+
+
+def _list_parquet() -> list[BadFile]:
+    return [
+        _parquet("cut short", parquet(prompt=ASKS)[:-20], None, "", "Write it again"),
+        _parquet("only the magic", b"PAR1PAR1", None, "", "Write it again"),
+        _parquet(
+            "magic and noise", b"PAR1" + b"\x07" * 999, None, "", "Write it again"
         ),
-        1,
-        "Mars/Base",
-        "as text",
-    ),
-    _parquet(
-        "the year 100,000",
-        parquet(prompt=ASKS, answer=pa.array([1, 2**62], pa.timestamp("us"))),
-        2,
-        "out of range",
-        "as text",
-    ),
-    _parquet(
-        "an endless span",
-        parquet(prompt=ASKS, answer=pa.array([2**62, 1], pa.duration("s"))),
-        1,
-        "too large",
-        "as text",
-    ),
-    _parquet(
-        "text that is not UTF-8",
-        parquet(prompt=pa.array([b"a", b"\xff"]).view(pa.string())),
-        2,
-        "0xff",
-        "as text",
-    ),
-    _parquet(
-        "an object with a name twice",
-        parquet(
-            prompt=ASKS,
-            answer=pa.StructArray.from_arrays([pa.array([1, 2])] * 2, names=["a", "a"]),
+        _parquet(
+            "no rows", parquet(prompt=pa.array([], pa.string())), None, "", "right file"
         ),
-        1,
-        "duplicate",
-        "as text",
-    ),
-    _parquet(
-        "nested answers",
-        parquet(prompt=ASKS, answer=[[[1]], [[2]]]),
-        1,
-        "[1]",
-        "extra column",
-    ),
-    _parquet(
-        "lists 120 deep",
-        parquet(prompt=ASKS, level=_nested(120)),
-        None,
-        "deep",
-        "again",
-    ),
-    _parquet("empty name", parquet(**{"prompt": ASKS, " ": ASKS}), 1, '" "', "name"),
-    _parquet(
-        "an empty text", parquet(prompt=["a"] * 40 + ["", "a"]), 41, '""', "Fill it in"
-    ),
-    _parquet("NUL", parquet(prompt=["a", "b\x00"]), 2, "\\u0000", "Remove"),
-    _parquet(
-        "a bomb",
-        _write(pa.table({"prompt": ["x" * 70 * 2**20]}), compression="zstd"),
-        None,
-        "bytes",
-        "Keep fewer",
-    ),
-    _parquet(
-        "a bomb of one word repeated",
-        _write(
-            pa.table({"prompt": pa.array(["x" * 2**20]).take(pa.array([0] * 500))}),
-            compression="zstd",
+        _parquet(
+            "same name twice",
+            _write(pa.Table.from_arrays([pa.array(ASKS)] * 2, names=["a", "a"])),
+            None,
+            "a",
+            "Rename",
         ),
-        49,
-        "bytes",
-        "Keep fewer",
-    ),
-    _parquet(
-        "too many rows",
-        _write(pa.table({"prompt": pa.array(["a"] * 1_000_001)})),
-        None,
-        "1,000,001",
-        "Split",
-    ),
-]
+        _parquet(
+            "null prompt", parquet(prompt=["a", None]), 2, "null", "another column"
+        ),
+        _parquet("numbers as prompt", parquet(prompt=[1, 2]), 1, "1", "another column"),
+        _parquet(
+            "NaN answer",
+            parquet(prompt=ASKS, answer=[1.0, float("nan")]),
+            2,
+            "NaN",
+            "null",
+        ),
+        _parquet(
+            "bytes", parquet(prompt=ASKS, answer=[b"a", b"b"]), 1, "b'a'", "as text"
+        ),
+        _parquet(
+            "a zone no one knows",
+            parquet(
+                prompt=ASKS, answer=pa.array([1, 2], pa.timestamp("us", tz="Mars/Base"))
+            ),
+            1,
+            "Mars/Base",
+            "as text",
+        ),
+        _parquet(
+            "the year 100,000",
+            parquet(prompt=ASKS, answer=pa.array([1, 2**62], pa.timestamp("us"))),
+            2,
+            "out of range",
+            "as text",
+        ),
+        _parquet(
+            "an endless span",
+            parquet(prompt=ASKS, answer=pa.array([2**62, 1], pa.duration("s"))),
+            1,
+            "too large",
+            "as text",
+        ),
+        _parquet(
+            "text that is not UTF-8",
+            parquet(prompt=pa.array([b"a", b"\xff"]).view(pa.string())),
+            2,
+            "0xff",
+            "as text",
+        ),
+        _parquet(
+            "an object with a name twice",
+            parquet(
+                prompt=ASKS,
+                answer=pa.StructArray.from_arrays(
+                    [pa.array([1, 2])] * 2, names=["a", "a"]
+                ),
+            ),
+            1,
+            "duplicate",
+            "as text",
+        ),
+        _parquet(
+            "nested answers",
+            parquet(prompt=ASKS, answer=[[[1]], [[2]]]),
+            1,
+            "[1]",
+            "extra column",
+        ),
+        _parquet(
+            "lists 120 deep",
+            parquet(prompt=ASKS, level=_nested(120)),
+            None,
+            "deep",
+            "again",
+        ),
+        _parquet(
+            "empty name", parquet(**{"prompt": ASKS, " ": ASKS}), 1, '" "', "name"
+        ),
+        _parquet(
+            "an empty text",
+            parquet(prompt=["a"] * 40 + ["", "a"]),
+            41,
+            '""',
+            "Fill it in",
+        ),
+        _parquet("NUL", parquet(prompt=["a", "b\x00"]), 2, "\\u0000", "Remove"),
+        _parquet(
+            "a bomb",
+            _write(pa.table({"prompt": ["x" * 70 * 2**20]}), compression="zstd"),
+            None,
+            "bytes",
+            "Keep fewer",
+        ),
+        _parquet(
+            "a bomb of one word repeated",
+            _write(
+                pa.table({"prompt": pa.array(["x" * 2**20]).take(pa.array([0] * 500))}),
+                compression="zstd",
+            ),
+            49,
+            "bytes",
+            "Keep fewer",
+        ),
+        _parquet(
+            "too many rows",
+            _write(pa.table({"prompt": pa.array(["a"] * 1_000_001)})),
+            None,
+            "1,000,001",
+            "Split",
+        ),
+    ]
 
 
 # What only a line can be: no entry of a list ends as these do.
@@ -464,7 +483,9 @@ def _written_otherwise(bad: BadFile) -> list[BadFile]:
     return [replace(other, name=f"{bad.name}, {way}") for way, other in ways]
 
 
-BAD_FILES = [*JSONL, *JSON, *CSV, *TSV, *PARQUET]
-BAD_FILES += [
-    other for bad in [*JSONL, *CSV, *TSV] for other in _written_otherwise(bad)
-]
+@cache
+def list_bad_files() -> list[BadFile]:
+    """Written when a test asks, as it takes seconds."""
+    texts = [*JSONL, *CSV, *TSV]
+    others = chain.from_iterable(map(_written_otherwise, texts))
+    return [*texts, *JSON, *_list_parquet(), *others]

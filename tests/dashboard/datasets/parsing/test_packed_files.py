@@ -12,6 +12,8 @@ from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.parsing.streams import Source
 from tests.dashboard.datasets.parsing.bad_files import parquet, zstd
 
+pytestmark = pytest.mark.usefixtures("parquet_in_process")
+
 PACK = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd}
 
 

@@ -17,6 +17,7 @@ from dashboard.datasets.parsing.detection import read_records
 from dashboard.datasets.parsing.records import Parsed, Record, Refusal
 from dashboard.datasets.parsing.streams import Source
 
+pytestmark = pytest.mark.usefixtures("parquet_in_process")
 MIB = 2**20
 READ = """
 import sys
