@@ -22,6 +22,13 @@ COPY requirements-web.lock ./
 RUN /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements-web.lock
 
 FROM python:3.11-slim-bookworm
+# pg_dump and pg_restore, for backups: of the version of the server in compose.yaml.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates postgresql-common \
+ && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y \
+ && apt-get install -y --no-install-recommends postgresql-client-18 \
+ && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data
 WORKDIR /app

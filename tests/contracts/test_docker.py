@@ -54,6 +54,14 @@ def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well() -> Non
         assert "\nHEALTHCHECK " in text, image
 
 
+def test_the_web_image_backs_up_the_database_of_the_compose_file() -> None:
+    [image] = re.findall(r"^postgres:(\d+)", compose()["postgres"]["image"])
+
+    text = (DOCKER / "web.Dockerfile").read_text()
+
+    assert re.findall(r"postgresql-client-(\d+)", text) == [image]
+
+
 def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> None:
     """A package that Cohort needs newer than the base image has it must be free to."""
     text = (DOCKER / "gpu.Dockerfile").read_text()

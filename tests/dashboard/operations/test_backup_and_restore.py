@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from django.db import connection
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
-from dashboard.operations.backups.archive import SUMS, Manifest
+from dashboard.operations import backups
+from dashboard.operations.backups import DUMP, MANIFEST, Manifest
 from dashboard.operations.management.commands import restore
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
@@ -103,13 +105,20 @@ def read_part(path: Path, name: str) -> bytes:
 
 
 def sums_of(path: Path) -> dict[str, str]:
-    lines = read_part(path, SUMS).decode().splitlines()
-    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    sums: dict[str, str] = json.loads(read_part(path, MANIFEST))["sums"]
+    return sums
 
 
-def rows_of(path: Path) -> dict[str, int]:
-    tables = json.loads(read_part(path, "backup.json"))["tables"]
-    return {table["name"]: table["num_rows"] for table in tables}
+def rows_of(path: Path, tmp_path: Path) -> dict[str, list[str]]:
+    """The rows of each table, as COPY writes them."""
+    dump = tmp_path / DUMP
+    dump.write_bytes(read_part(path, DUMP))
+    text = subprocess.check_output(
+        [backups._find_program("pg_restore"), "--data-only", "--file=-", dump],
+        text=True,
+    )
+    parts = re.findall(r"^COPY public\.(\w+) .*?;\n(.*?)^\\\.$", text, re.M | re.S)
+    return {name: rows.splitlines() for name, rows in parts}
 
 
 def rewrite(path: Path, change: Callable[[str, bytes], bytes | None]) -> None:
@@ -138,10 +147,10 @@ def test_an_empty_server_becomes_the_same_server(
     refused = another_server("restore", first, code=1)
 
     before, after = sums_of(first), sums_of(second)
-    assert before.pop("backup.json") != after.pop("backup.json")  # another time
+    assert before.pop(DUMP) != after.pop(DUMP)  # another time
     assert before == after
-    assert rows_of(first) == rows_of(second)
-    assert rows_of(first)["samples_groupcompletions"] == 1
+    assert rows_of(first, tmp_path) == rows_of(second, tmp_path)
+    assert len(rows_of(first, tmp_path)["samples_groupcompletions"]) == 1
     assert sum(name.startswith("data/") for name in before) == 5
     assert "not empty" in refused
     folder = tmp_path / "another"
@@ -214,8 +223,10 @@ def test_sessions_and_derived_files_are_left_out(
     call_command("backup", str(file))
 
     names = set(sums_of(file))
-    assert "tables/accounts_user" in names
-    assert not names & {"tables/django_session", "data/logs/web.log"}
+    rows = rows_of(file, tmp_path)
+    assert len(rows["accounts_user"]) == User.objects.count()
+    assert "django_session" not in rows
+    assert "data/logs/web.log" not in names
     assert not any(name.startswith("data/postgres") for name in names)
 
 
@@ -244,9 +255,9 @@ def test_a_damaged_file_restores_nothing(
     settings.COHORT_DATA = tmp_path / "fresh"
 
     for part, content, message in (
-        ("tables/accounts_team", b"1\tEvil\n", "tables/accounts_team"),
-        (SUMS, None, "incomplete"),
-        ("backup.json", b"{}", "cannot read backup.json"),
+        (DUMP, b"1\tEvil\n", DUMP),
+        (MANIFEST, None, "incomplete"),
+        (MANIFEST, b"{}", "cannot read backup.json"),
     ):
         damaged = {part: content}
         shutil.copy(whole, file)
@@ -268,7 +279,8 @@ def test_a_backup_of_a_newer_server_is_refused(
     for change, message in (
         ({"migrations": [["runs", "9999_of_tomorrow"]]}, "runs.9999_of"),
         ({"postgres": 99}, "PostgreSQL 99"),
-        ({"format": 2}, "format 2"),
+        ({"format": 1}, "cannot read backup.json"),
+        ({"format": 3}, "cannot read backup.json"),
     ):
         newer = {"backup.json": json.dumps({**manifest, **change}).encode()}
         shutil.copy(whole, file)
@@ -283,27 +295,55 @@ def test_a_backup_of_an_older_cohort_is_brought_up_to_date(
     full_server: Run, tmp_path: Path, another_server: Callable[..., str]
 ) -> None:
     file = tmp_path / "backup.tar"
-    call_command("backup", str(file))
-    old = json.loads(read_part(file, "backup.json"))
-    old["migrations"] = [one for one in old["migrations"] if one[0] != "reports"]
-    old["tables"] = [t for t in old["tables"] if not t["name"].startswith("reports_")]
-    old["sequences"] = {
-        name: n for name, n in old["sequences"].items() if "reports_" not in name
-    }
-    text = json.dumps(old).encode()
-    was, is_now = sums_of(file)["backup.json"], hashlib.sha256(text).hexdigest()
+    call_command("migrate", "reports", "zero", verbosity=0)
+    try:
+        call_command("backup", str(file))
+    finally:
+        call_command("migrate", "reports", verbosity=0)
 
-    def without_reports(name: str, content: bytes) -> bytes:
-        if name == SUMS:
-            return content.replace(was.encode(), is_now.encode())
-        return text if name == "backup.json" else content
-
-    rewrite(file, without_reports)
     another_server("restore", file)
     shown = another_server("showmigrations", "reports", "runs")
 
+    assert not any(name == "reports" for name, _ in _migrations_of(file))
     assert "[X] 0001_" in shown
     assert "[ ]" not in shown
+
+
+def _migrations_of(path: Path) -> list[list[str]]:
+    migrations: list[list[str]] = json.loads(read_part(path, MANIFEST))["migrations"]
+    return migrations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
+def test_rows_that_cannot_be_restored_leave_no_file(
+    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    """A dump that is whole, but no dump."""
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    manifest = json.loads(read_part(file, MANIFEST))
+    manifest["sums"][DUMP] = hashlib.sha256(b"PGDMP").hexdigest()
+    changed = {MANIFEST: json.dumps(manifest).encode(), DUMP: b"PGDMP"}
+    rewrite(file, lambda name, old: changed.get(name, old))
+
+    message = another_server("restore", file, code=1)
+
+    assert "pg_restore" in message
+    names = [path.name for path in (tmp_path / "another").iterdir()]
+    assert not {"runs", "models", ".restoring"} & {*names}
+
+
+def test_a_server_newer_than_the_programs_is_refused(
+    full_server: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backups, "_server_version", lambda: 99)
+    file = tmp_path / "backup.tar"
+
+    with pytest.raises(CommandError, match="postgresql-client-99"):
+        call_command("backup", str(file))
+
+    assert not list(tmp_path.glob("backup*"))
 
 
 def test_a_file_that_is_not_a_backup_is_refused(tmp_path: Path, data: Path) -> None:

@@ -15,8 +15,12 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from dashboard.operations.backups.archive import BackupFault
-from dashboard.operations.backups.services import find_wait, list_backups, name_backup
+from dashboard.operations.backups import (
+    BackupFault,
+    find_wait,
+    list_backups,
+    name_backup,
+)
 from tests.faults.workers import wait_for
 from tests.fixtures_app import test_database_url
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
+import tarfile
 import tempfile
 import traceback
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -19,8 +22,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
 from dashboard.exchange.import_files import begin_import, discard, store_file, unpack
-from dashboard.operations.backups import archive, services
-from dashboard.operations.backups.archive import BackupFault
+from dashboard.operations import backups
+from dashboard.operations.backups import MANIFEST, BackupFault, Manifest
 from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
 from dashboard.runs.launch.base_models import has_chat_template, read_model_config
 from dashboard.training.event_log import Lines, read_events
@@ -120,29 +123,39 @@ def check_zip(content: bytes) -> None:
         discard(run_import)
 
 
-def _backup() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "b"
-        with archive.writing(path) as writer:
-            writer.add_text("backup.json", '{"format": 1}')
-            writer.add_text("tables/a", "1\t2\n")
-        return path.read_bytes()
+def _backup(manifest: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, text in (("database.dump", "PGDMP"), (MANIFEST, manifest)):
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode("utf-8", "surrogatepass"))
+            tar.addfile(info, io.BytesIO(text.encode("utf-8", "surrogatepass")))
+    return file.getvalue()
 
 
-BACKUP = _backup().rstrip(b"\0")
+SOUND_MANIFEST = Manifest(
+    format=2,
+    made_at=datetime(2026, 3, 1, tzinfo=UTC),
+    postgres=18,
+    migrations=[],
+    has_checkpoints=False,
+    key_is_inside=False,
+    sums={"database.dump": hashlib.sha256(b"PGDMP").hexdigest()},
+)
+BACKUP = _backup(SOUND_MANIFEST.model_dump_json())
 
 
 def check_backup(content: bytes) -> None:
-    with folder_with(b=content) as folder, contextlib.suppress(BackupFault):
-        (folder / "draft").mkdir()
-        with archive.reading(folder / "b") as tar:
-            archive.read_text(tar, "backup.json")
-            archive.unpack(tar, folder / "draft")
+    with (
+        folder_with(b=content) as folder,
+        contextlib.suppress(BackupFault),
+        backups.reading(folder / "b") as tar,
+    ):
+        backups.unpack(tar, backups.read_manifest(tar), folder / "draft")
 
 
 def check_backups_manifest(text: str) -> None:
-    with contextlib.suppress(BackupFault):
-        services._read_manifest(text)
+    check_backup(_backup(text))
 
 
 MANIFESTS = st.fixed_dictionaries(
@@ -237,9 +250,9 @@ PARSERS = [
     Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events,
            ("dashboard.training.event_log", "trainer.events")),
     Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.import_files",)),
-    Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.operations.backups.archive",)),
-    Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
-           check_backups_manifest, ("dashboard.operations.backups.services",)),
+    Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.operations.backups",)),
+    Parser("backups' manifests", TREES | shaped(format=NUMBERS, sums=JSON).map(dumped),
+           check_backups_manifest, ("dashboard.operations.backups",)),
     Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
            ("dashboard.runs.checkpoints.files", "trainer.output.checkpoint")),
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,

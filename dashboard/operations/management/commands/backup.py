@@ -14,16 +14,16 @@ from django.utils import timezone
 from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.local.data_folder import LocalFault
 from dashboard.local.supervisor import Stop, stop_on_signals
-from dashboard.operations.backups.archive import BackupFault
-from dashboard.operations.backups.services import (
+from dashboard.operations.backups import (
     RETRY,
+    BackupFault,
+    database,
     delete_abandoned_parts,
     delete_old_backups,
     find_wait,
     make_backup,
     name_backup,
 )
-from dashboard.operations.backups.tables import database
 
 
 class Command(BaseCommand):
@@ -110,9 +110,9 @@ class Command(BaseCommand):
         except (DatabaseError, OSError) as error:
             raise CommandError(f"Backup failed: {error}") from error
         self.stdout.write(
-            f"{path}: {made.num_rows:,} rows of {made.num_tables} tables and "
-            f"{made.num_files:,} files, {num_bytes(made.num_bytes)}. It contains "
-            "password hashes and other credentials: store it as you store keys."
+            f"{path}: the database and {made.num_files:,} files, "
+            f"{num_bytes(path.stat().st_size)}. It contains password hashes and other "
+            "credentials: store it as you store keys."
         )
 
 

@@ -9,9 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from dashboard.local.data_folder import LocalFault
-from dashboard.operations.backups.archive import BackupFault
-from dashboard.operations.backups.services import restore_backup
-from dashboard.operations.backups.tables import database
+from dashboard.operations.backups import BackupFault, database, restore_backup
 
 
 class Command(BaseCommand):
@@ -58,7 +56,7 @@ class Command(BaseCommand):
             ),
         )
         self.stdout.write(
-            f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables "
+            f"Restored the database and {manifest.num_files:,} files "
             f"as of {manifest.made_at:%Y-%m-%d %H:%M} UTC. Users must sign in again."
             + "".join(f"\n{note}" for applies, note in notes if applies)
         )
