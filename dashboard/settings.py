@@ -151,7 +151,10 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.pages.shell.shell",
             ],
-            "builtins": ["dashboard.pages.templatetags.addresses"],
+            "builtins": [
+                "dashboard.pages.templatetags.addresses",
+                "dashboard.project.edits",
+            ],
         },
     }
 ]

@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import digest, record
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.project.mail import why_not_mailed
 
@@ -30,10 +30,8 @@ MAX_A_DAY = 200  # of a team, including revoked ones: each may be an e-mail to a
 
 
 @transaction.atomic
-def change_role(
-    *, by: Membership, of: Membership, role: str, was: str | None = None
-) -> None:
-    """`was`: the role that `by` saw; EditConflict where it is neither by now."""
+def change_role(*, by: Membership, of: Membership, role: str, base: str = "") -> None:
+    """EditConflict: another role was set since `base`."""
     actor, member = _locked(by, of)
     if role not in Role.values:
         raise UserError(
@@ -42,7 +40,7 @@ def change_role(
         )
     if {role, member.role} - set(roles_given_by(actor.role)):
         raise UserError("members.role_too_low", _beyond(actor, member))
-    if not Edit.of("role", role, was).merge({"role": member.role}):
+    if not find_changes({"role": member.role}, {"role": role}, base):
         return
     if member.is_owner:
         _leave_an_owner(member, "change role")

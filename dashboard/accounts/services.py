@@ -77,6 +77,16 @@ def record_each(
     )
 
 
+def last_entry(team: Team, obj: models.Model, *verbs: str) -> AuditEntry | None:
+    entries = AuditEntry.objects.filter(
+        team=team,
+        object_type=obj._meta.model_name or "",
+        object_id=obj.pk,
+        verb__in=verbs,
+    )
+    return entries.select_related("actor").order_by("-id").first()
+
+
 def describe_change(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:

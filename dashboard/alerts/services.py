@@ -28,7 +28,7 @@ from dashboard.alerts.models import (
 )
 from dashboard.alerts.queries import describe
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
@@ -192,21 +192,14 @@ def add_channel(
 
 @transaction.atomic
 def choose_events(
-    *, channel: Channel, user: User, events: list[str], was: list[str] | None = None
+    *, channel: Channel, user: User, events: list[str], base: str = ""
 ) -> None:
-    """`was`: the events that the user saw; concurrent changes are kept."""
+    """EditConflict: other events were chosen since `base`."""
     held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
-    edit = Edit.of("events", events, was)
-    chosen = edit.merge({"events": held.events}).get("events", held.events)
-    if not chosen:
-        raise UserError(
-            "alerts.no_events",
-            "Another member removed the other events. Choose at least one event, "
-            "or switch the channel off.",
-        )
-    Channel.objects.filter(pk=channel.pk).update(events=chosen)
+    find_changes({"events": held.events}, {"events": events}, base)
+    Channel.objects.filter(pk=channel.pk).update(events=events)
     verb = "alert_channel.events_chosen"
-    record(channel.team, user, verb, channel, events=chosen, before=held.events)
+    record(channel.team, user, verb, channel, events=events, before=held.events)
 
 
 @transaction.atomic

@@ -15,7 +15,6 @@ from dashboard.analysis.reports.models import MAX_TITLE, Report
 from dashboard.analysis.reports.rendering import html_of
 from dashboard.analysis.reports.services import (
     MAX_CHARS,
-    SavedMeanwhile,
     check,
     find_reports,
     get_report,
@@ -43,7 +42,7 @@ from dashboard.api.schemas import (
     fill,
     page_from,
 )
-from dashboard.project.edits import Clash
+from dashboard.project.edits import EditConflict
 
 router = Router(tags=["Reports"], auth=READ)
 TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"
@@ -150,9 +149,8 @@ def save_report(
             text=text,
             hosts=own_hosts(request),
         )
-    except SavedMeanwhile as error:
+    except EditConflict as error:
         newest = get_report(access.team, report_id)
-        sent = payload.model_dump(exclude_none=True, exclude={"number"})
         raise Problem(
             409,
             f"{newest.saved_by or 'Another member'} saved version {newest.number} of "
@@ -163,9 +161,9 @@ def save_report(
                 WrongField("body.number", f"The newest version is {newest.number}.")
             ],
             conflicts=[
-                Clash(name, now, value)
-                for name, value in sent.items()
-                if (now := getattr(newest, name)) != value
+                clash
+                for clash in error.clashes
+                if getattr(payload, clash.field) is not None
             ],
         ) from error
     except ValueError as error:  # longer once addresses are blocks

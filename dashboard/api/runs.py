@@ -32,7 +32,6 @@ from dashboard.api.schemas import (
     page_by,
     page_from,
 )
-from dashboard.project.edits import Edit
 from dashboard.runs import changes, trash
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import act
@@ -163,7 +162,7 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
 def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
     found = get_run(access.team, run_id)
     try:
-        describe_run(run=found, user=access.user, edit=Edit(given=given))
+        describe_run(run=found, user=access.user, typed=given)
     except ValueError as error:
         raise refuse_field("body", error) from error
 
@@ -310,6 +309,7 @@ def change_settings(
             "runs.fixed_setting",
         )
     with or_conflict("body.settings"):
-        edit = Edit(given=payload.settings, was=payload.was)
-        changes.change_run(run=run, user=access.user, edit=edit)
+        changes.change_run(
+            run=run, user=access.user, settings=payload.settings, base=payload.was
+        )
     return _changes(access.team, run_id)

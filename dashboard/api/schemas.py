@@ -24,7 +24,7 @@ from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from trainer.client.lines import plain
 
 S = TypeVar("S", bound=Schema)
@@ -113,12 +113,12 @@ class Change(Input):
     def over(self, now: Schema) -> dict[str, Any]:
         """The sent fields with their new values.
 
-        `now`: of a locked row. EditConflict if someone changed the same field.
+        `now`: of a locked row. EditConflict if someone changed a field since `was`.
         """
         sent = self.model_dump(mode="json", exclude_unset=True, exclude={"was"})
         held = now.model_dump(mode="json")
         compared = {name: value for name, value in sent.items() if name in held}
-        changes = Edit(given=compared, was=self.was).merge(held)
+        changes = find_changes(held, compared, self.was)
         return sent | {name: held[name] for name in compared} | changes
 
 

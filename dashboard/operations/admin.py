@@ -14,7 +14,7 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
-from django.forms import ModelForm
+from django.forms import CharField, HiddenInput, ModelForm
 from django.forms.renderers import DjangoTemplates
 from django.http import Http404, HttpRequest
 from django.urls import path
@@ -23,7 +23,7 @@ from dashboard.accounts.models import AuditEntry, Membership, Team, User
 from dashboard.accounts.services import record
 from dashboard.operations import views
 from dashboard.operations.models import Quota, Retention, Use
-from dashboard.project.edits import raw
+from dashboard.project.edits import BASE, EditConflict, find_changes, version_of
 from dashboard.runs.models import Run
 from dashboard.training.models import Worker
 
@@ -91,28 +91,30 @@ class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
     has_change_permission = has_delete_permission = has_add_permission
 
 
-class QuotaForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
-    """Saves what was changed, unless someone else changed it since."""
+LIMITS = ("max_bytes", "max_runs")
 
+
+class QuotaForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
     default_renderer = DjangoTemplates  # the admin's own widgets have no others
+    base_version = CharField(required=False, widget=HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.now = {name: getattr(self.instance, name) for name in LIMITS}
+        self.initial[BASE] = version_of(self.now)
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        self.data = shown = dict(self.data.items())
-        for name in self.changed_data:
-            field, now = self[name], raw(self.initial.get(name))
-            was = shown.get(field.html_initial_name, now)
-            if now not in (was, shown.get(field.html_name)):
-                message = (
-                    f"Someone saved {now or 'an empty value'} after you opened the "
-                    "form. Save again to overwrite it."
-                )
-                self.add_error(name, ValidationError(message, code="changed"))
-                shown[field.html_initial_name] = now
+        typed = {name: cleaned[name] for name in LIMITS if name in cleaned}
+        try:
+            find_changes(self.now, typed, cleaned[BASE])
+        except EditConflict as conflict:
+            for clash in conflict.clashes:
+                saved = "nothing" if clash.now is None else clash.now
+                message = f"Saved meanwhile: {saved}. Save again to replace it."
+                self.add_error(clash.field, ValidationError(message, code="changed"))
+            self.data = {**dict(self.data.items()), BASE: conflict.version}
         return cleaned
-
-
-LIMITS = ("max_bytes", "max_runs")
 
 
 @admin.register(Quota, site=site)
@@ -131,17 +133,13 @@ class QuotaAdmin(ReadOnlyAdmin):
             Quota.objects.select_for_update().filter(pk=object_id).first()
         return super().get_object(request, object_id, from_field)
 
-    def formfield_for_dbfield(self, *args: Any, **kwargs: Any) -> Any:
-        """What was changed is known by what the form showed, not by the row."""
-        return super().formfield_for_dbfield(*args, **kwargs, show_hidden_initial=True)
-
     def save_model(
         self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool
     ) -> None:
         assert isinstance(request.user, User)
         limits = Quota.objects.values(*LIMITS)
         before = limits.filter(pk=obj.pk).first() or dict.fromkeys(LIMITS)
-        obj.save(update_fields=form.changed_data if change else None)
+        obj.save()
         after = limits.get(pk=obj.pk)
         team, verb = obj.team, "team.quota_changed"
         record(team, request.user, verb, team, **after, before=before)

@@ -7,6 +7,7 @@ as do completions of annotated groups and of locked runs.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -26,7 +27,7 @@ from dashboard.datasets.trash import delete_dataset
 from dashboard.jobs.models import OPEN
 from dashboard.operations.models import KEPT_DAYS, MOST_COMPLETION_DAYS, Retention
 from dashboard.operations.quotas import folder_bytes, measure
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import purge_run
@@ -101,11 +102,13 @@ def retention_of(team: Team) -> RetentionPeriods:
 
 
 @transaction.atomic
-def change_retention(team: Team, user: User, edit: Edit) -> RetentionPeriods:
-    """To values that the form allows. EditConflict: someone changed the same field."""
+def change_retention(
+    team: Team, user: User, periods: Mapping[str, int | None], base: str = ""
+) -> RetentionPeriods:
+    """To values that the form allows. EditConflict: others were saved since `base`."""
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     before = retention_of(team)
-    after = replace(before, **edit.merge(asdict(before)))
+    after = replace(before, **find_changes(asdict(before), periods, base))
     if after == before:
         return after
     changed = {"trash_days": after.days, "completion_days": after.completion_days}
@@ -114,8 +117,15 @@ def change_retention(team: Team, user: User, edit: Edit) -> RetentionPeriods:
     if after.days != before.days:
         record(team, user, verb, team, before=before.days, after=after.days)
     if after.completion_days != before.completion_days:
-        periods = {"before": before.completion_days, "after": after.completion_days}
-        record(team, user, verb, team, kind="completions", **periods)
+        record(
+            team,
+            user,
+            verb,
+            team,
+            kind="completions",
+            before=before.completion_days,
+            after=after.completion_days,
+        )
     return after
 
 

@@ -35,7 +35,13 @@ from dashboard.operations.personal_data import (
     why_kept,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.project.edits import (
+    BASE,
+    EditConflict,
+    refuse_stale,
+    show_conflict,
+    version_of_form,
+)
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
@@ -89,7 +95,7 @@ def _context(
     emails = EmailAddress.objects.filter(user=user)
     return {
         "profile": profile,
-        "began": began_with(ProfileForm(instance=user), request.POST),
+        "base_version": request.POST.get(BASE) or version_of_form(profile),
         "password": password,
         "emails": emails.order_by("-primary", "email"),
         "factors": describe_factors(user),
@@ -115,10 +121,11 @@ def sessions_end(request: Request) -> HttpResponse:
 
 def _profile_form(request: Request, user: User) -> ProfileForm:
     """On a copy: a refused name must not show up in the page's header."""
-    blank = ProfileForm(instance=User.objects.get(pk=user.pk))
-    if request.POST.get("form") != "profile":
-        return blank
-    return ProfileForm(merge_form(blank, request.POST), instance=blank.instance)
+    data = request.POST if request.POST.get("form") == "profile" else None
+    form = ProfileForm(data, instance=User.objects.get(pk=user.pk))
+    if data is not None:
+        refuse_stale(form, data.get(BASE, ""))
+    return form
 
 
 def _password_form(request: Request, user: User) -> AnyPasswordForm:

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.forms import ChoiceField, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
     require_http_methods,
@@ -22,6 +23,7 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.accounts.services import last_entry
 from dashboard.alerts.delivery import MAX_ATTEMPTS
 from dashboard.alerts.forms import (
     OPEN_ONLY,
@@ -63,11 +65,11 @@ from dashboard.alerts.services import (
 )
 from dashboard.pages.requests import Request
 from dashboard.project.edits import (
-    Edit,
+    BASE,
     EditConflict,
-    began_with,
-    merge_form,
+    refuse_stale,
     show_conflict,
+    version_of_form,
 )
 from dashboard.project.errors import code_of
 
@@ -112,10 +114,11 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
     data = request.POST if request.method == "POST" else None
     with transaction.atomic():
         rule = get_rule(team_, rule_id, is_held=data is not None)
-        form = _form(rule)
-        began = began_with(form, data)
+        form = _form(rule, data)
+        base = data.get(BASE, "") if data is not None else version_of_form(form)
         try:
-            form = _form(rule, merge_form(form, data)) if data is not None else form
+            if data is not None:
+                refuse_stale(form, base)
         except EditConflict as conflict:
             return _show_both(request, form, conflict)
         if data is not None and form.is_valid():
@@ -130,7 +133,7 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
         "rule": as_it_is,
         "reads": describe(as_it_is),
         "form": form,
-        "began": began,
+        "base_version": base,
         "metrics": list_metrics(team_),
         "mute_form": MuteForm(),
     }
@@ -146,7 +149,7 @@ def _form(rule: Rule, data: Mapping[str, str] | None = None) -> ActionForm:
 def _show_both(
     request: Request, form: ActionForm, conflict: EditConflict
 ) -> HttpResponse:
-    fields = form.fields.items()
+    fields, team = form.fields.items(), form.instance.team
     chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
     return show_conflict(
         request,
@@ -155,7 +158,8 @@ def _show_both(
         back=request.path,
         labels={name: str(field.label) for name, field in fields},
         choices={n: _labels(f) for n, f in chosen.items()},
-        team=form.instance.team,
+        team=team,
+        saved=last_entry(team, form.instance, "alert_rule.changed"),
     )
 
 
@@ -341,17 +345,24 @@ def alert_delivery_again(
 def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpResponse:
     channel = _writable_channel(request, team, channel_id)
     form = EventsForm(request.POST)
-    was = Edit.read(request.POST, (), lists=["events"]).was.get("events")
     if not form.is_valid():
         messages.error(request, str(form.errors["events"][0]))
         return redirect("alert_delivery", team)
     events = form.cleaned_data["events"]
     try:
-        choose_events(channel=channel, user=request.user, events=events, was=was)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, "Saved the events of the channel.")
+        base = request.POST.get(BASE, "")
+        choose_events(channel=channel, user=request.user, events=events, base=base)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=shown_address(channel),
+            back=reverse("alert_delivery", args=[team]),
+            choices={"events": {str(e.value): str(e.label) for e in Event}},
+            team=channel.team,
+            saved=last_entry(channel.team, channel, "alert_channel.events_chosen"),
+        )
+    messages.success(request, "Saved the events of the channel.")
     return redirect("alert_delivery", team)
 
 

@@ -13,10 +13,11 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
 from dashboard.project.downloads import attach
-from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.launch.base_models import folder_of, needs_of
@@ -85,12 +86,12 @@ def _change(
 @require_POST
 def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
-    edit = Edit.read(request.POST, ["metric"])
-    was = edit.was.get("metric")
+    metric, base = request.POST.get("metric"), request.POST.get(BASE, "")
     try:
-        if "metric" in edit.given:
-            metric = edit.given["metric"]
-            retention.choose_best_by(run=run, metric=metric, user=request.user, was=was)
+        if metric is not None:
+            retention.choose_best_by(
+                run=run, metric=metric, user=request.user, base=base
+            )
     except EditConflict as conflict:
         return show_conflict(
             request,
@@ -100,6 +101,7 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
             labels={"metric": "Best by"},
             choices={"metric": {"": "held-out score, else reward"}},
             team=run.team,
+            saved=last_entry(run.team, run, "run.best_by_changed"),
         )
     except ValueError as error:
         messages.error(request, str(error))

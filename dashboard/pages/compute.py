@@ -17,9 +17,10 @@ from dashboard.accounts.access import (
     may_manage_workers,
     require_workers,
 )
+from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
-from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.changes import (
@@ -102,17 +103,17 @@ def run_release(request: Request, team: str, run_id: int) -> HttpResponse:
 def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
     named = {str(priority.label): priority for priority in Priority}
-    edit = Edit.read(request.POST, ["priority"])
-    if "priority" not in edit.given and "priority" in request.POST:
-        return _back(request, run)  # the saved one is kept
-    given, was = edit.given.get("priority", ""), edit.was.get("priority")
-    if given not in named:
-        problem = f"Priority must be {join_or([*named])}; got {given[:40]!r}."
+    label = request.POST.get("priority", "")
+    if label not in named:
+        problem = f"Priority must be {join_or([*named])}; got {label[:40]!r}."
         messages.error(request, problem)
         return _back(request, run)
     try:
         is_set = set_priority(
-            run=run, user=request.user, priority=named[given], was=was
+            run=run,
+            user=request.user,
+            priority=named[label],
+            base=request.POST.get(BASE, ""),
         )
     except EditConflict as conflict:
         return show_conflict(
@@ -122,9 +123,10 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
             back=_back(request, run).url,
             choices={"priority": {}},
             team=run.team,
+            saved=last_entry(run.team, run, "run.priority_changed"),
         )
     if is_set:
-        messages.success(request, f"{run.name} now has {given} priority.")
+        messages.success(request, f"{run.name} now has {label} priority.")
     return _back(request, run)
 
 

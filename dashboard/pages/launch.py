@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
+from dashboard.project.edits import version_of
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import (
@@ -38,7 +39,7 @@ from dashboard.runs.launch.initial_values import (
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
-from dashboard.runs.launch.team_presets import fingerprint
+from dashboard.runs.launch.team_presets import contents_of
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
@@ -164,8 +165,8 @@ def show_form(
     refused: str = "",
     toml: TomlDraft | None = None,
     preset_problem: str = "",
-    preset_changes: Sequence[tuple[str, str]] = (),
-    seen_preset: str = "",
+    preset_conflict: dict[str, Any] | None = None,
+    preset_version: str = "",
     status: int = 200,
 ) -> HttpResponse:
     """`refused`: why a valid form was not launched."""
@@ -175,6 +176,7 @@ def show_form(
         form.problems.general.append(refused)
     if status == 200 or toml:
         form.clear_problems()
+    start = form.start.team_preset
     context = {
         "team": team,
         "form": form,
@@ -184,10 +186,10 @@ def show_form(
         "refused": refused,
         "toml": toml,
         "preset_problem": preset_problem,
-        "preset_changes": preset_changes,
-        "seen_preset": seen_preset
-        or request.POST.get("seen_preset")
-        or (fingerprint(form.start.team_preset) if form.start.team_preset else ""),
+        "preset_conflict": preset_conflict,
+        "preset_version": preset_version
+        or request.POST.get("preset_version")
+        or (version_of(contents_of(start)) if start else ""),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),

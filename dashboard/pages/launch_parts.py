@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.accounts.services import last_entry
 from dashboard.datasets.token_preview import (
     SETTINGS,
     Preview,
@@ -21,8 +22,7 @@ from dashboard.datasets.token_preview import (
 from dashboard.pages.launch import kept_choices, read_form, show_form
 from dashboard.pages.requests import Request
 from dashboard.project.edits import (
-    MAX_DIFFERENCES,
-    Edit,
+    BASE,
     EditConflict,
     compare_texts,
     show_conflict,
@@ -36,11 +36,11 @@ from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import RECOMMENDED, default_start
 from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.team_presets import (
+    contents_of,
     delete_preset,
-    fingerprint,
     rename_preset,
     save_preset,
-    write_kept,
+    write_contents,
 )
 from dashboard.runs.launch.toml import apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
@@ -58,16 +58,18 @@ def preset_save(request: Request, team: str) -> HttpResponse:
     launch = form.check()
     if launch is None:
         return show_form(request, team_, form, preset_problem=UNFINISHED, status=422)
+    name, start = request.POST.get("preset_name", ""), form.start.team_preset
+    is_of_start = start is not None and start.name == name.strip()
     try:
         preset = save_preset(
             team=team_,
             user=request.user,
-            name=request.POST.get("preset_name", ""),
+            name=name,
             launch=launch,
             keeps_model=request.POST.get("keeps_model") == "on",
             keeps_recipe=request.POST.get("keeps_recipe") == "on",
             overwrites=request.POST.get("overwrites") == "on",
-            seen=request.POST.get("seen_preset", ""),
+            base=request.POST.get("preset_version", "") if is_of_start else "",
         )
     except EditConflict as conflict:
         return _show_both(request, team_, form, conflict)
@@ -81,19 +83,20 @@ def preset_save(request: Request, team: str) -> HttpResponse:
 def _show_both(
     request: Request, team: Team, form: LaunchForm, conflict: EditConflict
 ) -> HttpResponse:
-    """Show the differences; saving again replaces the other user's version."""
-    [clash] = conflict.clashes
     theirs = form.start.team_preset
     assert theirs is not None
-    changes = compare_texts(write_kept(clash.now), write_kept(clash.typed))
+    saved = contents_of(theirs)
+    mine = saved | {clash.field: clash.typed for clash in conflict.clashes}
     return show_form(
         request,
         team,
         form,
-        preset_problem=f"{theirs.saved_by or 'A former member'} saved this preset "
-        "after you opened the form. Save again to replace it.",
-        preset_changes=changes[:MAX_DIFFERENCES],
-        seen_preset=fingerprint(theirs),
+        preset_conflict={
+            "saved_by": theirs.saved_by,
+            "saved_at": theirs.saved_at,
+            **compare_texts(write_contents(saved), write_contents(mine)),
+        },
+        preset_version=conflict.version,
         status=409,
     )
 
@@ -107,11 +110,10 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
         delete_preset(preset=preset, user=request.user)
         messages.success(request, f"Deleted preset {preset.name}.")
         return _show_changed(request, team_, RECOMMENDED)
-    before, sent = preset.name, Edit.read(request.POST, ["new_name"])
+    before, name = preset.name, request.POST.get("new_name", "")
+    base = request.POST.get(BASE, "")
     try:
-        rename_preset(
-            preset=preset, user=request.user, edit=sent.rename({"new_name": "name"})
-        )
+        rename_preset(preset=preset, user=request.user, name=name, base=base)
     except EditConflict as conflict:
         [clash] = conflict.clashes
         if "HX-Request" not in request.headers:
@@ -122,6 +124,7 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
                 back=_address(team_, f"team:{pk}"),
                 labels={"new_name": "Name"},
                 team=team_,
+                saved=last_entry(team_, preset, "preset.renamed"),
             )
         messages.error(
             request,

@@ -29,7 +29,6 @@ from dashboard.analysis.reports.rendering import html_of, render_standalone
 from dashboard.analysis.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
-    SavedMeanwhile,
     check,
     create_report,
     find_public_report,
@@ -38,7 +37,7 @@ from dashboard.analysis.reports.services import (
     save_report,
 )
 from dashboard.pages.requests import Request, read_id, read_number
-from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
+from dashboard.project.edits import BASE, EditConflict, compare_texts
 
 PUBLIC_SECONDS = 5  # that a public page is good for: a link may be read by many at once
 # A public link may use at most two cores of the server.
@@ -83,37 +82,29 @@ def report_edit(request: Request, team: str, report_id: int) -> HttpResponse:
             text=form["text"],
             hosts=own_hosts(request),
         )
-    except SavedMeanwhile:
-        return _show_both(request, team_, get_report(team_, report_id), form)
+    except EditConflict as conflict:
+        newest = get_report(team_, report_id)
+        theirs = f"{newest.title}\n\n{newest.text}"
+        mine = f"{form['title']}\n\n{form['text']}".replace("\r\n", "\n").rstrip()
+        saved = {"saved_by": newest.saved_by, "saved_at": newest.saved_at}
+        return _page(
+            request,
+            team_,
+            newest,
+            form | {"number": conflict.version},
+            conflict=saved | compare_texts(theirs, mine),
+            status=409,
+        )
     except ValueError as error:
         return _page(request, team_, report, form, refusal=str(error), status=400)
     return redirect("report", team, report.pk)
-
-
-def _show_both(
-    request: Request, team: Team, theirs: Report, form: dict[str, Any]
-) -> HttpResponse:
-    """Saved again, the reader's goes over what they have then seen."""
-    text = form["text"].replace("\r\n", "\n").rstrip()
-    changes = compare_texts(theirs.text, text)
-    mine = {**form, "number": theirs.number}
-    return _page(
-        request,
-        team,
-        theirs,
-        mine,
-        theirs=theirs,
-        changes=changes[:MAX_DIFFERENCES],
-        num_changes=len(changes),
-        status=409,
-    )
 
 
 def _read(request: Request) -> dict[str, Any]:
     return {
         "title": request.POST.get("title", ""),
         "text": request.POST.get("text", ""),
-        "number": read_number(request.POST.get("number")) or 0,
+        "number": read_number(request.POST.get(BASE)) or 0,
     }
 
 

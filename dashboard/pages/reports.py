@@ -19,7 +19,6 @@ from dashboard.analysis.reports.models import Report, ReportVersion
 from dashboard.analysis.reports.services import (
     MAX_VERSIONS,
     ListForm,
-    SavedMeanwhile,
     change_pin,
     delete_report,
     get_report,
@@ -31,7 +30,7 @@ from dashboard.analysis.reports.services import (
     revoke,
 )
 from dashboard.pages.requests import Request, read_number
-from dashboard.project.edits import compare_texts
+from dashboard.project.edits import BASE, EditConflict, list_changes
 
 
 @never_cache
@@ -86,11 +85,11 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
         change_pin(
             report=found,
             user=request.user,
-            number=read_number(request.POST.get("number")) or 0,
+            number=read_number(request.POST.get(BASE)) or 0,
             index=-1 if index is None else index,
             to=request.POST.get("to", ""),
         )
-    except SavedMeanwhile:
+    except EditConflict:
         message = (
             f"{found.saved_by or 'Another member'} saved this report in the meantime, "
             "so nothing was changed. "
@@ -114,7 +113,7 @@ def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
         "versions": list_versions(found),
         "max_versions": MAX_VERSIONS,
         "version": version,
-        "changes": compare_texts(version.text, found.text) if version else [],
+        "changes": list_changes(version.text, found.text) if version else [],
         "can_write": membership.can_write,
     }
     return render(request, "reports/history.html", context)
@@ -124,11 +123,11 @@ def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
 def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
     version = _find_version(found, request.POST.get("version", ""))
-    seen = read_number(request.POST.get("number"))
-    number = found.number if seen is None else seen
+    base = read_number(request.POST.get(BASE))
+    number = found.number if base is None else base
     try:
         restore_version(report=found, user=request.user, number=number, version=version)
-    except SavedMeanwhile:
+    except EditConflict:
         message = (
             f"{found.saved_by or 'Another member'} saved version {found.number} "
             "after you opened this page, so nothing was restored. Review that "

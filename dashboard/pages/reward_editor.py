@@ -54,7 +54,7 @@ from dashboard.pages.recipes import (
     refusal_context,
 )
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
-from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
+from dashboard.project.edits import BASE, EditConflict, compare_texts
 from dashboard.rewards.gallery import TEMPLATES, offered_templates
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_checks import find_in_groups
@@ -221,14 +221,16 @@ class Page:
         return render(self.request, "rewards/editor.html", context, status=status)
 
     def editor_context(self) -> dict[str, Any]:
-        seen = _seen_by(self.recipe, self.request.POST)
+        base = read_number(self.request.POST.get(BASE))
+        if self.recipe and base is None:
+            base = self.recipe.versions.latest("number").number
         is_empty = self.recipe is None and not self.draft.rules
         return {
             "team": self.team,
             "recipe": self.recipe,
             "form": None if self.recipe else self._name_form(),
-            "seen": seen,
-            "next_number": (seen or 0) + 1,
+            "base_version": base,
+            "next_number": (base or 0) + 1,
             "templates": offered_templates() if is_empty else (),
             "suggestion": self.suggestion if is_empty else None,
             "suggested_for": self.choice.chosen["dataset"],
@@ -327,11 +329,21 @@ class Page:
                 user=self.request.user,
                 existing=self.recipe,
                 description=typed.get("description", ""),
-                seen=read_number(self.request.POST.get("seen")),
+                base=self.request.POST.get(BASE, ""),
             )
         except EditConflict:
             assert self.recipe is not None
-            self.more = _show_meanwhile(self.recipe, recipe)
+            newest = self.recipe.versions.select_related("created_by").latest("number")
+            saved = write_json(Recipe.model_validate(newest.spec))
+            self.more = {
+                "base_version": newest.number,
+                "next_number": newest.number + 1,
+                "conflict": {
+                    "saved_by": newest.created_by,
+                    "saved_at": newest.created_at,
+                    **compare_texts(saved, write_json(recipe)),
+                },
+            }
             return self.render(status=409)
         messages.success(
             self.request,
@@ -407,27 +419,6 @@ class Page:
         spec = recipe.model_dump(mode="json")
         versions = versions_with_use(self.recipe)
         return next((version for version in versions if version.spec == spec), None)
-
-
-def _seen_by(existing: RewardRecipe | None, given: Mapping[str, str]) -> int | None:
-    """The newest version's number when the form was opened."""
-    if existing is None or "seen" in given:
-        return read_number(given.get("seen"))
-    return existing.versions.latest("number").number
-
-
-def _show_meanwhile(existing: RewardRecipe, mine: Recipe) -> dict[str, Any]:
-    """The changes of a conflict, for a second save over the newest version."""
-    newest = existing.versions.select_related("created_by").latest("number")
-    theirs = write_json(Recipe.model_validate(newest.spec))
-    changes = compare_texts(theirs, write_json(mine))
-    return {
-        "meanwhile": newest,
-        "seen": newest.number,
-        "next_number": newest.number + 1,
-        "changes": changes[:MAX_DIFFERENCES],
-        "num_changes": len(changes),
-    }
 
 
 def _go(request: Request, address: str) -> HttpResponse:

@@ -15,8 +15,15 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.edits import Edit, EditConflict, show_conflict, show_refusal
+from dashboard.project.edits import (
+    BASE,
+    EditConflict,
+    read_fields,
+    show_conflict,
+    show_refusal,
+)
 from dashboard.project.errors import UserError, code_of
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
@@ -183,15 +190,16 @@ def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     names = ("name", "notes", "tags")
-    edit = Edit.read(request.POST, names)
+    typed, base = read_fields(request.POST, names), request.POST.get(BASE, "")
     back = reverse("run", args=[team, run.pk])
     page: dict[str, Any] = {"what": run.name, "back": back, "team": team_}
     try:
-        changed = describe_run(run=run, user=request.user, edit=edit)
+        changed = describe_run(run=run, user=request.user, typed=typed, base=base)
     except EditConflict as conflict:
-        return show_conflict(request, conflict, **page)
+        saved = last_entry(team_, run, "run.described", "run.tagged", "run.untagged")
+        return show_conflict(request, conflict, saved=saved, **page)
     except ValueError as error:
-        return show_refusal(request, str(error), names=names, **page)
+        return show_refusal(request, names, refusal=str(error), **page)
     messages.success(request, _describe_changes(changed))
     return redirect("run", team, run.pk)
 

@@ -11,8 +11,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
+from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
-from dashboard.project.edits import EditConflict, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict, version_of
 from dashboard.runs.changes import (
     CHANGEABLE,
     ENDED_WELL,
@@ -21,11 +22,11 @@ from dashboard.runs.changes import (
     explain_not_trained_here,
     extend_run,
     interval_fields,
+    intervals_of,
     next_step,
     propose_steps,
     read_intervals,
     read_steps,
-    setting_of,
 )
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.snapshot import compare_rates
@@ -50,6 +51,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
                 back=request.path,
                 labels={field.path: field.title for field in interval_fields()},
                 team=team_,
+                saved=last_entry(team_, run, "run.settings_changed"),
             )
         return redirect("run_change", team_.slug, run.id)
     config = settings_of(run)
@@ -61,7 +63,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
         num_steps = propose_steps(request.GET.get("num_steps", ""), run)
     except ValueError as error:
         error_message = str(error)
-    first = next_step(run)
+    first, intervals = next_step(run), intervals_of(run)
     longer = change_settings(config, {STEPS: num_steps}) if num_steps else None
     context = {
         "team": team_,
@@ -79,7 +81,8 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
         "is_constant": all(
             s.config.optim.schedule == "constant" for s in config.phase_configs
         ),
-        "settings": [(f, setting_of(run.config, f.path)) for f in interval_fields()],
+        "settings": [(f, intervals[f.path]) for f in interval_fields()],
+        "base_version": version_of(intervals),
         "changes": list_changes(run),
     }
     return render(request, "runs/change.html", context)
@@ -92,8 +95,8 @@ def _apply(request: Request, run: Run) -> None:
             extend_run(run=run, user=request.user, num_steps=number)
             messages.success(request, f"The run continues to step {number:,}.")
             return
-        edit = read_intervals(request.POST)
-        change_run(run=run, user=request.user, edit=edit)
+        settings, base = read_intervals(request.POST), request.POST.get(BASE, "")
+        change_run(run=run, user=request.user, settings=settings, base=base)
         messages.success(
             request, "Changed. A running trainer applies it after its current step."
         )

@@ -19,10 +19,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.services import last_entry
 from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.database import FixedQuery
-from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.launch.base_models import starter_models
@@ -72,7 +73,6 @@ from dashboard.runs.trash import KEPT
 
 PAGE_SIZE = 50
 GROUPS_ON_A_PAGE = 50
-VIEW_FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' names
 
 
 class CountedPaginator(Paginator[Any]):
@@ -393,22 +393,21 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
     try:
         _change(request, membership, view, action)
     except EditConflict as conflict:
-        view.refresh_from_db()
         return show_conflict(
             request,
             conflict,
             what=view.name,
             back=_address(team, view),
-            labels={"address": "Filters and columns"},
+            labels={"query": "Filters and columns", "is_shared": "For the team"},
             choices={
                 clash.field: {
-                    query: unquote_plus(query)
-                    for query in (clash.now, request.POST.get(clash.field, ""))
+                    query: unquote_plus(query) for query in (clash.now, clash.typed)
                 }
                 for clash in conflict.clashes
-                if clash.field == "address"
+                if clash.field == "query"
             },
             team=membership.team,
+            saved=last_entry(membership.team, view, "view.changed"),
         )
     except ValueError as error:
         messages.error(request, f"View not changed. {error}")
@@ -421,16 +420,18 @@ def _change(
     request: Request, membership: Membership, view: SavedView, action: str
 ) -> None:
     if action == "update":
-        sent = Edit.read(request.POST, ["address"])
+        typed: dict[str, Any] = {"query": request.POST.get("query", "")}
     elif action == "rename":
-        sent = Edit.read(request.POST, ["name"], flags=["shared"])
-        _check_may_share(membership, is_shared=sent.given["shared"])
+        is_shared = bool(request.POST.get("is_shared"))
+        typed = {"name": request.POST.get("name", ""), "is_shared": is_shared}
+        _check_may_share(membership, is_shared=is_shared)
     else:
         raise UserError(
             "views.unknown_action",
             f"Unknown action {action[:40]!r}. Use rename, update or delete.",
         )
-    change_view(view, user=membership.user, edit=sent.rename(VIEW_FIELDS))
+    base = request.POST.get(BASE, "")
+    change_view(view, user=membership.user, typed=typed, base=base)
 
 
 def _check_may_share(membership: Membership, *, is_shared: bool) -> None:

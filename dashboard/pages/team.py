@@ -50,10 +50,10 @@ from dashboard.accounts.members import (
     transfer_ownership,
 )
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
-from dashboard.accounts.services import create_team
+from dashboard.accounts.services import create_team, last_entry
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.sign_in import sign_user_in
-from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 
 
@@ -304,16 +304,13 @@ def _gone(request: HttpRequest) -> HttpResponse:
 def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
     of = _member(by, member_id)
-    edit = Edit.read(request.POST, ["role"])
-    if "role" not in edit.given and "role" in request.POST:
-        return redirect("team_settings", team)  # the saved one is kept
-    role, was = edit.given.get("role", ""), edit.was.get("role")
+    role, base = request.POST.get("role", ""), request.POST.get(BASE, "")
     undo = f"?{urlencode({'changed': of.pk, 'was': of.role})}"
     try:
         return _answer(
             request,
             by,
-            lambda: change_role(by=by, of=of, role=role, was=was),
+            lambda: change_role(by=by, of=of, role=role, base=base),
             f"{of.user} is now {role}.",
             query=undo,
         )
@@ -325,6 +322,7 @@ def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
             back=reverse("team_settings", args=[team]),
             choices={"role": {}},
             team=by.team,
+            saved=last_entry(by.team, of, "member.role_changed"),
         )
 
 

@@ -18,13 +18,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.services import last_entry
 from dashboard.datasets.row_exports import joined
 from dashboard.operations.audit_log import TYPES, WRITERS, LoggedObject, show_objects
 from dashboard.operations.audit_log_forms import FilterForm
 from dashboard.operations.quotas import quota_usage
 from dashboard.operations.retention import (
     RetentionForm,
-    RetentionPeriods,
     change_retention,
     preview_completions,
     preview_trash,
@@ -32,7 +32,7 @@ from dashboard.operations.retention import (
 )
 from dashboard.pages.requests import Request
 from dashboard.project.downloads import attach, mark_for_spreadsheets
-from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
+from dashboard.project.edits import BASE, EditConflict, show_conflict, version_of
 from dashboard.runs.queue.hosts import known_cluster
 from dashboard.training.clusters import address_of, allowed_addresses, choose_address
 from dashboard.training.models import TeamCluster
@@ -63,7 +63,8 @@ def _set(request: Request, team: Team, user: User) -> HttpResponse:
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
     try:
-        chosen = change_retention(team, user, _edit(form, request.POST))
+        periods = _periods(form, request.POST)
+        chosen = change_retention(team, user, periods, request.POST.get(BASE, ""))
     except EditConflict as conflict:
         return show_conflict(
             request,
@@ -72,23 +73,15 @@ def _set(request: Request, team: Team, user: User) -> HttpResponse:
             back=request.path,
             labels={name: str(field.label) for name, field in form.fields.items()},
             team=team,
+            saved=last_entry(team, team, "team.retention_changed"),
         )
     messages.success(request, chosen.words)
     return redirect("team_storage", team.slug)
 
 
-def _edit(form: RetentionForm, given: QueryDict) -> Edit:
+def _periods(form: RetentionForm, data: QueryDict) -> dict[str, Any]:
     """Of a form that is valid; what it does not name stays as it is."""
-    sent = Edit.read(given, form.fields)
-    return sent.clean(**{n: field.to_python for n, field in form.fields.items()})
-
-
-def _chosen(edit: Edit, now: RetentionPeriods) -> RetentionPeriods:
-    """The form's values; on a conflict, the typed ones."""
-    try:
-        return replace(now, **edit.merge(asdict(now)))
-    except EditConflict:
-        return replace(now, **edit.given)
+    return {name: value for name, value in form.cleaned_data.items() if name in data}
 
 
 def _show(
@@ -100,18 +93,17 @@ def _show(
     status: int = 200,
 ) -> HttpResponse:
     now = retention_of(team)
-    given = request.POST or request.GET
+    data = request.POST or request.GET
     is_valid = form is not None and form.is_valid()
-    chosen = _chosen(_edit(form, given), now) if form and is_valid else now
-    blank = RetentionForm(initial=asdict(now))
+    chosen = replace(now, **_periods(form, data)) if form and is_valid else now
     usage = quota_usage(team)
     context = {
         "team": team,
         "can_manage": can_manage,
         "usage": usage,
         "parts": [(*words, usage.parts.get(key, 0)) for key, words in PARTS.items()],
-        "form": form or blank,
-        "began": began_with(blank, given),
+        "form": form or RetentionForm(initial=asdict(now)),
+        "base_version": data.get(BASE) or version_of(asdict(now)),
         "now": now,
         "chosen": chosen,
         "preview": preview_trash(team, chosen.days),
@@ -156,7 +148,8 @@ def _choose_cluster(request: Request, team: Team, user: User) -> HttpResponse:
     if not form.is_valid():
         return _show_cluster(request, team, form, can_manage=True, status=422)
     try:
-        choose_address(team, user, Edit.read(request.POST, form.fields))
+        address, base = form.cleaned_data["address"], request.POST.get(BASE, "")
+        choose_address(team, user, address, base)
     except EditConflict as conflict:
         return show_conflict(
             request,
@@ -166,6 +159,7 @@ def _choose_cluster(request: Request, team: Team, user: User) -> HttpResponse:
             labels={"address": str(form.fields["address"].label)},
             choices={"address": cluster_choices()},
             team=team,
+            saved=last_entry(team, team, "team.cluster_changed"),
         )
     messages.success(request, f"Ray cluster: {address_of(team) or 'none'}.")
     return redirect("team_compute", team.slug)
@@ -181,13 +175,12 @@ def _show_cluster(
 ) -> HttpResponse:
     chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
     held = chosen.first() or ""
-    blank = ClusterForm(initial={"address": held})
     context = {
         "team": team,
         "can_manage": can_manage,
         "cluster": known_cluster(team),
-        "form": form if form.is_bound else blank,
-        "began": began_with(blank, request.POST),
+        "form": form if form.is_bound else ClusterForm(initial={"address": held}),
+        "base_version": request.POST.get(BASE) or version_of({"address": held}),
         "has_choice": len(allowed_addresses()) > bool(settings.COHORT_RAY_ADDRESS),
         "withdrawn": held if held and held not in allowed_addresses() else "",
         "default": settings.COHORT_RAY_ADDRESS,

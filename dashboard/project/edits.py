@@ -1,32 +1,35 @@
-"""Edits by several people at once: merged field by field, so that none is lost.
+"""Edits by several people at once: none replaces another that its author has not seen.
 
-A form sends the value that each field had when it was shown, as `was.<field>`; a
-program may send the same as `was`. Only differing fields are written. If the stored
-value has changed as well, that is a conflict, and both values are shown. Without `was`,
-a field is written as sent.
+A form carries the version of what it was opened with. An edit of an older version
+stores nothing: both texts are shown, and saved again it replaces the newer one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import unified_diff
-from typing import Any
+from typing import Any, TypeAlias
 
-from django.core.exceptions import ValidationError
+from django import template
 from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 
-WAS = "was."  # before a field's name
-TAKE = "take."  # "theirs": leave the field as it is by now
+BASE = "base_version"  # a form's hidden field
 LONG = 80  # characters; more are typed into several lines
 MAX_DIFFERENCES = 400  # lines that are shown
+register = template.Library()
+
+# A version, "" if the sender names none, or the values that a program has read.
+Base: TypeAlias = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A field that two people changed to different values."""
+    """A field with its saved and its typed value."""
 
     field: str
     now: Any
@@ -36,233 +39,155 @@ class Clash:
 class EditConflict(Exception):
     """Nothing was written. Not a ValueError: what was typed is in order."""
 
-    def __init__(self, clashes: Sequence[Clash]) -> None:
+    def __init__(self, clashes: Sequence[Clash], version: str) -> None:
         super().__init__(", ".join(clash.field for clash in clashes))
-        self.clashes = clashes
+        self.clashes, self.version = clashes, version
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
-    """New values of fields, and the values that the editor saw."""
-
-    given: Mapping[str, Any]
-    was: Mapping[str, Any] = field(default_factory=dict)
-    sent_as: Mapping[str, str] = field(default_factory=dict)  # names of a form's own
-
-    @classmethod
-    def read(
-        cls,
-        post: QueryDict,
-        names: Iterable[str],
-        *,
-        flags: Iterable[str] = (),
-        lists: Iterable[str] = (),
-    ) -> Edit:
-        """Fields that a form sent. A flag or list that it left out is not ticked."""
-        given: dict[str, Any] = {n: _text(post[n]) for n in names if n in post}
-        given |= {name: name in post for name in flags}
-        given |= {name: post.getlist(name) for name in lists}
-        was: dict[str, Any] = {
-            name: _text(post[WAS + name]) for name in given if WAS + name in post
-        }
-        was |= {name: bool(was[name]) for name in flags if name in was}
-        was |= {name: was[name].split(",") for name in lists if name in was}
-        kept = {n: v for n, v in given.items() if post.get(TAKE + n) != "theirs"}
-        return cls(given=kept, was=was)
-
-    @classmethod
-    def of(cls, name: str, value: Any, was: Any = None) -> Edit:
-        """Of one field; `was` None: not known."""
-        return cls(given={name: value}, was={} if was is None else {name: was})
-
-    def rename(self, fields: Mapping[str, str]) -> Edit:
-        """Under the row's names, where the form's controls have others."""
-        given = {fields.get(name, name): value for name, value in self.given.items()}
-        was = {fields.get(name, name): value for name, value in self.was.items()}
-        return Edit(given=given, was=was, sent_as={v: n for n, v in fields.items()})
-
-    def clean(self, **how: Callable[[Any], Any]) -> Edit:
-        """Read by a function for each field, which raises ValueError."""
-        given, was = (
-            {n: how[n](value) if n in how else value for n, value in values.items()}
-            for values in (self.given, self.was)
-        )
-        return replace(self, given=given, was=was)
-
-    def merge(self, now: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields to write. `now` is read from a locked row.
-
-        EditConflict if someone has changed one of them since.
-        """
-        changes: dict[str, Any] = {}
-        clashes = []
-        for name, value in self.given.items():
-            was = self.was.get(name, now[name])
-            if value in (was, now[name]):
-                continue
-            if isinstance(value, list) and isinstance(was, list):
-                value = _merge_lists(was, now[name], value)
-            elif was != now[name]:
-                sent_as = self.sent_as.get(name, name)
-                clashes.append(Clash(sent_as, now[name], value))
-            if value != now[name]:
-                changes[name] = value
-        if clashes:
-            raise EditConflict(clashes)
-        return changes
+def version_of(values: Mapping[str, Any]) -> str:
+    """Digest stored fields."""
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _text(text: Any) -> str:
-    """As typed: browsers send CRLF line ends."""
-    return str(text).replace("\r\n", "\n")
+@register.simple_tag(name="version_of")
+def version_in_template(**values: Any) -> str:
+    return version_of(values)
 
 
-def _merge_lists(was: list[Any], now: list[Any], value: list[Any]) -> list[Any]:
-    """`now`, without the removed items and with the added ones."""
-    if was == now:
-        return value
-    kept = [each for each in now if each in value or each not in was]
-    return [*kept, *(each for each in value if each not in was and each not in now)]
+def version_of_form(form: BaseForm) -> str:
+    return version_of({name: form[name].initial for name in form.fields})
 
 
-def values_of(form: BaseForm) -> dict[str, str]:
-    """What the unfilled form would send back."""
-    return {name: raw(form[name].value()) for name in form.fields}
+def find_changes(
+    now: Mapping[str, Any],
+    typed: Mapping[str, Any],
+    base: Base,
+    *,
+    version: str = "",
+) -> dict[str, Any]:
+    """The fields to write. `now` is read from a locked row.
 
-
-def raw(value: Any) -> str:
+    `version`: that of `now`, where it is numbered. EditConflict: it is not `base`.
     """
-    >>> raw(None), raw(False), raw(True), raw(0.5)
-    ('', '', 'on', '0.5')
-    """
+    version = version or version_of(now)
+    changes = {name: value for name, value in typed.items() if value != now[name]}
+    if isinstance(base, Mapping):
+        stale = [name for name in changes if base.get(name, now[name]) != now[name]]
+    else:
+        stale = [] if base in ("", version) else [*changes]
+    if stale:
+        clashes = [Clash(name, now[name], typed[name]) for name in stale]
+        raise EditConflict(clashes, version)
+    return changes
+
+
+def refuse_stale(form: BaseForm, base: str) -> None:
+    """EditConflict as above. The form's initial values are read from a locked row."""
+    now = {name: form[name].initial for name in form.fields}
+    find_changes(now, now | {name: form[name].data for name in form.changed_data}, base)
+
+
+def read_fields(post: QueryDict, names: Iterable[str]) -> dict[str, str]:
+    return {name: _text(post[name]) for name in names if name in post}
+
+
+def _text(value: Any) -> str:
+    """A value as a form sends it, without the CRLF line ends of browsers."""
     if isinstance(value, bool):
         return "on" if value else ""
-    return "" if value is None else str(value)
-
-
-def merge_form(form: BaseForm, post: QueryDict) -> dict[str, str]:
-    """Data for a form to validate: the changes on top of the current values.
-
-    `form` is unbound, of a locked row. EditConflict as above.
-    """
-    now = values_of(form)
-    given = {
-        name: _text(post.get(name, ""))
-        for name in now
-        if post.get(TAKE + name) != "theirs"
-    }
-    was = {name: _text(post[WAS + name]) for name in now if WAS + name in post}
-    how = {name: _reader(form, name) for name in now}
-    edit = Edit(given=given, was=was).clean(**how)
-    try:
-        changes = edit.merge({name: how[name](text) for name, text in now.items()})
-    except EditConflict as conflict:  # in the words of the form, as it is sent again
-        fields = [clash.field for clash in conflict.clashes]
-        raise EditConflict([Clash(n, now[n], given[n]) for n in fields]) from None
-    return {name: given[name] if name in changes else now[name] for name in now}
-
-
-def _reader(form: BaseForm, name: str) -> Callable[[str], Any]:
-    """The field's value; of what has none the text, which its form refuses later."""
-
-    def read(text: str) -> Any:
-        try:
-            return form.fields[name].to_python(text)
-        except ValidationError:
-            return text
-
-    return read
-
-
-def began_with(form: BaseForm, post: QueryDict | None) -> dict[str, str]:
-    """Values of a form's hidden fields, also when it is shown again."""
-    held = values_of(form)
-    return {n: post.get(WAS + n, text) if post else text for n, text in held.items()}
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value).replace("\r\n", "\n")
 
 
 def show_conflict(
     request: HttpRequest,
     conflict: EditConflict,
     *,
-    what: str,
-    back: str,
     labels: Mapping[str, str] | None = None,
     choices: Mapping[str, Mapping[str, str]] | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """Both values of each field, and a form that sends the whole edit once more.
+    """Show the saved and the typed value of each field, in a form that saves again.
 
-    `choices`: of fields that are chosen, not typed, their values' labels.
+    `choices`: labels of values, of fields that are chosen, not typed.
     """
     labels, choices = labels or {}, choices or {}
-    clashing = {clash.field for clash in conflict.clashes}
-    own = {*clashing, *(pre + name for pre in (WAS, TAKE) for name in clashing)}
-    context |= {
-        "what": what,
-        "back": back,
-        "clashes": [
-            _describe(clash, request.POST.get(clash.field, ""), labels, choices)
-            for clash in conflict.clashes
-        ],
-        "kept": [
-            (name, value)
-            for name, values in request.POST.lists()
-            if name not in own and name != "csrfmiddlewaretoken"
-            for value in values
-        ],
-    }
-    return render(request, "edit_conflict.html", context, status=409)
+    fields = [
+        _describe(clash, labels, choices.get(clash.field)) for clash in conflict.clashes
+    ]
+    context |= {"base_version": conflict.version}
+    return _show(request, fields, status=409, **context)
 
 
 def show_refusal(
-    request: HttpRequest,
-    refusal: str,
-    *,
-    what: str,
-    back: str,
-    names: Sequence[str],
-    **context: Any,
+    request: HttpRequest, names: Iterable[str], **context: Any
 ) -> HttpResponse:
-    """Why it was not saved, and what was typed, to be sent once more."""
-    typed = {name: _text(request.POST.get(name, "")) for name in names}
+    """Show why nothing was saved, and what was typed, in a form that saves again."""
+    typed = read_fields(request.POST, names)
+    fields = [_describe(Clash(name, text, text), {}) for name, text in typed.items()]
+    context |= {"base_version": request.POST.get(BASE, "")}
+    return _show(request, fields, status=422, **context)
+
+
+def _show(
+    request: HttpRequest, fields: list[dict[str, Any]], *, status: int, **context: Any
+) -> HttpResponse:
+    replaced = {"csrfmiddlewaretoken", BASE, *(field["name"] for field in fields)}
     context |= {
-        "what": what,
-        "back": back,
-        "refusal": refusal,
-        "typed": [
-            (name, name.capitalize(), text, len(text) > LONG or "\n" in text)
-            for name, text in typed.items()
+        "fields": fields,
+        "others": [
+            (name, value)
+            for name, values in request.POST.lists()
+            if name not in replaced
+            for value in values
         ],
-        "kept": [(n, v) for n, v in request.POST.items() if n.startswith(WAS)],
     }
-    return render(request, "edit_conflict.html", context, status=422)
+    return render(request, "edit_conflict.html", context, status=status)
 
 
 def _describe(
-    clash: Clash,
-    typed: str,
-    labels: Mapping[str, str],
-    choices: Mapping[str, Mapping[str, str]],
+    clash: Clash, labels: Mapping[str, str], choices: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    now, typed = raw(clash.now), _text(typed)
-    shown = choices.get(clash.field)
-    is_long = max(len(now), len(typed)) > LONG or "\n" in now + typed
-    changes = compare_texts(now, typed) if is_long and not shown else []
-    return {
-        "field": clash.field,
+    now, typed = _text(clash.now), _text(clash.typed)
+    field: dict[str, Any] = {
+        "name": clash.field,
         "label": labels.get(clash.field, clash.field.replace("_", " ").capitalize()),
         "now": now,
         "typed": typed,
-        "now_shown": shown.get(now, now) if shown else now,
-        "typed_shown": shown.get(typed, typed) if shown else typed,
-        "is_chosen": shown is not None,
-        "is_long": is_long,
+    }
+    if isinstance(clash.typed, bool):
+        choices = {"on": "yes", "": "no"}
+    if choices is None:
+        is_long = max(len(now), len(typed)) > LONG or "\n" in now + typed
+        field["is_long"] = is_long
+        return field | (compare_texts(now, typed) if is_long else {})
+    is_list = isinstance(clash.typed, list)
+    chosen = clash.typed if is_list else [typed]
+    return field | {
+        "now": ", ".join(
+            choices.get(value, value) for value in (clash.now if is_list else [now])
+        ),
+        "type": "checkbox" if is_list else "radio",
+        "options": [
+            (value, choices.get(value, value), value in chosen)
+            for value in (choices if is_list else (now, typed))
+        ],
+    }
+
+
+def compare_texts(theirs: str, mine: str) -> dict[str, Any]:
+    """Describe what differs, for templates/includes/text_changes.html."""
+    changes = list_changes(theirs, mine)
+    return {
+        "theirs": theirs,
         "changes": changes[:MAX_DIFFERENCES],
         "num_changes": len(changes),
     }
 
 
-def compare_texts(before: str, after: str) -> list[tuple[str, str]]:
+def list_changes(before: str, after: str) -> list[tuple[str, str]]:
     """Lines that were added, removed, or surround those: ("+", line) …"""
     lines = unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
     return [(line[:1], line[1:]) for line in list(lines)[2:]]

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.project.edits import Clash, EditConflict
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from trainer.rewards.spec import Recipe
@@ -25,7 +25,7 @@ def save_recipe_version(
     user: User | None,
     existing: RewardRecipe | None = None,
     description: str = "",
-    seen: int | None = None,
+    base: str = "",
 ) -> RecipeVersion:
     """Save the recipe as the next version of `existing`, or of a new one.
 
@@ -33,7 +33,7 @@ def save_recipe_version(
 
     Raises:
         UserError: `existing` is None and the team has a recipe of this name.
-        EditConflict: the newest version is not the one that the user has `seen`.
+        EditConflict: the newest version is not the number `base`.
     """
     spec = recipe.model_dump(mode="json")
     sha256 = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
@@ -46,8 +46,9 @@ def save_recipe_version(
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:
             return newest
-        if newest and seen not in (None, newest.number):
-            raise EditConflict([Clash("recipe", newest.spec, spec)])
+        if newest:
+            now, typed = {"recipe": newest.spec}, {"recipe": spec}
+            find_changes(now, typed, base, version=str(newest.number))
         version = owner.versions.create(
             number=newest.number + 1 if newest else 1,
             content_sha256=sha256,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
@@ -77,18 +78,20 @@ def read_tags(text: str) -> list[str]:
 
 
 @transaction.atomic
-def describe_run(*, run: Run, user: User, edit: Edit) -> list[str]:
+def describe_run(
+    *, run: Run, user: User, typed: Mapping[str, Any], base: str = ""
+) -> list[str]:
     """Names of the changed fields. UserError: the run is locked or a value is invalid.
 
-    EditConflict: another user changed the same field.
+    EditConflict: one of them was changed since `base`.
     """
     runs = Run.objects.select_for_update(of=("self",))
     locked = runs.select_related("team", "locked_by").get(pk=run.pk)
     refuse_locked(locked)
-    now = {name: getattr(locked, name) for name in ("name", "notes", "tags")}
-    changes = edit.clean(name=_name, notes=_notes, tags=_tags).merge(now)
-    if "tags" in changes:
-        changes["tags"] = _tags(changes["tags"])  # merged, they may be too many
+    now = {name: getattr(locked, name) for name in typed}
+    read = {"name": _name, "notes": _notes, "tags": _tags}
+    values = {name: read[name](value) for name, value in typed.items()}
+    changes = find_changes(now, values, base)
     if changes:
         Run.objects.filter(pk=locked.pk).update(**changes)
         record(

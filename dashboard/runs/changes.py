@@ -13,7 +13,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import Edit
+from dashboard.project.edits import Base, find_changes, read_fields
 from dashboard.project.errors import UserError
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
@@ -54,22 +54,24 @@ def first_config(run: Run) -> RunConfig:
 
 
 @transaction.atomic
-def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
+def change_run(
+    *, run: Run, user: User, settings: Mapping[str, int], base: Base = ""
+) -> SettingChange:
     """Change intervals and retention of a run that has not ended.
 
-    UserError: it has ended, or a value is invalid. EditConflict: another user changed
-    the same setting.
+    UserError: it has ended, or a value is invalid. EditConflict: a setting was changed
+    since `base`.
     """
-    assert STEPS not in edit.given, "extend_run"
-    assert set(edit.given) <= set(MAY_CHANGE)
+    assert STEPS not in settings, "extend_run"
+    assert set(settings) <= set(MAY_CHANGE)
     locked = _lock(run)
     if locked.state not in CHANGEABLE:
         raise UserError(
             "runs.not_changeable",
             f"The run is {locked.state}, so its settings cannot change.",
         )
-    now = {path: setting_of(locked.config, path) for path in edit.given}
-    return _change(locked, user, edit.merge(now), verb="run.settings_changed")
+    changes = find_changes(intervals_of(locked), settings, base)
+    return _change(locked, user, changes, verb="run.settings_changed")
 
 
 @transaction.atomic
@@ -219,16 +221,20 @@ def read_steps(text: str) -> int:
     return _read_whole(text, "The last step")
 
 
-def read_intervals(posted: QueryDict) -> Edit:
+def intervals_of(run: Run) -> dict[str, int]:
+    return {
+        field.path: setting_of(run.config, field.path) for field in interval_fields()
+    }
+
+
+def read_intervals(posted: QueryDict) -> dict[str, int]:
     """UserError: one is not a whole number."""
-    fields = {field.path: field for field in interval_fields()}
-    sent = Edit.read(posted, fields)
-    typed = {path: text for path, text in sent.given.items() if text.strip()}
-    titles = {path: field.title for path, field in fields.items()}
-    return Edit(
-        given={p: _read_whole(text, titles[p]) for p, text in typed.items()},
-        was={p: _read_whole(sent.was[p], titles[p]) for p in typed if p in sent.was},
-    )
+    titles = {field.path: field.title for field in interval_fields()}
+    return {
+        path: _read_whole(text, titles[path])
+        for path, text in read_fields(posted, titles).items()
+        if text.strip()
+    }
 
 
 def _read_whole(text: str, what: str) -> int:

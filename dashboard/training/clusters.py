@@ -30,7 +30,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from dashboard.runs.queue import hosts
@@ -68,14 +68,13 @@ def address_of(team: Team) -> str:
 
 
 @transaction.atomic
-def choose_address(team: Team, user: User, edit: Edit) -> str:
-    """The default where the choice is empty. EditConflict: another was chosen since."""
+def choose_address(team: Team, user: User, after: str, base: str = "") -> None:
+    """The default where the choice is empty. EditConflict: another is chosen by now."""
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     row = TeamCluster.objects.filter(team=team).first()
     before = row.address if row else ""
-    after = str(edit.merge({"address": before}).get("address", before))
-    if after == before:
-        return after
+    if not find_changes({"address": before}, {"address": after}, base):
+        return
     if after and after not in allowed_addresses():
         raise ValueError(f"Choose one of the clusters of this server; got {after!r}.")
     if after:
@@ -83,7 +82,6 @@ def choose_address(team: Team, user: User, edit: Edit) -> str:
     else:
         TeamCluster.objects.filter(team=team).delete()
     record(team, user, "team.cluster_changed", team, before=before, after=after)
-    return after
 
 
 def cluster_variables(run: Run) -> dict[str, str]:

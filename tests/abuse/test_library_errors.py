@@ -24,7 +24,6 @@ from dashboard.accounts.members import change_role
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.exchange.import_files import unpack
 from dashboard.exchange.models import RunImport
-from dashboard.project.edits import Edit
 from dashboard.project.mail import why_not_mailed
 from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.attributes import describe_run
@@ -166,7 +165,7 @@ def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
 
     def describe() -> str:
         try:
-            describe_run(run=run, user=alice, edit=Edit(given={"name": "new"}))
+            describe_run(run=run, user=alice, typed={"name": "new"})
         except ValueError as error:
             return str(error)
         finally:

@@ -1,4 +1,4 @@
-"""Two users save the same run: the second sees both texts and chooses."""
+"""Two users save the same run: the second sees both texts and saves again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def save(page: Page) -> None:
 
 @pytest.mark.slow
 @looking_with(findings_in_each_view)
-def test_a_conflict_shows_both_texts_to_choose_from(
+def test_a_conflict_shows_both_texts_and_is_saved_again(
     page: Page,
     team: Team,
     bob: User,
@@ -48,13 +48,10 @@ def test_a_conflict_shows_both_texts_to_choose_from(
     save(page)
 
     clash = page.locator("[data-clash=notes]")
-    expect(clash.get_by_label("Saved now")).to_have_text(THEIRS)
+    expect(clash.get_by_label("Saved", exact=True)).to_have_text(THEIRS)
     expect(clash.get_by_label("Yours", exact=True)).to_have_value(MINE)
     assert look(page) == []
-    page.get_by_role("button", name="Save").click()
-    expect(clash).to_be_visible()  # no choice yet
     page.get_by_label("Yours", exact=True).fill(f"{MINE}\n{THEIRS}")
-    page.get_by_label("Save yours").check()
     page.get_by_role("button", name="Save").click()
     page.wait_for_url(f"**/alpha/runs/{run.pk}/")
     run.refresh_from_db()
@@ -73,8 +70,7 @@ def test_concurrent_priority_changes_conflict(
     choice.select_option("low")
 
     clash = page.locator("[data-clash=priority]")
-    expect(clash.get_by_label("Saved now")).to_have_text("high")
-    page.get_by_label("Save yours").check()
+    expect(clash.get_by_label("Saved", exact=True)).to_have_text("high")
     page.get_by_role("button", name="Save").click()
     page.wait_for_url("**/alpha/compute/")
     run.refresh_from_db()

@@ -7,6 +7,7 @@ that takes a form is a row here, or its reason why it cannot lose an edit.
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from typing import Any
@@ -35,15 +36,14 @@ pytestmark = pytest.mark.django_db
 
 @dataclass(kw_only=True)
 class Case:
-    """A form, its field that both change, and one that only the first changes."""
+    """A form, and its field that both change."""
 
     page: str  # where it stands, within the team
     action: str = ""  # how the address that it is sent to ends
     name: str
     texts: tuple[str, str]
-    other: tuple[str, str] | None = None
     pressed: dict[str, str] = field(default_factory=dict)
-    reads: str = ""  # the control that tells what is saved, where it is another
+    saved_on: str = ""  # the page that shows what is saved, where it is another
     is_alone: bool = False  # one person's own, in two tabs
 
 
@@ -54,7 +54,6 @@ CASES: dict[str, list[Case]] = {
             action="/describe",
             name="notes",
             texts=("Diverges at 40.\nSee W&B.", "A\nB <b>"),
-            other=("tags", "old, paper"),
         ),
         Case(
             page="runs/{run}/",
@@ -68,7 +67,6 @@ CASES: dict[str, list[Case]] = {
             page="runs/{run}/change/",
             name="checkpoint.every_steps",
             texts=("11", "12"),
-            other=("checkpoint.keep_last", "9"),
         )
     ],
     "run_priority": [
@@ -93,15 +91,14 @@ CASES: dict[str, list[Case]] = {
             action="/change",
             name="name",
             texts=("first", "second"),
-            other=("shared", ""),
             pressed={"action": "rename"},
             is_alone=True,  # then only they see it
         ),
         Case(
             page="runs/?view=code&q=state%3Drunning",
             action="/change",
-            name="address",
-            reads="was.address",
+            saved_on="runs/views/code/",
+            name="query",
             texts=("q=tag%3Aa", "q=tag%3Ab"),
             pressed={"action": "update"},
         ),
@@ -120,25 +117,21 @@ CASES: dict[str, list[Case]] = {
             page="settings/alert-rules/{rule}/",
             name="threshold",
             texts=("0.5", "0.75"),
-            other=("name", "Ours"),
         ),
         Case(
             page="settings/alert-rules/{rule}/",
             name="kind",
             texts=("below", "changes"),
-            other=("pauses_run", "on"),
         ),
         Case(
             page="settings/alert-rules/{rule}/",
             name="run",
             texts=("{run}", "{other}"),
-            other=("for_steps", "7"),
         ),
         Case(
             page="settings/alert-rules/{built_in}/",
             name="for_steps",
             texts=("5", "6"),
-            other=("threshold", "0.25"),
         ),
     ],
     "team_storage": [
@@ -146,7 +139,6 @@ CASES: dict[str, list[Case]] = {
             page="settings/storage",
             name="days",
             texts=("10", "15"),
-            other=("completion_days", "90"),
         )
     ],
     "team_compute": [
@@ -192,7 +184,7 @@ CASES: dict[str, list[Case]] = {
 
 # By a test of its own.
 APART = {
-    "alert_channel_events": "test_events_that_two_people_choose_are_merged",
+    "alert_channel_events": "test_events_that_two_people_choose_conflict",
     "preset_save": "runs/test_team_presets.py",
     "report_restore": "test_a_version_is_not_restored_over_one_that_was_not_seen",
     "report_pin": "reports/test_pinning.py",
@@ -394,8 +386,8 @@ class Two:
     def __post_init__(self) -> None:
         self.forms = [self.open(one) for one in (self.first, self.second)]
 
-    def open(self, client: Client) -> Form:
-        page = self.case.page.format(**self.known)
+    def open(self, client: Client, page: str = "") -> Form:
+        page = (page or self.case.page).format(**self.known)
         action = self.case.action.format(**self.known)
         page = page if page.startswith("/") else f"/alpha/{page}"
         return read_form(client, page, action, self.case.name)
@@ -405,8 +397,8 @@ class Two:
         return self.forms[which].send(client, **changed, **self.case.pressed)
 
     def saved(self, name: str) -> str:
-        reads = self.case.reads if name == self.case.name else ""
-        return str(self.open(self.first).fields.get(reads or name, ""))
+        form = self.open(self.first, self.case.saved_on)
+        return str(form.fields.get(name, ""))
 
 
 def two_of(
@@ -417,13 +409,12 @@ def two_of(
     return Two(case, alice_client, alice_client if case.is_alone else bob_client, known)
 
 
-def rows(which: Any, *, num_fast: int | None = None) -> list[Any]:
+def rows(*, num_fast: int | None = None) -> list[Any]:
     """The cases; those behind the first `num_fast` are slow."""
     cases = [
         (case, f"{name}: {case.name}")
         for name, cases in CASES.items()
         for case in cases
-        if which(case)
     ]
     marks = [
         [] if num_fast is None or n < num_fast else [pytest.mark.slow]
@@ -435,60 +426,25 @@ def rows(which: Any, *, num_fast: int | None = None) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", rows(lambda case: case.other))
-def test_changes_of_different_fields_are_merged(
+@pytest.mark.parametrize("case", rows())
+def test_an_edit_of_an_older_version_is_shown_with_the_newer_one(
     case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     two = two_of(case, alice_client, bob_client, known)
-    assert case.other is not None
-    other, text = case.other
-
-    answers = [
-        two.send(0, **{other: text}),
-        two.send(1, **{case.name: two.case.texts[1]}),
-    ]
-
-    assert [answer.status_code for answer in answers] == [302, 302]
-    assert two.saved(other) == text
-    assert two.saved(case.name) == two.case.texts[1]
-
-
-@pytest.mark.parametrize("case", rows(lambda case: True))
-def test_changes_of_the_same_field_conflict(
-    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
-    check_conflict(two_of(case, alice_client, bob_client, known), take="mine")
-
-
-@pytest.mark.parametrize("case", rows(lambda case: True, num_fast=2))
-def test_the_first_of_two_changes_may_be_kept(
-    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
-    check_conflict(two_of(case, alice_client, bob_client, known), take="theirs")
-
-
-def check_conflict(two: Two, *, take: str) -> None:
-    case = two.case
-    name, (first, second) = case.name, case.texts
+    name, (first, second) = two.case.name, two.case.texts
     assert two.send(0, **{name: first}).status_code == 302
     written = AuditEntry.objects.count()
 
-    answer = two.send(1, **{name: second})
+    response = two.send(1, **{name: second})
 
-    assert answer.status_code == 409
-    shown = answer.content.decode()
+    assert response.status_code == 409
     for text in (first, second):
-        assert html.escape(text) in shown
+        assert html.escape(text) in response.text
     assert AuditEntry.objects.count() == written
-    again = form_in(shown, two.forms[1].action, "", name)
+    again = form_in(response.text, two.forms[1].action, "", name)
     assert again.fields[name] == second
-    if {"number", "seen"}.isdisjoint(again.fields):
-        answer = again.send(two.second, **{f"take.{name}": take})
-        assert answer.status_code == 302
-        assert two.saved(name) == {"theirs": first, "mine": second}[take]
-    elif take == "mine":  # of a version, which goes over what its writer has then seen
-        assert again.send(two.second, **case.pressed).status_code == 302
-        assert two.saved(name) == second
+    assert again.send(two.second, **case.pressed).status_code == 302
+    assert two.saved(name) == second
 
 
 def test_every_route_that_takes_a_form_is_here() -> None:
@@ -497,7 +453,7 @@ def test_every_route_that_takes_a_form_is_here() -> None:
     assert len(CASES) + len(APART) + len(NOT_LOST) == len(WRITES)
 
 
-@pytest.mark.parametrize("case", rows(lambda case: True, num_fast=2))
+@pytest.mark.parametrize("case", rows(num_fast=2))
 def test_a_conflict_that_meets_another_is_shown_again(
     case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
@@ -510,12 +466,12 @@ def test_a_conflict_that_meets_another_is_shown_again(
 
     later.send(two.first, **{name: began}, **case.pressed)
     again = form_in(shown, two.forms[1].action, "", name)
-    answer = again.send(two.second, **{f"take.{name}": "mine"}, **case.pressed)
+    answer = again.send(two.second, **case.pressed)
 
     assert answer.status_code == 409
 
 
-def test_events_that_two_people_choose_are_merged(
+def test_events_that_two_people_choose_conflict(
     team: Team, alice_client: Client, bob_client: Client
 ) -> None:
     first, second, third, *_ = Event.values
@@ -528,28 +484,55 @@ def test_events_that_two_people_choose_are_merged(
     two = two_of(case, alice_client, bob_client, {})
 
     two.forms[0].fields["events"] = [first, second, third]
-    two.forms[1].fields["events"] = [second]
-    answers = [two.send(0), two.send(1)]
+    two.forms[1].fields["events"] = [first, third]
+    assert two.send(0).status_code == 302
+    refused = two.send(1)
 
-    assert [answer.status_code for answer in answers] == [302, 302]
+    assert refused.status_code == 409
     channel.refresh_from_db()
-    assert channel.events == [second, third]
-    refused = two.forms[1].send(two.second, events="", **{"was.events": third})
-    assert refused.status_code == 302
+    assert channel.events == [first, second, third]
+    again = form_in(refused.text, two.forms[1].action, "", "events")
+    assert again.fields["events"] == [first, third]
+    assert again.send(two.second).status_code == 302
     channel.refresh_from_db()
-    assert channel.events == [second, third]
+    assert channel.events == [first, third]
 
 
-def test_tags_that_two_people_set_are_merged(
+def test_a_change_of_another_field_conflicts_and_names_its_author(
+    alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    case = CASES["run_describe"][0]
+    two = two_of(case, alice_client, bob_client, known)
+    two.send(0, tags="old, paper")
+
+    refused = two.send(1, notes="A")
+
+    assert refused.status_code == 409
+    assert refused.context["saved"].actor == alice
+    assert {f["name"] for f in refused.context["fields"]} == {"notes", "tags"}
+    assert two.saved("notes") == "Began"
+
+
+def test_a_priority_that_arrives_live_brings_its_version(
+    alice_client: Client, known: dict[str, Any]
+) -> None:
+    page = alice_client.get(f"/alpha/runs/{known['run']}/").text
+
+    opened = re.search(r'value="(\w+)" data-run-priority-version', page)
+
+    assert opened is not None
+    assert f'<option value="normal" data-version="{opened[1]}"' in page
+
+
+def test_a_form_that_changes_nothing_does_not_conflict(
     alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
-    case = Case(page="runs/{run}/", action="/describe", name="tags", texts=("", ""))
-    two = two_of(case, alice_client, bob_client, known)
+    two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
 
-    two.send(0, tags="old, paper")
-    two.send(1, tags="baseline")
+    responses = [two.send(0, notes="A"), two.send(1, notes="A")]
 
-    assert two.saved("tags") == "paper, baseline"
+    assert [response.status_code for response in responses] == [302, 302]
+    assert two.saved("notes") == "A"
 
 
 def test_a_version_is_not_restored_over_one_that_was_not_seen(
@@ -558,7 +541,7 @@ def test_a_version_is_not_restored_over_one_that_was_not_seen(
     report = Report.objects.get(pk=known["report"])
     save_report(report=report, user=alice, number=1, title="T", text="Two")
     history = f"/alpha/reports/{report.pk}/history?version=1"
-    form = read_form(alice_client, history, "/restore", "number")
+    form = read_form(alice_client, history, "/restore", "base_version")
     save_report(report=report, user=alice, number=2, title="T", text="Three")
 
     form.send(alice_client, version="1")
@@ -567,21 +550,20 @@ def test_a_version_is_not_restored_over_one_that_was_not_seen(
     assert (report.number, report.text) == (3, "Three")
 
 
-def test_the_retention_preview_keeps_the_initial_values(
+def test_the_retention_preview_keeps_the_version_it_was_opened_with(
     alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     page = "/alpha/settings/storage"
-    began = read_form(alice_client, page, "", "days").fields
+    opened = read_form(alice_client, page, "", "days").fields
     read_form(bob_client, page, "", "days").send(bob_client, completion_days="90")
-    query = {n: v for n, v in began.items() if n != "csrfmiddlewaretoken"}
+    query = {n: v for n, v in opened.items() if n != "csrfmiddlewaretoken"}
 
     preview = alice_client.get(page, query | {"days": "14"})
     form = form_in(preview.text, page, "", "days")
 
-    assert (form.fields["days"], form.fields["completion_days"]) == ("14", "90")
-    assert form.send(alice_client).status_code == 302
-    kept = Retention.objects.get()
-    assert (kept.trash_days, kept.completion_days) == (14, 90)
+    assert form.fields["days"] == "14"
+    assert form.send(alice_client).status_code == 409
+    assert Retention.objects.get().completion_days == 90
 
 
 def test_text_typed_for_a_locked_run_is_kept(
@@ -607,22 +589,21 @@ def test_two_operators_set_one_quota(team: Team) -> None:
     client.force_login(User.objects.create_user("olga", is_staff=True))
     quota = Quota.objects.create(team=team, max_bytes=1_000, max_runs=2)
     page = f"/admin/upkeep/quota/{quota.pk}/change/"
-    first, second, third = (read_form(client, page, "", "max_bytes") for _ in range(3))
-
+    first, second = (read_form(client, page, "", "max_bytes") for _ in range(2))
     first.send(client, max_bytes="5000")
-    second.send(client, max_runs="7")
-    answer = third.send(client, max_bytes="6000")
+
+    refused = second.send(client, max_bytes="6000", max_runs="7")
 
     quota.refresh_from_db()
-    assert (quota.max_bytes, quota.max_runs) == (5_000, 7)
-    assert "5000" in answer.content.decode()
-    again = form_in(answer.content.decode(), page, "", "max_bytes")
+    assert (quota.max_bytes, quota.max_runs) == (5_000, 2)
+    assert "5000" in refused.text
+    again = form_in(refused.text, page, "", "max_bytes")
     assert again.fields["max_bytes"] == "6000"
     assert again.send(client).status_code == 302
     quota.refresh_from_db()
     assert (quota.max_bytes, quota.max_runs) == (6_000, 7)
     entry = AuditEntry.objects.latest("pk")
-    assert entry.detail["before"] == {"max_bytes": 5_000, "max_runs": 7}
+    assert entry.detail["before"] == {"max_bytes": 5_000, "max_runs": 2}
 
 
 def test_the_log_keeps_both_texts_of_an_edit_up_to_a_length(

@@ -518,15 +518,15 @@ FAULTS = [
     Fault(
         "V1",
         "dashboard/project/edits.py",
-        "elif was != now[name]:",
-        "elif False:",
+        'stale = [] if base in ("", version) else [*changes]',
+        "stale = []",
         "tests/dashboard/test_no_edit_is_lost.py",
     ),
     Fault(
         "V2",
         "dashboard/project/edits.py",
-        "if value in (was, now[name]):",
-        "if value == now[name]:",
-        "tests/dashboard/test_no_edit_is_lost.py",
+        "if base.get(name, now[name]) != now[name]",
+        "if False",
+        "tests/dashboard/api/test_no_change_is_lost.py",
     ),
 ]

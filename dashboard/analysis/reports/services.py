@@ -23,6 +23,7 @@ from dashboard.analysis.reports.block_options import Block, list_blocks, replace
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.samples.forms import FilterForm
 from trainer.client.lines import plain
@@ -33,10 +34,6 @@ MAX_VERSIONS = 100
 MAX_REPORTS = 2_000  # of a team
 REPORTS_PER_PAGE = 50
 MAX_WORDS = 8
-
-
-class SavedMeanwhile(Exception):
-    """Someone saved another version since this one was opened."""
 
 
 def create_report(
@@ -64,12 +61,13 @@ def save_report(
     text: str,
     hosts: Collection[str] = (),
 ) -> None:
-    """SavedMeanwhile unless `number` is still the report's newest version."""
+    """EditConflict unless `number` is still the report's newest version."""
     title, text = check(title, translate_addresses(text, report.team, hosts))
     with transaction.atomic():
         newest = Report.objects.select_for_update().get(pk=report.pk)
-        if newest.number != number:
-            raise SavedMeanwhile
+        now = {"title": newest.title, "text": newest.text}
+        typed, version = {"title": title, "text": text}, str(newest.number)
+        find_changes(now, typed, str(number), version=version)
         _store(newest, user, title=title, text=text)
         record(
             newest.team, user, "report.saved", newest, title=title, number=newest.number

@@ -12,7 +12,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.files import CheckpointStore, Damaged, FilesGone
@@ -90,12 +90,10 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
 
 
 @transaction.atomic
-def choose_best_by(
-    *, run: Run, metric: str, user: User, was: str | None = None
-) -> None:
+def choose_best_by(*, run: Run, metric: str, user: User, base: str = "") -> None:
     """Keep the best by another metric, by the default ("") or not at all ("none").
 
-    `was`: the metric that the user saw; EditConflict if it has changed.
+    EditConflict: another was chosen since `base`.
     """
     held = _lock(run.pk)
     refuse_locked(held)
@@ -107,7 +105,7 @@ def choose_best_by(
             f"{', '.join(sorted(known - {''}))}.",
         )
     before = held.best_by
-    if not Edit.of("metric", metric, was).merge({"metric": before}):
+    if not find_changes({"metric": before}, {"metric": metric}, base):
         return
     Run.objects.filter(pk=held.pk).update(best_by=metric)
     held.best_by = metric

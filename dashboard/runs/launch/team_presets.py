@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping
@@ -12,8 +11,9 @@ from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.project.edits import Clash, Edit, EditConflict
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
+from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import TeamPreset
 
@@ -31,12 +31,12 @@ def save_preset(
     keeps_model: bool,
     keeps_recipe: bool,
     overwrites: bool = False,
-    seen: str = "",
+    base: str = "",
 ) -> TeamPreset:
     """Save the settings of a form under a name; UserError if the name is taken.
 
-    The audit log keeps the settings of an overwritten preset. EditConflict: the form
-    started from the preset, and its `fingerprint` has changed since.
+    The audit log keeps the settings of an overwritten preset. EditConflict: someone
+    saved it since `base`.
     """
     name = _clean_name(name)
     kept = {
@@ -55,7 +55,7 @@ def save_preset(
                 "select “Replace the preset with this name”.",
             )
         if preset:
-            _refuse_stale(preset, kept, seen)
+            find_changes(contents_of(preset), contents_of(TeamPreset(**kept)), base)
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), kept)
         verb = "preset.overwritten" if before else "preset.saved"
@@ -64,30 +64,16 @@ def save_preset(
     return preset
 
 
-def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
-    """`seen`: the fingerprint of the preset that the form started from."""
-    pk, _, _ = seen.partition(":")
-    now = {
-        "config": preset.config,
-        "model": preset.model,
-        "recipe_version": preset.recipe_version,
-    }
-    mine = {name: kept[name] for name in now}
-    if pk == str(preset.pk) and seen != fingerprint(preset) and now != mine:
-        raise EditConflict([Clash("preset_name", now, mine)])
+def contents_of(preset: TeamPreset) -> dict[str, Any]:
+    names = ("config", "model", "recipe_version_id")
+    return {name: getattr(preset, name) for name in names}
 
 
-def fingerprint(preset: TeamPreset) -> str:
-    """A hash of the contents."""
-    kept = [preset.config, preset.model, preset.recipe_version_id]
-    text = json.dumps(kept, sort_keys=True)
-    return f"{preset.pk}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def write_kept(kept: Mapping[str, Any]) -> str:
+def write_contents(contents: Mapping[str, Any]) -> str:
     """As text, for the comparison."""
-    recipe = kept["recipe_version"]
-    tree = {**kept["config"], "model": kept["model"], "reward": str(recipe or "")}
+    recipe = RecipeVersion.objects.filter(pk=contents["recipe_version_id"]).first()
+    reward = str(recipe or "")
+    tree = {**contents["config"], "model": contents["model"], "reward": reward}
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
 
 
@@ -117,14 +103,13 @@ def strip_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @transaction.atomic
-def rename_preset(*, preset: TeamPreset, user: User, edit: Edit) -> None:
+def rename_preset(*, preset: TeamPreset, user: User, name: str, base: str = "") -> None:
     """UserError if the name is taken. EditConflict: another user renamed it."""
     locked = TeamPreset.objects.select_for_update().get(pk=preset.pk)
-    before = locked.name
-    changes = edit.clean(name=_clean_name).merge({"name": before})
-    if changes:
-        _write(locked, changes)
-        record(preset.team, user, "preset.renamed", preset, **changes, before=before)
+    before, name = locked.name, _clean_name(name)
+    if find_changes({"new_name": before}, {"new_name": name}, base):
+        _write(locked, {"name": name})
+        record(preset.team, user, "preset.renamed", preset, name=name, before=before)
     preset.name = locked.name
 
 

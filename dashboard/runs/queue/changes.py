@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.hosts import known_cluster, lack_on
 from dashboard.runs.queue.messages import title_start
@@ -23,17 +23,14 @@ MOVES: tuple[Move, ...] = get_args(Move)
 
 
 @transaction.atomic
-def set_priority(
-    *, run: Run, user: User, priority: Priority, was: str | None = None
-) -> bool:
+def set_priority(*, run: Run, user: User, priority: Priority, base: str = "") -> bool:
     """False if it has ended or already has this priority.
 
-    `was`: the one that the user saw; EditConflict if another user has changed it.
+    EditConflict: another was set since `base`.
     """
     locked = Run.objects.select_for_update().only("priority").get(pk=run.pk)
     before = Priority(locked.priority).label
-    edit = Edit.of("priority", priority.label, was)
-    if not edit.merge({"priority": before}):
+    if not find_changes({"priority": before}, {"priority": priority.label}, base):
         return False
     return _change(
         run,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -12,7 +13,7 @@ from django.http import Http404, QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import describe_change, record
 from dashboard.project.database import FixedQuery
-from dashboard.project.edits import Edit
+from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import DefaultView, SavedView
 
@@ -91,14 +92,19 @@ def save_view(
 
 
 @transaction.atomic
-def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
+def change_view(
+    view: SavedView, *, user: User, typed: Mapping[str, Any], base: str = ""
+) -> None:
     """Change name, query or is_shared; UserError if the name is taken.
 
-    EditConflict: another user changed the same field.
+    EditConflict: the view was changed since `base`.
     """
     locked = SavedView.objects.select_for_update().get(pk=view.pk)
     now = {name: getattr(locked, name) for name in ("name", "query", "is_shared")}
-    changes = edit.clean(name=check_name, query=clean_query).merge(now)
+    read: dict[str, Callable[[Any], Any]] = {"name": check_name, "query": clean_query}
+    changes = find_changes(
+        now, {n: read.get(n, bool)(value) for n, value in typed.items()}, base
+    )
     for name, value in {**now, **changes}.items():
         setattr(view, name, value)
     if not changes:

@@ -60,7 +60,7 @@ function showRun(run) {
   const priority = find("priority");
   if (priority && priority !== document.activeElement) {
     priority.value = PRIORITIES[run.priority];
-    find("priority-was").value = priority.value;
+    find("priority-version").value = priority.selectedOptions[0].dataset.version;
   }
 }
 

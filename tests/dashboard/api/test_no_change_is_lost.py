@@ -36,7 +36,6 @@ class Case:
     values: tuple[Any, Any, Any]
     other: tuple[str, Any]
     look: str = ""  # where they are read, and which of a list
-    merged: Any = None  # what both become, where both can
 
 
 CASES = {
@@ -52,7 +51,6 @@ CASES = {
             name="tags",
             values=(["old"], ["old", "mine"], ["yours"]),
             other=("notes", "Kept"),
-            merged=["mine", "yours"],
         ),
     ],
     "change_queued_run": [
@@ -151,10 +149,6 @@ def test_a_conflicting_change_is_rejected_with_both_values(
     answer = program.patch(path, stale)
 
     now = read(program, case, known)
-    if case.merged is not None:
-        assert answer.status_code == 200
-        assert sorted(now[name]) == sorted(case.merged)
-        return
     assert answer.status_code == 409
     tree = answer.json()
     assert tree["type"] == "urn:cohort:problem:conflict"
@@ -180,21 +174,6 @@ def test_changes_of_other_fields_do_not_conflict(
         assert program.patch(path, wrong).status_code in (200, 409, 422), odd
     misspelt = program.patch(path, {"was": {"no_such_field": 1}})
     assert misspelt.status_code == 422
-
-
-@pytest.mark.parametrize("case", ROWS)
-def test_unchanged_fields_do_not_overwrite_a_change(
-    case: Case, program: Program, known: dict[str, int]
-) -> None:
-    path = case.path.format(**known)
-    began, first, _ = case.values
-    program.patch(path, {case.name: first})
-    whole = {case.name: began, case.other[0]: case.other[1], "was": {case.name: began}}
-
-    assert program.patch(path, whole).status_code == 200
-
-    now = read(program, case, known)
-    assert (now[case.name], now[case.other[0]]) == (first, case.other[1])
 
 
 def test_a_stale_report_is_answered_with_both_texts(

@@ -45,7 +45,7 @@ def test_tags_and_comments_of_a_group(team: Team, alice_client: Client) -> None:
 
 def test_a_report_that_is_saved(team: Team, alice: User, alice_client: Client) -> None:
     report = make_report(team, alice, "Text")
-    given = {"number": report.number, "title": "Other", "text": "More"}
+    given = {"base_version": report.number, "title": "Other", "text": "More"}
 
     alice_client.post(f"/alpha/reports/{report.pk}/edit", given)
 
@@ -61,7 +61,7 @@ def test_the_teams_views_of_the_run_list_and_not_ones_own(
     alice_client.post("/alpha/runs/views/", shared)
     page = f"/alpha/runs/views/{SavedView.objects.get(name='Ours').code}/change"
     alice_client.post(page, {"action": "rename", "name": "Ours"})  # no longer shared
-    alice_client.post(page, {"action": "rename", "name": "Ours", "shared": "1"})
+    alice_client.post(page, {"action": "rename", "name": "Ours", "is_shared": "1"})
     alice_client.post(page, {"action": "delete"})
 
     assert verbs() == ["view.saved", "view.changed", "view.changed", "view.deleted"]

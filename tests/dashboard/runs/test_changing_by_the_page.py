@@ -96,9 +96,7 @@ def test_only_what_was_changed_on_the_page_is_changed(
     alice_client.post(
         change(run),
         {
-            "was.checkpoint.every_steps": "99",  # an older page, where it was so
-            "checkpoint.every_steps": "99",
-            "was.checkpoint.keep_last": str(keep),
+            "checkpoint.every_steps": str(every),
             "checkpoint.keep_last": "7",
         },
     )
@@ -126,7 +124,7 @@ def test_only_what_was_changed_on_the_page_is_changed(
 def test_an_ended_run_has_no_intervals_to_change(
     alice_client: Client, finished: Run
 ) -> None:
-    sent = {"was.checkpoint.keep_last": "2", "checkpoint.keep_last": "7"}
+    sent = {"checkpoint.keep_last": "7"}
 
     answer = alice_client.post(change(finished), sent, follow=True)
 
@@ -265,10 +263,7 @@ def test_text_that_is_not_a_whole_number_is_refused() -> None:
         assert refused.value.code == "runs.not_a_number"
 
 
-def test_only_what_was_changed_on_the_page_is_read() -> None:
-    posted = {KEEP: " 7 ", f"was.{KEEP}": "2", EVERY: "99", f"was.{EVERY}": "99"}
+def test_only_intervals_are_read() -> None:
+    posted = {KEEP: " 7 ", EVERY: "", "optim.num_steps": "7"}
 
-    edit = read_intervals(QueryDict(urlencode(posted)))
-
-    assert edit.merge({KEEP: 2, EVERY: 50}) == {KEEP: 7}
-    assert read_intervals(QueryDict("optim.num_steps=7&loss.kl_coef=1")).given == {}
+    assert read_intervals(QueryDict(urlencode(posted))) == {KEEP: 7}

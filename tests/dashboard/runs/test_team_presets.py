@@ -85,7 +85,7 @@ def test_a_preset_changed_by_another_user_shows_both_versions(
     _save(alice_client, team, filled)
     pk = TeamPreset.objects.get().pk
     page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{pk}").text
-    began = filled | {n: _fields(page)[n] for n in ("preset", "seen_preset")}
+    began = filled | {n: _fields(page)[n] for n in ("preset", "preset_version")}
     began |= {"overwrites": "on"}
     _save(alice_client, team, began | {"seed": "7"})
 
@@ -93,7 +93,7 @@ def test_a_preset_changed_by_another_user_shows_both_versions(
 
     assert shown.status_code == 409
     assert TeamPreset.objects.get().config["seed"] == 7
-    changed = dict(shown.context["preset_changes"])
+    changed = dict(shown.context["preset_conflict"]["changes"])
     assert ("7" in changed["-"], "8" in changed["+"]) == (True, True)
     again = _fields(shown.text)
     assert (again["seed"], again["preset_name"]) == ("8", "small")

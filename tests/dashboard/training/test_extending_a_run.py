@@ -11,7 +11,6 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.project.edits import Edit
 from dashboard.project.errors import UserError
 from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.checkpoints.retention import delete
@@ -29,7 +28,7 @@ from trainer.config import RunConfig
 from trainer.events import SettingsChanged
 
 pytestmark = pytest.mark.django_db
-KEEP_5 = Edit(given={"checkpoint.keep_last": 5})
+KEEP_5 = {"checkpoint.keep_last": 5}
 
 
 def changes_of(run: Run, attempt: int) -> list[dict[str, Any]]:
@@ -170,7 +169,7 @@ def test_nothing_but_an_extension_takes_an_ended_run_up_again(run: Run) -> None:
 def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
     def act() -> None:
         extend_run(run=run, user=alice, num_steps=20)
-        change_run(run=run, user=alice, edit=Edit(given={"checkpoint.every_steps": 3}))
+        change_run(run=run, user=alice, settings={"checkpoint.every_steps": 3})
 
     def ask() -> bool:
         requested()
@@ -191,9 +190,7 @@ def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
 
 
 def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> None:
-    change = change_run(
-        run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
-    )
+    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     log = LogBuilder().started().stepped(1)
@@ -210,9 +207,7 @@ def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> Non
 
 
 def test_a_change_applied_in_unstored_steps_is_repeated(run: Run, alice: User) -> None:
-    change = change_run(
-        run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
-    )
+    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
     assert claim_run(run.id, "worker-1")
     keep(run, 1)
     log = LogBuilder().started().stepped(1).stepped(2)
@@ -263,9 +258,7 @@ def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> N
     first = RunConfig.model_validate(run.config)
     for num_steps in (20, 30):
         extend_run(run=run, user=launch.user, num_steps=num_steps)
-    change_run(
-        run=run, user=launch.user, edit=Edit(given={"evaluation.every_steps": 7})
-    )
+    change_run(run=run, user=launch.user, settings={"evaluation.every_steps": 7})
     run.refresh_from_db()
 
     live(run, "be_killed")
@@ -280,12 +273,12 @@ def test_an_empty_invalid_or_late_change_is_refused(run: Run, alice: User) -> No
     change = partial(change_run, run=run, user=alice)
 
     with pytest.raises(UserError) as refused:
-        change(edit=Edit(given={"checkpoint.keep_last": 2}))
+        change(settings={"checkpoint.keep_last": 2})
     assert refused.value.code == "runs.unchanged"
     with pytest.raises(ValueError, match="keep_last"):
-        change(edit=Edit(given={"checkpoint.keep_last": 0}))
+        change(settings={"checkpoint.keep_last": 0})
     request_stop(run=run, user=alice)
     with pytest.raises(ValueError, match="stopped"):
-        change(edit=Edit(given={"checkpoint.keep_last": 5}))
+        change(settings={"checkpoint.keep_last": 5})
 
     assert not run.changes.exists()

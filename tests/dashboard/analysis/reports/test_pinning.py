@@ -83,10 +83,10 @@ def test_a_block_is_pinned_and_made_live_by_a_button(
 ) -> None:
     address = f"/alpha/reports/{report.pk}/pin"
 
-    alice_client.post(address, {"index": 5, "number": 1, "to": "pinned"})
+    alice_client.post(address, {"index": 5, "base_version": 1, "to": "pinned"})
     assert [shown.block.pin for shown in blocks_of(report)][:6] == [1, 2, 3, 4, None, 5]
-    alice_client.post(address, {"index": 0, "number": 2, "to": "live"})
-    alice_client.post(address, {"index": 1, "number": 3, "to": "pinned"})
+    alice_client.post(address, {"index": 0, "base_version": 2, "to": "live"})
+    alice_client.post(address, {"index": 1, "base_version": 3, "to": "pinned"})
 
     assert [shown.block.pin for shown in blocks_of(report)][:6] == [
         None,
@@ -104,7 +104,7 @@ def test_a_pin_of_what_has_changed_is_refused(
     address = f"/alpha/reports/{report.pk}/pin"
     cases = ((0, 7, "in the meantime"), (99, 1, "no longer"), ("x", 1, "no longer"))
     for index, number, expected in cases:
-        given = {"index": index, "number": number, "to": "live"}
+        given = {"index": index, "base_version": number, "to": "live"}
 
         answer = alice_client.post(address, given, follow=True)
 

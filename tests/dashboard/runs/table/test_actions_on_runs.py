@@ -360,6 +360,8 @@ def test_invalid_names_notes_and_tags_are_refused(
         assert answer.status_code == 422
         found = re.findall(r"[\d,]*\d", answer.context["refusal"])
         assert found[: len(numbers)] == numbers
-        assert (field, text) in [(n, t) for n, _, t, _ in answer.context["typed"]]
+        assert (field, text) in [
+            (f["name"], f["typed"]) for f in answer.context["fields"]
+        ]
     runs["amber"].refresh_from_db()
     assert runs["amber"].name == "amber"

@@ -69,8 +69,8 @@ def test_a_view_is_renamed_updated_and_deleted(
     view = save(alice_client, "Ours", shared="on")
 
     # A member tends what is the team's.
-    change(carol_client, view, "rename", name="Seeds", shared="on")
-    change(carol_client, view, "update", address="q=seed&view=x")
+    change(carol_client, view, "rename", name="Seeds", is_shared="on")
+    change(carol_client, view, "update", query="q=seed&view=x")
     view.refresh_from_db()
     assert (view.name, view.query, view.is_shared) == ("Seeds", "q=seed", True)
     change(alice_client, view, "rename", name="Seeds")
@@ -109,7 +109,7 @@ def test_viewers_have_personal_views_only(
     data = {"name": "For all", "address": ADDRESS, "shared": "on"}
 
     assert bob_client.post("/alpha/runs/views/", data).status_code == 403
-    assert change(bob_client, own, "rename", name="Bob's", shared="on") == 403
+    assert change(bob_client, own, "rename", name="Bob's", is_shared="on") == 403
     assert change(bob_client, shared, "delete") == 403
     assert change(bob_client, shared, "default") == 302
     assert change(bob_client, own, "delete") == 302

@@ -14,7 +14,6 @@ from typing import Any, cast
 from django.db import OperationalError, connection
 
 from dashboard.accounts.models import User
-from dashboard.project.edits import Edit
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
@@ -55,7 +54,7 @@ def _extend(run: Run, user: User) -> None:
 
 def _save_more_often(run: Run, user: User) -> None:
     every = 1 + run.changes.count() % 3
-    change_run(run=run, user=user, edit=Edit(given={"checkpoint.every_steps": every}))
+    change_run(run=run, user=user, settings={"checkpoint.every_steps": every})
 
 
 def _prioritize(priority: Priority) -> Act:
