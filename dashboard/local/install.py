@@ -51,6 +51,11 @@ HIDDEN_BY_VLLM = "django-ninja"
 # uv, which installs locks three times as fast as pip; Node.js; SmolLM2-135M-Instruct.
 TOOLS_LOCK = ROOT / "requirements-tools.lock"
 LOCKED = ("--no-deps", "--require-hashes", "-r")
+# Half of what the packages hold. A module of these is compiled when it is imported.
+RARELY_LOADED = (
+    r"site-packages/(transformers/models|plotly|matplotlib|fontTools|pip|pygments"
+    r"|.*/(tests?|testing|rllib))/"
+)
 
 REMEDIES = (
     (
@@ -187,7 +192,8 @@ def install_python(locks: list[Path]) -> None:
         if is_stamped(stamp, content):
             continue
         if lock.name == "requirements.lock":
-            pip("Installing PyTorch (the largest package)", [TORCH])
+            arguments: list[str | Path] = ["--no-compile", TORCH]
+            pip("Installing PyTorch (the largest package)", arguments)
         install_lock(lock)
         stamp.write_text(content)
 
@@ -207,7 +213,7 @@ def uv_install(text: str, arguments: list[str | Path]) -> None:
         install_tools("Installing uv", "uv")
     command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
     # pyproject.toml's overrides are for making locks, and would change their pins.
-    command += ["--no-config", "--compile-bytecode", *arguments]
+    command += ["--no-config", *arguments]
     run(text, command, env=uv_environment())
 
 
@@ -275,6 +281,17 @@ PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.cli
     if not is_stamped(path, script):
         path.write_text(script)
         path.chmod(0o755)
+
+
+def compile_packages() -> None:
+    """All processors at once; of a failure only the first imports are slower."""
+    stamp = VENV / ".compiled"
+    content = "".join(sorted(path.read_text() for path in VENV.glob(".installed-*")))
+    if not is_stamped(stamp, content):
+        options = ["-q", "-j", "0", "-x", RARELY_LOADED]
+        command = [PYTHON, "-m", "compileall", *options, site_packages(VENV)]
+        subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+        stamp.write_text(content)
 
 
 def compile_sources() -> None:
@@ -448,6 +465,7 @@ def main() -> int:
         install_python(locks)
         if not chosen.tests:
             install_gpu_vllm(locks[0])
+        compile_packages()
         install_client()
         compile_sources()
         install_front_end(with_tools=chosen.tests)

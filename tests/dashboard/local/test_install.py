@@ -83,6 +83,20 @@ def test_installed_packages_are_not_installed_again(environment: Path) -> None:
     assert calls(environment) == expected
 
 
+def test_packages_are_compiled_once_after_they_were_installed(
+    environment: Path,
+) -> None:
+    lock = environment / "requirements.lock"
+    for pin in ("six==1.17.0", "six==1.17.0", "six==1.18.0"):
+        lock.write_text(pin)
+        install.install_python([lock])
+        install.compile_packages()
+
+    lines = (environment / "calls").read_text().splitlines()
+    compiled = [line.split()[-1] for line in lines if "compileall" in line]
+    assert compiled == [str(install.site_packages(environment))] * 2
+
+
 def test_uv_has_pips_settings(
     environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
