@@ -33,7 +33,6 @@ from trainer.output.checkpoint import verify_checkpoint
 from trainer.parallel import ray_driver
 from trainer.parallel.launch import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
 from trainer.parallel.ray_driver import STORAGE, complaint_of
-from trainer.parallel.ray_worker import _network
 from trainer.parallel.world import _patience
 
 # Beside two other workers both ranks are there after 65 to 95 seconds.
@@ -387,6 +386,8 @@ def test_processes_wait_longer_than_the_watchdog(
 def test_gloo_and_nccl_take_the_interface_of_the_nodes_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from trainer.parallel.ray_worker import _network
+
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
     monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)

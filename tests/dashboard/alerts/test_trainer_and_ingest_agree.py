@@ -173,7 +173,7 @@ def of_ingest(
     """As workers do, in batches: with `restarts` another one after each."""
     claim, log, step = claim_run(run.id, "w"), LogBuilder(), 0
     assert claim is not None
-    batch = 3 if restarts else 8
+    batch = 7 if restarts else 20
     for place, item in enumerate(course):
         if place % batch == 0:
             ingest(claim, log.events)  # stores only what is new
