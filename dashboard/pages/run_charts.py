@@ -17,7 +17,6 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_number
 from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
-from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import (
     combined_charts,
     features_of_run,
@@ -34,6 +33,8 @@ from dashboard.runs.charts.figures import (
 from dashboard.runs.charts.series import (
     ENDS,
     MAX_POINTS,
+    POINTS_PER_BUCKET,
+    Curve,
     Interval,
     is_bound,
     read_evaluated,
@@ -226,7 +227,8 @@ def curves(request: Request, team: str, run_id: int) -> JsonResponse:
         last_step=last,
     )
     # A fork's chart of held-out scores begins with its parent's.
-    evaluated = read_evaluated(run_, names, first_step=first, last_step=last)
+    held_out = read_evaluated([run_], names, within=(first, last))[run_.pk]
+    evaluated = {name: Curve.of(series) for name, series in held_out.items()}
     is_whole = first is None and last is None
     tails = read_tails(run_, names) if is_whole else []
     return JsonResponse(

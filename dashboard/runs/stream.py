@@ -17,9 +17,15 @@ from channels.db import database_sync_to_async
 
 from dashboard.live.consumer import FRAME_SECONDS
 from dashboard.live.messages import Frame, Position
-from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import features_of_run, shown_metrics
-from dashboard.runs.charts.series import Clock, Curve, Tail, read_history, read_tails
+from dashboard.runs.charts.series import (
+    POINTS_PER_BUCKET,
+    Clock,
+    Curve,
+    Tail,
+    read_history,
+    read_tails,
+)
 from dashboard.runs.models import Evaluation, Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.analysis.compare.points import Points
 from dashboard.analysis.statistics import CONFIDENCE, Array, subtract, t_quantile
+from dashboard.runs.charts.series import Series
 
 FEWEST = 12  # points needed
 LEAST_SIDE = 3
@@ -26,27 +25,6 @@ MAX_AUTOCORRELATION = 0.95
 RECENT, MOST_OF_WAY = 5, 0.8  # points, share
 WINDOW_SHARE = 0.1  # of the points, on either side of a step
 LEAST_WINDOW = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
-    """A number at each of some steps, which rise."""
-
-    steps: NDArray[np.int64]
-    values: Array
-
-    @classmethod
-    def of(cls, points: Points) -> Self:
-        return cls(steps=points.steps, values=points.values)
-
-    @classmethod
-    def known(cls, steps: NDArray[np.int64], values: Array) -> Self:
-        """Without values that are not finite."""
-        there = np.isfinite(values)
-        return cls(steps=steps[there], values=values[there])
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

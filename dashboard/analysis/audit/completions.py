@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dashboard.analysis.audit.changes import Change, Series, compare_ends
+from dashboard.analysis.audit.changes import Change, compare_ends
 from dashboard.analysis.audit.texts import (
     SampledGroup,
     Text,
@@ -19,6 +19,7 @@ from dashboard.analysis.audit.texts import (
     read_groups,
 )
 from dashboard.analysis.statistics import NORMAL, Array, Indices, subtract
+from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 from dashboard.samples.flags import find_near_duplicates
 

@@ -16,7 +16,6 @@ from dashboard.analysis.audit.changes import (
     LEAST_WINDOW,
     WINDOW_SHARE,
     Change,
-    Series,
     Window,
     find_change,
 )
@@ -24,7 +23,7 @@ from dashboard.analysis.audit.findings import LARGE
 from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.chart import clip_all
-from dashboard.runs.charts.series import Curve
+from dashboard.runs.charts.series import Curve, Series
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import flatten_config, write_setting
 from dashboard.runs.headline import MAX_WHOLE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dashboard.analysis.audit.changes import Series
 from dashboard.analysis.audit.completions import Study
 from dashboard.analysis.compare.points import read_points
+from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 
 LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
@@ -100,4 +100,4 @@ def _read(signal: Signal, run: Run, study: Study) -> Signal:
 
 def read_series(run: Run, metric: str) -> Series | None:
     points = read_points([run], metric, axis="step")[run.pk]
-    return Series.of(points) if len(points) else None
+    return points if len(points) else None

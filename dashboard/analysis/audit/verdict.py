@@ -15,12 +15,12 @@ from typing import Literal
 from dashboard.analysis.audit.changes import (
     NUM_PARTS,
     Change,
-    Series,
     Window,
     compare_ends,
 )
 from dashboard.analysis.audit.completions import Feature
 from dashboard.analysis.audit.signals import read_series
+from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 from dashboard.samples.rewards import all_rules, rule_weights, step_recipe
 from trainer.metric_names import MAIN_SET

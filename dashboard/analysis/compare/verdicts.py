@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.compare.differences import Setting
-from dashboard.analysis.compare.points import read_at, read_drawn
+from dashboard.analysis.compare.points import read_drawn
 from dashboard.analysis.compare.seeds import IQM, MEAN, Arrangement, RunSet
 from dashboard.analysis.compare.series import (
     Better,
@@ -37,7 +37,8 @@ from dashboard.analysis.statistics import (
     welch_difference,
 )
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.charts.chart import clip
+from dashboard.runs.charts.chart import clip, clip_all
+from dashboard.runs.charts.series import read_steps
 from dashboard.runs.models import REWARD, Evaluation, Run
 from trainer.metric_names import MAIN_SET, title_of
 
@@ -467,12 +468,13 @@ def _step_margin(base: Run, other: Run, window: Window) -> float | None:
     """
     num = min(window.num, MAX_PAIRED)
     steps = np.unique(np.linspace(window.first, window.last, num).round().astype(int))
-    found = read_at([base, other], REWARD, steps.tolist())
-    ours, theirs = found.get(other.pk, {}), found.get(base.pk, {})
-    common = sorted(ours.keys() & theirs.keys())
+    pair = [base, other]
+    read = read_steps(pair, [REWARD], at={run.pk: steps.tolist() for run in pair})
+    theirs, ours = (read[run.pk].metrics[REWARD] for run in pair)
+    common, i, j = np.intersect1d(ours.steps, theirs.steps, return_indices=True)
     if len(common) < LEAST_PAIRED:
         return None
-    differences = np.array([ours[step] - theirs[step] for step in common])
+    differences = clip_all(ours.values[i]) - clip_all(theirs.values[j])
     spread = float(differences.std(ddof=1))
     if spread == 0:
         return 0.0

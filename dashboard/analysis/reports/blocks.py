@@ -186,9 +186,9 @@ def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
 
 def _newest(run: Run, metrics: list[str]) -> list[float | None]:
     last = run.summary.get("last", {})
-    evaluated = read_evaluated(run, metrics)
+    evaluated = read_evaluated([run], metrics)[run.pk]
     return [
-        evaluated[name].values[-1] if name in evaluated else last.get(name)
+        float(evaluated[name].values[-1]) if name in evaluated else last.get(name)
         for name in metrics
     ]
 

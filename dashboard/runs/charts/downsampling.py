@@ -1,14 +1,9 @@
-"""A metric's history in fewer numbers: buckets of steps, and one summary of all.
+"""A metric's history in fewer numbers: rollups of steps, and one summary of all.
 
-Of each bucket a chart gets the extremes and the last value. Rollups of 64 steps are
-stored while a run is ingested: a long history is thinned from them, so at most 64 rows
-more are read than there are buckets. The run table reads the summaries: last, lowest,
-highest and mean. Ingest adds each batch to them; what a resume supersedes cannot be
-taken out of an extreme, so they are then made again of the steps that are left.
-
-Buckets begin at multiples of their width, a power of 2: those of one width are made of
-whole ones of half of it. So a page that thins what it holds the same way, as
-static/js/live/thinning.js does, shows what a fresh answer would.
+Rollups of 64 steps are stored while a run is ingested: series.py thins a long history
+from them. The run table reads the summaries: last, lowest, highest and mean. Ingest
+adds each batch to them; what a resume supersedes cannot be taken out of an extreme, so
+they are then made again of the steps that are left.
 """
 
 from __future__ import annotations
@@ -18,18 +13,14 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Max
-from psycopg import sql
 
 from dashboard.runs.models import Rollup
 
 # A power of 2: series.py thins to stretches of 2, 4, 8 … steps, so that those of 64 and
 # more are made of whole rollups.
 WIDTH = 64
-POINTS_PER_BUCKET = 3
-COLUMNS_PER_METRIC = 4
-CURRENT = sql.SQL("superseded_by IS NULL")
 # Sums stay far from where PostgreSQL refuses a number.
 LARGEST_SUM = 1e290
 Row = tuple[str, float, int, float, int, float, int, float, int]
@@ -81,133 +72,6 @@ def next_bucket(run_id: int) -> int:
 def drop_rollups(run_id: int, *, after: int) -> None:
     """Those of steps that a resume went back before."""
     Rollup.objects.filter(run_id=run_id, bucket__gte=(after + 1) // WIDTH).delete()
-
-
-# One pass finds each bucket's extremes, a second the steps they are at: exact, and for
-# 100,000 steps of 12 metrics several times as fast as ordered aggregates.
-THINNED = sql.SQL(
-    """
-    WITH points AS MATERIALIZED (
-        SELECT step / %(width)s AS bucket, step AS last_step{columns}
-        FROM runs_step
-        WHERE run_id = %(run)s AND {history}
-          AND (step BETWEEN %(first)s AND %(before)s
-               OR step BETWEEN %(behind)s AND %(last)s)
-        UNION ALL
-        SELECT bucket / %(ratio)s, last_step{rolled}
-        FROM runs_rollup
-        WHERE run_id = %(run)s AND bucket >= %(low)s AND bucket < %(high)s
-    ), extremes AS MATERIALIZED (
-        SELECT bucket, max(last_step) AS newest_step{extremes}
-        FROM points GROUP BY bucket
-    ), places AS (
-        SELECT bucket{places} FROM points JOIN extremes USING (bucket) GROUP BY bucket
-    )
-    SELECT newest.step, extract(epoch FROM newest.time)::float8, newest.values{picks}
-    FROM extremes JOIN places USING (bucket)
-    JOIN runs_step newest ON newest.run_id = %(run)s
-         AND newest.{history} AND newest.step = newest_step
-    ORDER BY bucket
-    """
-)
-# Postgres holds NaN to be greater than every number, so it fails this as well.
-FINITE = "CASE WHEN abs(values[{place}]) < 'Infinity' THEN values[{place}] END"
-COLUMNS = sql.SQL(
-    f", {FINITE} AS {{low}}, step AS {{low_step}}"
-    f", {FINITE} AS {{high}}, step AS {{high_step}}"
-)
-ROLLED = sql.SQL(
-    ", lows[{place}], low_steps[{place}], highs[{place}], high_steps[{place}]"
-)
-EXTREMES = sql.SQL(", min({low}) AS {least}, max({high}) AS {most}")
-PLACES = sql.SQL(
-    ", min({low_step}) FILTER (WHERE {low} = {least}) AS {least_step}"
-    ", min({high_step}) FILTER (WHERE {high} = {most}) AS {most_step}"
-)
-PICKS = sql.SQL(", {least}, {least_step}, {most}, {most_step}")
-
-
-def bucket_width(first: int, last: int, max_points: int) -> int:
-    """The narrowest power of 2 whose buckets give `max_points` at most."""
-    width = 1
-    while (
-        last - first >= max_points
-        and POINTS_PER_BUCKET * (last // width - first // width + 1) > max_points
-    ):
-        width *= 2
-    return width
-
-
-def read_thinned(
-    run_id: int,
-    places: Sequence[int],
-    *,
-    first: int,
-    last: int,
-    width: int,
-    superseded_by: int | None = None,
-) -> list[tuple[Any, ...]]:
-    """A row a bucket: last step, its time and values; then of each metric the lowest,
-    its step, the highest, its step.
-    """
-    is_current = superseded_by is None
-    low, high = _rolled(run_id, first, last, width) if is_current else (0, 0)
-    # Without rollups the first stretch is everything and the second is empty.
-    numbers = {
-        "run": run_id,
-        "width": width,
-        "ratio": max(1, width // WIDTH),
-        "first": first,
-        "before": low * WIDTH - 1 if low < high else last,
-        "behind": high * WIDTH if low < high else last + 1,
-        "last": last,
-        "low": low,
-        "high": high,
-    }
-    history = (
-        CURRENT
-        if is_current
-        else sql.SQL("superseded_by = {}").format(sql.Literal(superseded_by))
-    )
-    with transaction.atomic(), connection.cursor() as cursor:
-        # Compiling takes longer than the query, and the points fit into memory.
-        cursor.execute("SET LOCAL jit = off; SET LOCAL work_mem = '64MB'")
-        cursor.execute(_compose(places, history), numbers)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
-def _rolled(run_id: int, first: int, last: int, width: int) -> tuple[int, int]:
-    """The rollups that lie within first … last, the second one exclusive."""
-    if width < WIDTH:
-        return 0, 0
-    low = -(-first // WIDTH)
-    return low, min(next_bucket(run_id), (last + 1) // WIDTH)
-
-
-def _compose(places: Sequence[int], history: sql.Composable) -> sql.Composed:
-    names = [_names(i, place) for i, place in enumerate(places)]
-    parts = {
-        "columns": COLUMNS,
-        "rolled": ROLLED,
-        "extremes": EXTREMES,
-        "places": PLACES,
-        "picks": PICKS,
-    }
-    return THINNED.format(
-        history=history,
-        **{
-            name: sql.Composed([part.format(**n) for n in names])
-            for name, part in parts.items()
-        },
-    )
-
-
-def _names(metric: int, place: int) -> dict[str, sql.Composable]:
-    found = ("low", "low_step", "high", "high_step")
-    kept = ("least", "least_step", "most", "most_step")
-    named = {c: sql.Identifier(f"{c}{metric}") for c in (*found, *kept)}
-    return {"place": sql.Literal(place), **named}
 
 
 ADD = """

@@ -1,25 +1,31 @@
-"""Series of a run's metrics: thinned in the database, across forks and resumes."""
+"""Values of runs' metrics as numpy arrays: whole, at chosen steps, or thinned.
+
+Superseded steps are left out here, and a metric's place in `Step.values` is looked up
+here. Of each bucket of a thinned series the extremes and the last value are left. A
+long history is thinned from its rollups, so at most 128 steps more are read than there
+are buckets.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+from django.db import connection, transaction
 from django.db.models import Max, Min, QuerySet
+from numpy.typing import NDArray
+from psycopg import Cursor, sql
 
-from dashboard.runs.charts.downsampling import (
-    COLUMNS_PER_METRIC,
-    POINTS_PER_BUCKET,
-    bucket_width,
-    read_thinned,
-)
+from dashboard.runs.charts.chart import LARGEST
+from dashboard.runs.charts.downsampling import WIDTH
 from dashboard.runs.charts.figures import AXES
 from dashboard.runs.models import Evaluation, Run, RunAttempt, Step
 
 MAX_POINTS = 1_000
-METRICS_AT_ONCE = 250  # of each 6 columns; PostgreSQL allows 1,664
+POINTS_PER_BUCKET = 3
+METRICS_AT_ONCE = 1_000  # a column of each; PostgreSQL allows 1,664
 # Of a curve that is thinned anyway: more than a screen shows, and half the bytes.
 DIGITS = 7
 SECONDS = "seconds"  # from the end of the first step of all to that of the fork's step
@@ -27,26 +33,301 @@ ENDS = ("low", "high")  # of an interval: <metric>/low beside <metric>
 Interval = tuple[float, float]
 MAX_TAILS = 3  # of a run that was resumed more often, the newest
 MAX_SUPERSEDED_POINTS = 150
+TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
+# A lookup of each chosen step: for step = ANY(…) PostgreSQL walks the whole index of
+# the run, which takes four times as long for 500 of 100,000 steps.
+STEPS = """
+    SELECT {run}::bigint, string_agg(int4send(step), ''::bytea),
+           string_agg(timestamptz_send(time), ''::bytea){values}
+      FROM {steps}
+     WHERE run_id = {run} AND step BETWEEN {first} AND {last} AND {history}
+"""
+CHOSEN = "unnest({}::int[]) AS chosen(at) JOIN runs_step ON step = at"
+VALUE = ", string_agg(float8send(coalesce(values[{}], 'NaN')), ''::bytea)"
+ROLLUPS = """
+    SELECT {run}::bigint, string_agg(int4send(last_step), ''::bytea){values}
+      FROM runs_rollup
+     WHERE run_id = {run} AND bucket > {first} AND bucket < {last}
+"""
+EXTREMES = """, string_agg(
+    int4send(coalesce(low_steps[{0}], 0)) || float8send(coalesce(lows[{0}], 'NaN')) ||
+    int4send(coalesce(high_steps[{0}], 0)) || float8send(coalesce(highs[{0}], 'NaN')),
+    ''::bytea)"""
+MEANS = """
+    SELECT {run}::bigint, count(*){values}
+      FROM runs_step
+     WHERE run_id = {run} AND step BETWEEN {first} AND {last} AND superseded_by IS NULL
+"""
+# NaN is greater than every number in PostgreSQL.
+MEAN = f""", avg(greatest(least(values[{{0}}], {LARGEST}), -{LARGEST}))
+    FILTER (WHERE abs(values[{{0}}]) < 'Infinity')"""
+EXTREME = np.dtype([("step", ">i4"), ("value", ">f8")])
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
-def find_bounds(
-    steps: QuerySet[Any], first: int | None, last: int | None
-) -> tuple[int, int] | None:
-    """The first and last `step` among those from `first` to `last`; one query."""
-    if first is not None:
-        steps = steps.filter(step__gte=first)
-    if last is not None:
-        steps = steps.filter(step__lte=last)
-    bounds = steps.aggregate(first=Min("step"), last=Max("step"))
-    return None if bounds["first"] is None else (bounds["first"], bounds["last"])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """A number at each of some steps, which rise."""
+
+    steps: Indices
+    values: Array
+
+    @classmethod
+    def known(cls, steps: Indices, values: Array) -> Self:
+        """Leave out values that are not finite."""
+        there = np.isfinite(values)
+        return cls(steps=steps[there], values=values[there])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def join(self, other: Series) -> Series:
+        """Add points of the same metric, which may be in any order and be repeated."""
+        steps = np.concatenate([self.steps, other.steps])
+        steps, first = np.unique(steps, return_index=True)
+        values = np.concatenate([self.values, other.values])
+        return Series(steps=steps, values=values[first])
+
+
+NONE = Series(steps=np.empty(0, np.int64), values=np.empty(0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Times of a run's steps, in seconds since 1970, and its metrics by name."""
+
+    times: Series
+    metrics: dict[str, Series]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Buckets:
+    """Steps from `first` to `last`, in buckets of `width`; 1: every step.
+
+    Buckets begin at multiples of their width, a power of 2: those of one width are made
+    of whole ones of half of it. So a page that thins what it holds the same way, as
+    static/js/live/thinning.js does, shows what a fresh answer would.
+    """
+
+    first: int = 0
+    last: int = 2**31 - 1
+    width: int = 1
+
+
+def make_buckets(first: int, last: int, max_points: int) -> Buckets:
+    """Choose the narrowest width that gives `max_points` at most."""
+    width = 1
+    while (
+        last - first >= max_points
+        and POINTS_PER_BUCKET * (last // width - first // width + 1) > max_points
+    ):
+        width *= 2
+    return Buckets(first=first, last=last, width=width)
+
+
+def read_steps(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    *,
+    at: Mapping[int, Collection[int]] | None = None,
+    within: Mapping[int, Buckets] | None = None,
+    superseded_by: int | None = None,
+) -> dict[int, Measured]:
+    """Read metrics by run; `at`: of a run's chosen steps only.
+
+    With `superseded_by` the steps that this attempt went back before. One query.
+    """
+
+    def select(run: Run, values: sql.Composed) -> sql.Composed:
+        span = (within or {}).get(run.pk, Buckets())
+        chosen = (at or {}).get(run.pk)
+        is_current = superseded_by is None
+        return sql.SQL(STEPS).format(
+            run=run.pk,
+            first=span.first,
+            last=span.last,
+            values=values,
+            steps=sql.SQL("runs_step")
+            if chosen is None
+            else sql.SQL(CHOSEN).format(list(chosen)),
+            history=sql.SQL("superseded_by IS NULL")
+            if is_current
+            else sql.SQL("superseded_by = {}").format(superseded_by),
+        )
+
+    nothing = dict.fromkeys(names, NONE)
+    read = {run.pk: Measured(times=NONE, metrics={**nothing}) for run in runs}
+    for pk, (numbers, moments), columns in _fetch(runs, names, VALUE, select):
+        steps = np.frombuffer(numbers, ">i4").astype(np.int64)
+        # Rows are not ordered; sorting here is far faster than in PostgreSQL.
+        order = np.argsort(steps, kind="stable")
+        steps = steps[order]
+        seconds = (np.frombuffer(moments, ">i8")[order] + TO_2000) / 1e6
+        metrics = read[pk].metrics
+        for name, column in columns.items():
+            values = np.frombuffer(column, ">f8")[order].astype(np.float64)
+            metrics[name] = Series.known(steps, values)
+        read[pk] = Measured(times=Series(steps=steps, values=seconds), metrics=metrics)
+    return read
+
+
+def _fetch(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    value: str,
+    select: Callable[[Run, sql.Composed], sql.Composed],
+) -> list[tuple[int, list[Any], dict[str, Any]]]:
+    """Read columns of each run that has rows; a metric that it lacks is NaN."""
+    rows: list[tuple[int, list[Any], dict[str, Any]]] = []
+    if not runs:
+        return rows
+    places = {run.pk: {n: i for i, n in enumerate(run.metric_names, 1)} for run in runs}
+    names = list(dict.fromkeys(names))
+    connection.ensure_connection()
+    with (
+        transaction.atomic(),
+        connection.wrap_database_errors,
+        # One of psycopg's own gives bytes where Django's gives hexadecimal text.
+        Cursor(connection.connection) as cursor,
+    ):
+        cursor.execute("SET LOCAL jit = off")  # compiling takes longer than the query
+        for start in range(0, max(1, len(names)), METRICS_AT_ONCE):
+            part = names[start : start + METRICS_AT_ONCE]
+            selects = []
+            for run in runs:
+                at = [places[run.pk].get(name, 0) for name in part]
+                columns = sql.Composed([sql.SQL(value).format(i) for i in at])
+                selects.append(select(run, columns))
+            cursor.execute(sql.SQL(" UNION ALL ").join(selects), binary=True)
+            for pk, *packed in cursor.fetchall():
+                first = len(packed) - len(part)
+                if packed[0] is not None:
+                    metrics = dict(zip(part, packed[first:], strict=True))
+                    rows.append((pk, packed[:first], metrics))
+    return rows
+
+
+def read_thinned(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    buckets: Mapping[int, Buckets],
+    *,
+    with_ends: bool = False,
+    superseded_by: int | None = None,
+) -> dict[int, Measured]:
+    """Read of each bucket the lowest and the highest value and that of its last step.
+
+    With `with_ends` also the first and the last value of all. Two queries at most.
+    """
+    is_current = superseded_by is None
+    long = [run for run in runs if is_current and buckets[run.pk].width >= WIDTH]
+    rollups = _read_rollups(long, names, buckets)
+    at: dict[int, list[int]] = {}
+    for pk, (last_steps, _) in rollups.items():
+        span = buckets[pk]
+        newest = last_steps[_ends_of(last_steps // span.width)].tolist()
+        before = range(span.first, (span.first // WIDTH + 1) * WIDTH)
+        after = range((newest[-1] // WIDTH + 1) * WIDTH, span.last + 1)
+        at[pk] = [*before, *newest, *after]
+    read = read_steps(runs, names, at=at, within=buckets, superseded_by=superseded_by)
+    for pk, measured in read.items():
+        width, times = buckets[pk].width, measured.times
+        if width == 1:
+            continue
+        ends = _ends_of(times.steps // width)
+        if with_ends and len(times):
+            ends = np.union1d(ends, [0])
+        newest_steps = times.steps[ends]
+        extremes = rollups[pk][1] if pk in rollups else {}
+        read[pk] = Measured(
+            times=Series(steps=newest_steps, values=times.values[ends]),
+            metrics={
+                name: _thin(
+                    series.join(extremes.get(name, NONE)),
+                    width,
+                    newest_steps,
+                    with_ends=with_ends,
+                )
+                for name, series in measured.metrics.items()
+            },
+        )
+    return read
+
+
+def read_means(
+    runs: Sequence[Run], metric: str, within: Mapping[int, Buckets]
+) -> dict[int, float]:
+    """Average each run's values, clipped; none of a run without a value. One query."""
+
+    def select(run: Run, values: sql.Composed) -> sql.Composed:
+        span = within[run.pk]
+        return sql.SQL(MEANS).format(
+            run=run.pk, first=span.first, last=span.last, values=values
+        )
+
+    rows = _fetch(runs, [metric], MEAN, select)
+    return {pk: mean for pk, _, means in rows if (mean := means[metric]) is not None}
+
+
+def _read_rollups(
+    runs: Sequence[Run], names: Sequence[str], buckets: Mapping[int, Buckets]
+) -> dict[int, tuple[Indices, dict[str, Series]]]:
+    """Read each rollup's last step, and extremes by metric.
+
+    Not of the ends of a run, so that its first and last steps are read themselves.
+    """
+
+    def select(run: Run, values: sql.Composed) -> sql.Composed:
+        span = buckets[run.pk]
+        first, last = span.first // WIDTH, span.last // WIDTH
+        return sql.SQL(ROLLUPS).format(
+            run=run.pk, first=first, last=last, values=values
+        )
+
+    read: dict[int, tuple[Indices, dict[str, Series]]] = {}
+    for pk, (last_steps, *_), columns in _fetch(runs, names, EXTREMES, select):
+        metrics = read[pk][1] if pk in read else {}
+        for name, column in columns.items():
+            points = np.frombuffer(column, EXTREME)
+            metrics[name] = NONE.join(
+                Series.known(points["step"].astype(np.int64), points["value"])
+            )
+        read[pk] = np.sort(np.frombuffer(last_steps, ">i4")).astype(np.int64), metrics
+    return read
+
+
+def _ends_of(buckets: Indices) -> Indices:
+    """Find the last position in each bucket."""
+    return np.flatnonzero(np.diff(buckets, append=-1))
+
+
+def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Series:
+    steps, values = series.steps, series.values
+    if not len(series):
+        return series
+    buckets = steps // width
+    sizes = np.diff(_ends_of(buckets), prepend=-1)
+    begins = np.cumsum(sizes) - sizes
+    kept = np.isin(steps, newest)
+    for extreme in (np.minimum, np.maximum):
+        extremes = np.repeat(extreme.reduceat(values, begins), sizes)
+        there = np.flatnonzero(values == extremes)
+        kept[there[np.diff(buckets[there], prepend=-1) > 0]] = True
+    kept[[0, -1]] |= with_ends
+    return Series(steps=steps[kept], values=values[kept])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """Values that are numbers, by rising step."""
+    """Values that are numbers, by rising step, as a page gets them."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, series: Series) -> Self:
+        return cls(steps=series.steps.tolist(), values=series.values.tolist())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,97 +358,74 @@ def read_history(
     last_step: int | None = None,
     superseded_by: int | None = None,
 ) -> History:
-    """Two or three queries: where the steps lie, what is rolled up, their values.
-
-    With `superseded_by` the steps that this attempt went back before.
-    """
+    """Three queries at most: where the steps lie, what is rolled up, their values."""
     assert max_points >= POINTS_PER_BUCKET, max_points
-    places = {name: place for place, name in enumerate(run.metric_names, start=1)}
-    known = [name for name in metrics if name in places]
     curves = {name: Curve() for name in metrics}
     steps = Step.objects.filter(run=run, superseded_by=superseded_by)
     bounds = find_bounds(steps, first_step, last_step)
     if bounds is None:
         return History(curves=curves, clock=Clock(), width=1)
-    first, last = bounds
-    width = bucket_width(first, last, max_points)
-    wanted = [places[name] for name in known]
-    if width == 1:
-        clock, found = _read_whole(steps.filter(step__range=bounds), wanted)
-    else:
-        found = []
-        for start in range(0, max(1, len(wanted)), METRICS_AT_ONCE):
-            part = wanted[start : start + METRICS_AT_ONCE]
-            rows = read_thinned(
-                run.id,
-                part,
-                first=first,
-                last=last,
-                width=width,
-                superseded_by=superseded_by,
-            )
-            clock = Clock(steps=[r[0] for r in rows], times=[r[1] for r in rows])
-            found += [_pick(rows, i, place) for i, place in enumerate(part)]
-    curves |= dict(zip(known, found, strict=True))
-    return History(curves=curves, clock=clock, width=width)
+    buckets = make_buckets(*bounds, max_points)
+    names = [name for name in metrics if name in set(run.metric_names)]
+    read = read_thinned([run], names, {run.pk: buckets}, superseded_by=superseded_by)
+    measured = read[run.pk]
+    for name, series in measured.metrics.items():
+        curves[name] = Curve.of(series)
+        if buckets.width > 1:
+            short = [float(f"{value:.{DIGITS}g}") for value in curves[name].values]
+            curves[name] = Curve(steps=curves[name].steps, values=short)
+    times = Curve.of(measured.times)
+    clock = Clock(steps=times.steps, times=times.values)
+    return History(curves=curves, clock=clock, width=buckets.width)
+
+
+def find_bounds(
+    steps: QuerySet[Any], first: int | None, last: int | None
+) -> tuple[int, int] | None:
+    """The first and last `step` among those from `first` to `last`; one query."""
+    if first is not None:
+        steps = steps.filter(step__gte=first)
+    if last is not None:
+        steps = steps.filter(step__lte=last)
+    bounds = steps.aggregate(first=Min("step"), last=Max("step"))
+    return None if bounds["first"] is None else (bounds["first"], bounds["last"])
 
 
 def read_evaluated(
-    run: Run,
-    metrics: Sequence[str],
+    runs: Sequence[Run],
+    names: Sequence[str] | None = None,
     *,
-    first_step: int | None = None,
-    last_step: int | None = None,
-) -> dict[str, Curve]:
-    """Those of the metrics that held-out evaluations measured; one query, or none."""
-    curves = {name: Curve() for name in metrics if name.startswith("eval/")}
-    if not curves:
-        return {}
-    held_out = Evaluation.objects.filter(run=run, superseded_by=None).order_by("step")
-    if first_step is not None:
-        held_out = held_out.filter(step__gte=first_step)
-    if last_step is not None:
-        held_out = held_out.filter(step__lte=last_step)
-    for step, measured in held_out.values_list("step", "metrics"):
-        for name in curves.keys() & measured.keys():
-            if measured[name] is not None:
-                curves[name].steps.append(step)
-                curves[name].values.append(measured[name])
-    return {name: curve for name, curve in curves.items() if curve.steps}
+    within: tuple[int | None, int | None] = (None, None),
+    superseded_by: int | None = None,
+) -> dict[int, dict[str, Series]]:
+    """Read metrics of held-out evaluations, all of them or those of `names`, by run.
 
-
-def _read_whole(
-    steps: QuerySet[Step], places: Sequence[int]
-) -> tuple[Clock, list[Curve]]:
-    clock, curves = Clock(), [Curve() for _ in places]
-    for step, time, values in steps.order_by("step").values_list(
-        "step", "time", "values"
-    ):
-        clock.steps.append(step)
-        clock.times.append(time.timestamp())
-        for place, curve in zip(places, curves, strict=True):
-            if (value := _value(values, place)) is not None:
-                curve.steps.append(step)
-                curve.values.append(value)
-    return clock, curves
-
-
-def _pick(rows: Sequence[tuple[Any, ...]], metric: int, place: int) -> Curve:
-    curve = Curve()
-    start = 3 + metric * COLUMNS_PER_METRIC
-    for row in rows:
-        low, low_step, high, high_step = row[start : start + COLUMNS_PER_METRIC]
-        points = {low_step: low, high_step: high, row[0]: _value(row[2], place)}
-        for step in sorted(s for s, v in points.items() if v is not None):
-            curve.steps.append(step)
-            curve.values.append(float(f"{points[step]:.{DIGITS}g}"))
-    return curve
-
-
-def _value(values: Sequence[float | None], place: int) -> float | None:
-    """None when there is no number; older arrays lack metrics that came later."""
-    value = values[place - 1] if place <= len(values) else None
-    return value if value is not None and math.isfinite(value) else None
+    One query, or none where no name begins with eval/.
+    """
+    points: dict[int, dict[str, dict[int, float]]] = {run.pk: {} for run in runs}
+    held_out = Evaluation.objects.filter(run__in=runs, superseded_by=superseded_by)
+    if names is not None:
+        names = [name for name in names if name.startswith("eval/")]
+        held_out = held_out.filter(metrics__has_any_keys=names)
+    first, last = within
+    if first is not None:
+        held_out = held_out.filter(step__gte=first)
+    if last is not None:
+        held_out = held_out.filter(step__lte=last)
+    rows = held_out.order_by("step").values_list("run_id", "step", "metrics")
+    for pk, step, metrics in rows if names != [] else ():
+        for name in metrics if names is None else names:
+            if metrics.get(name) is not None:
+                points[pk].setdefault(name, {})[step] = metrics[name]
+    return {
+        pk: {
+            name: Series.known(
+                np.array([*values], np.int64), np.array([*values.values()], np.float64)
+            )
+            for name, values in metrics.items()
+        }
+        for pk, metrics in points.items()
+    }
 
 
 def carried_to(run: Run, step: int) -> dict[str, float]:
@@ -246,11 +504,6 @@ def _read_tail(run: Run, metrics: Sequence[str], attempt: int, after: int) -> Ta
         run, metrics, max_points=MAX_SUPERSEDED_POINTS, superseded_by=attempt
     )
     curves = {name: curve for name, curve in history.curves.items() if curve.steps}
-    evaluations = Evaluation.objects.filter(run=run, superseded_by=attempt)
-    for step, values in evaluations.order_by("step").values_list("step", "metrics"):
-        for name, value in values.items():
-            if value is not None:
-                curve = curves.setdefault(name, Curve())
-                curve.steps.append(step)
-                curve.values.append(value)
+    evaluated = read_evaluated([run], superseded_by=attempt)[run.pk]
+    curves |= {name: Curve.of(series) for name, series in evaluated.items()}
     return Tail(attempt=attempt, after=after, clock=history.clock, curves=curves)

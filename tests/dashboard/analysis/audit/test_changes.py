@@ -12,13 +12,13 @@ from dashboard.analysis.audit.changes import (
     FEWEST,
     FEWEST_OF_RUN,
     Noise,
-    Series,
     compare_ends,
     find_change,
     measure_noise,
     reached,
 )
 from dashboard.analysis.statistics import Array
+from dashboard.runs.charts.series import Series
 
 
 def series(values: list[float] | Array) -> Series:

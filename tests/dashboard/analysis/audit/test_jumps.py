@@ -12,9 +12,8 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.audit.changes import Series
 from dashboard.analysis.audit.jumps import explain, find_jump, locate_jump
-from dashboard.runs.charts.series import Curve
+from dashboard.runs.charts.series import Curve, Series
 from dashboard.runs.models import Evaluation, Run, RunAttempt, SettingChange, Step
 from tests.dashboard.samples.factories import (
     RULES,

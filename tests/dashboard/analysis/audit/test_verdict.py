@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.audit.changes import Change, Series, compare_ends
+from dashboard.analysis.audit.changes import Change, compare_ends
 from dashboard.analysis.audit.completions import Feature
 from dashboard.analysis.audit.findings import audit
 from dashboard.analysis.audit.verdict import Verdict, Witness, changes_of, judge
+from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Evaluation, Run
 from tests.dashboard.samples.factories import START, make_run, make_steps
 
