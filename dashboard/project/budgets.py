@@ -1,9 +1,10 @@
 """How much of a web process one person, and one team, may use.
 
 A few requests of a person run at a time. Others queue and use no thread and no database
-connection. The processor time of requests is paid from a budget that refills over time.
-Who has overdrawn it gets 429 until then, so heavy use by one person does not slow down
-others; a form that a person sends waits instead, since a refusal would lose it.
+connection. The processor time of requests is counted in Redis, in windows of half a
+minute. Who has used up a window gets 429 until the next, so heavy use by one person
+does not slow down others; a form that a person sends waits instead, since a refusal
+would lose it.
 
 A request counts while Cohort processes it, not while its body arrives or its response
 is read. Of large bodies of one account one is processed at a time, because Python keeps
@@ -22,13 +23,13 @@ import hashlib
 import json
 import logging
 import math
-from collections import OrderedDict, deque
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from time import monotonic
 from typing import Any
 
 from django.conf import settings
@@ -56,48 +57,28 @@ PATIENT_SECONDS = 45.0
 MAX_KNOWN = 10_000  # cookies and tokens
 KNOWN_SECONDS = 86_400
 MAX_ACCOUNTS = 10_000
-MAX_OVERDRAWN_SECONDS = 30.0
 REFUSED_SECONDS = 1.0  # before the response, to slow down clients that retry at once
-SPEND_SECONDS = 0.2  # from what is spent until other processes know
+WINDOW_SECONDS = 30.0  # shorter than a form waits
+SHARED_SECONDS = 0.5  # of processor time: less is not yet told to other processes
 UNCOUNTED = ("/healthz", "/readyz", "/metrics")
-# The bucket's time of being full, moved on by what was spent; how far off it is.
-SPEND = """
-local now = redis.call('TIME')
-now = now[1] + now[2] / 1e6
-local full = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
-full = math.min(full + ARGV[1], now + ARGV[2])
-redis.call('SET', KEYS[1], string.format('%.6f', full), 'EX', 3600)
-return tostring(full - now)
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """`at_once` requests run; `per_second` seconds of work are paid for, and `burst`
-    seconds at once."""
+    """`at_once` requests run, with `cpu_seconds` of processor time in each window."""
 
     at_once: int
-    per_second: float = math.inf
-    burst: float = math.inf
-
-    @property
-    def most_debt(self) -> float:
-        """Seconds, until a bucket that is overdrawn by nothing is full again."""
-        return self.burst / self.per_second if self.is_paid else math.inf
-
-    @property
-    def is_paid(self) -> bool:
-        return self.per_second < math.inf
+    cpu_seconds: float = math.inf
 
 
 # By the word that an account's name begins with.
 BUDGETS: Mapping[str, Budget] = {
-    "person": Budget(at_once=2, per_second=0.5, burst=15.0),
-    "program": Budget(at_once=2, per_second=0.5, burst=15.0),
-    # Not paid: each token may send so many requests a minute, and no run may lag.
+    "person": Budget(at_once=2, cpu_seconds=15.0),
+    "program": Budget(at_once=2, cpu_seconds=15.0),
+    # Not counted: each token may send so many requests a minute, and no run may lag.
     "ingest": Budget(at_once=3),
     "large": Budget(at_once=1),  # bodies of an account
-    # Not charged: no one is rejected for the use of others.
+    # Not counted either: no one is rejected for the use of others.
     "team": Budget(at_once=7),
     "address": Budget(at_once=4),
     # Of all unknown senders: pages such as the sign-in form, which cost milliseconds;
@@ -123,29 +104,28 @@ class Account:
 
     budget: Budget
     num_running: int = 0
-    waiting: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
-    served: OrderedDict[str, int] = field(default_factory=OrderedDict)  # place in order
-    debt: float = 0.0  # seconds until the bucket is full, at `debt_at`
-    debt_at: float = 0.0
+    waiting: list[tuple[str, asyncio.Future[None]]] = field(default_factory=list)
+    served: dict[str, float] = field(default_factory=dict)  # when each sender last was
+    window: int = 0  # of `spent`, the seconds of all processes as far as known
+    spent: float = 0.0
+    unshared: float = 0.0  # part of it that only this process knows
 
-    def current_debt(self) -> float:
-        return max(0.0, self.debt - (monotonic() - self.debt_at))
+    def spend(self, seconds: float) -> None:
+        window = int(time.time() // WINDOW_SECONDS)
+        if window != self.window:
+            self.window, self.spent, self.unshared = window, 0.0, 0.0
+        self.spent += seconds
+        self.unshared += seconds
 
     def overdrawn_seconds(self) -> float:
-        """Seconds until the bucket has something in it again."""
-        return max(0.0, self.current_debt() - self.budget.most_debt)
-
-    def set_debt(self, debt: float) -> None:
-        most = self.budget.most_debt + MAX_OVERDRAWN_SECONDS
-        self.debt, self.debt_at = min(debt, most), monotonic()
-
-    @property
-    def num_waiting(self) -> int:
-        return sum(len(turns) for turns in self.waiting.values())
+        """Return the seconds until the next window if this one is used up."""
+        if self.spent <= self.budget.cpu_seconds:
+            return 0.0
+        return max(0.0, (self.window + 1) * WINDOW_SECONDS - time.time())
 
     @property
     def is_idle(self) -> bool:
-        return not self.num_running and not self.waiting and self.current_debt() <= 0
+        return not (self.num_running or self.waiting or self.overdrawn_seconds())
 
     async def enter(self, sender: str = "") -> None:
         """Waits for a place; raises Refused where too many wait."""
@@ -154,14 +134,15 @@ class Account:
             self._note_served(sender)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(sender, deque()).append(turn)
-        if self.num_waiting > MAX_WAITING:
+        self.waiting.append((sender, turn))
+        if len(self.waiting) > MAX_WAITING:
             self._refuse_one()
         try:
             await turn  # `leave` has counted it
         except asyncio.CancelledError:
-            if not turn.done() or turn.cancelled():
-                self._remove(sender, turn)
+            if turn.cancelled():
+                with suppress(ValueError):  # `leave` has passed it over
+                    self.waiting.remove((sender, turn))
             elif turn.exception() is None:
                 self.leave()
             raise
@@ -169,44 +150,36 @@ class Account:
     def leave(self) -> None:
         """Gives the place to the sender that was served longest ago, or never."""
         while self.waiting:
-            sender = min(self.waiting, key=self._served_at)
-            turn = self.waiting[sender][0]
-            self._remove(sender, turn)
+            longest = min(self.waiting, key=lambda waiter: self._served_at(waiter[0]))
+            self.waiting.remove(longest)
+            sender, turn = longest
             if not turn.done():
                 self._note_served(sender)
                 turn.set_result(None)
                 return
         self.num_running -= 1
 
-    def _served_at(self, sender: str) -> int:
-        return self.served.get(sender, 0)
+    def _served_at(self, sender: str) -> float:
+        return self.served.get(sender, 0.0)
 
     def _note_served(self, sender: str) -> None:
-        newest = next(reversed(self.served.values()), 0)
-        self.served[sender] = newest + 1
-        self.served.move_to_end(sender)
+        self.served.pop(sender, None)
+        self.served[sender] = time.monotonic()
         if len(self.served) > MAX_ACCOUNTS:
-            self.served.popitem(last=False)
+            del self.served[next(iter(self.served))]
 
     def _refuse_one(self) -> None:
         """The longest wait of the sender with most; of several, of the last served."""
-        sender = max(
+        num_turns = Counter(sender for sender, _ in self.waiting)
+        refused = max(
             self.waiting,
-            key=lambda each: (len(self.waiting[each]), self._served_at(each)),
+            key=lambda waiter: (num_turns[waiter[0]], self._served_at(waiter[0])),
         )
-        turn = self.waiting[sender][0]
-        self._remove(sender, turn)
-        if not turn.done():
-            turn.set_exception(
+        self.waiting.remove(refused)
+        if not refused[1].done():
+            refused[1].set_exception(
                 Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
             )
-
-    def _remove(self, sender: str, turn: asyncio.Future[None]) -> None:
-        turns = self.waiting.get(sender, deque())
-        with suppress(ValueError):  # `leave` has passed it over
-            turns.remove(turn)
-        if not turns:
-            self.waiting.pop(sender, None)
 
 
 class Budgets:
@@ -215,11 +188,8 @@ class Budgets:
     def __init__(self, app: Any) -> None:
         self.app = app
         self._accounts: dict[str, Account] = {}
-        self._pruned_at = 0.0
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2)
-        self._unsent: dict[str, float] = {}  # spent, but not yet sent to Redis
-        self._sending: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] in UNCOUNTED:
@@ -239,8 +209,9 @@ class Budgets:
             turn.leave()
             if turn.entered:
                 person = await self._learn(scope, credential, place)
-                if turn.status != 503:  # unsuccessful waiting is not charged
-                    self._spend({*names, person} - {""}, turn.seconds)
+                if turn.status != 503:  # unsuccessful waiting is not counted
+                    for name in {*names, person} - {""}:
+                        await self._spend(name, turn.seconds)
 
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
         """The accounts that a request counts for, as far as known."""
@@ -293,56 +264,33 @@ class Budgets:
 
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
-            self._prune()
+            if len(self._accounts) >= MAX_ACCOUNTS:
+                accounts = self._accounts.items()
+                self._accounts = {k: each for k, each in accounts if not each.is_idle}
             self._accounts[name] = Account(BUDGETS[name.partition(":")[0]])
         return self._accounts[name]
 
-    def _prune(self) -> None:
-        if len(self._accounts) < MAX_ACCOUNTS or monotonic() - self._pruned_at < 1:
+    async def _spend(self, name: str, seconds: float) -> None:
+        account = self._account(name)
+        if account.budget.cpu_seconds == math.inf:
             return
-        self._pruned_at = monotonic()
-        for name in [name for name, each in self._accounts.items() if each.is_idle]:
-            del self._accounts[name]
-
-    def _spend(self, names: set[str], seconds: float) -> None:
-        """Here at once, and where other processes see it a moment later."""
-        for name in names:
-            account = self._account(name)
-            if account.budget.is_paid:
-                cost = seconds / account.budget.per_second
-                account.set_debt(account.current_debt() + cost)
-                self._unsent[name] = self._unsent.get(name, 0.0) + cost
-        if self._unsent and self._sending is None:
-            self._sending = asyncio.create_task(self._send_spent())
-
-    async def _send_spent(self) -> None:
-        """Until everything is sent: one task at a time, referenced while it runs."""
-        try:
-            while self._unsent:
-                await asyncio.sleep(SPEND_SECONDS)
-                spent, self._unsent = self._unsent, {}
-                await self._send_part(spent)
-        finally:
-            self._sending = None
-
-    async def _send_part(self, spent: Mapping[str, float]) -> None:
+        account.spend(seconds)
+        if account.unshared < SHARED_SECONDS:
+            return
+        key, unshared = f"cohort:cpu:{name}:{account.window}", account.unshared
+        account.unshared = 0.0
         pipeline = self._redis.pipeline(transaction=False)
-        for name, cost in spent.items():
-            most = self._account(name).budget.most_debt + MAX_OVERDRAWN_SECONDS
-            pipeline.eval(SPEND, 1, f"cohort:budget:{name}", str(cost), str(most))
+        pipeline.incrbyfloat(key, unshared)
+        pipeline.expire(key, int(2 * WINDOW_SECONDS))
         try:
-            debts = await pipeline.execute()
+            spent, _ = await pipeline.execute()
         except (RedisError, OSError) as error:
             logger.debug("Request budgets apply to this process only: %s", error)
             return
-        for name, debt in zip(spent, debts, strict=True):
-            account = self._account(name)
-            account.set_debt(max(account.current_debt(), float(debt)))
+        if key.endswith(f":{account.window}"):
+            account.spent = max(account.spent, spent)
 
     async def close(self) -> None:
-        """Once the spending is sent."""
-        if self._sending is not None:
-            await self._sending
         await self._redis.aclose()
 
 
@@ -366,12 +314,13 @@ class Turn:
         self.seconds = 0.0
 
     def check(self) -> None:
-        """Raises Refused if a budget is overdrawn, unless the request is a form."""
+        """Raises Refused if a window is used up, unless the request is a form."""
         for account in self._accounts:
             seconds = account.overdrawn_seconds()
             if seconds > 0 and not self._is_form:
                 raise Refused(
-                    f"Your requests used {account.budget.burst:g} s of processor time.",
+                    f"Your requests used {account.budget.cpu_seconds:g} s of processor "
+                    f"time in {WINDOW_SECONDS:g} s.",
                     seconds,
                 )
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +34,13 @@ from dashboard.project.budgets import (
 )
 from tests.dashboard.api.asking import make_token
 
-SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
+SMALL = Budget(at_once=2, cpu_seconds=10.0)
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
+    """At a multiple of 30 a window begins."""
+    clock = SimpleNamespace(time=lambda: now, monotonic=time.monotonic)
+    monkeypatch.setattr(budgets, "time", clock)
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +49,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         is_paid = kind in ("person", "program")
         few = SMALL if is_paid else Budget(at_once=2)
         monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]  # a Mapping to others
-    monkeypatch.setattr(budgets, "SPEND_SECONDS", 0.0)
+    set_clock(monkeypatch, 3_000.0)
     monkeypatch.setattr(budgets, "REFUSED_SECONDS", 0.0)
-    for kind in ("budget", "known"):
+    for kind in ("cpu", "known"):
         for key in redis_client().scan_iter(f"cohort:{kind}:*"):
             redis_client().delete(key)
 
@@ -283,7 +291,7 @@ async def test_a_new_process_knows_the_sender() -> None:
         inner.open.set()
 
 
-async def test_unsuccessful_waiting_is_not_charged(
+async def test_unsuccessful_waiting_is_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inner = App()
@@ -299,20 +307,18 @@ async def test_unsuccessful_waiting_is_not_charged(
     assert (await ask(app))[0] == 503, "not 429"
 
 
-async def test_waiting_for_a_busy_processor_is_not_charged(
+async def test_waiting_for_a_busy_processor_is_not_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = 1_000.0
-    monkeypatch.setattr(budgets, "monotonic", lambda: now)
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
     async with asking(app, 1):
-        now += 100.0
+        set_clock(monkeypatch, 3_100.0)
         inner.cpu_seconds += 3.0
         inner.open.set()
 
-    assert app._accounts["person:1"].debt == pytest.approx(3.0)
+    assert app._accounts["person:1"].spent == pytest.approx(3.0)
 
 
 async def test_more_than_may_wait_are_refused_at_once(
@@ -349,47 +355,45 @@ async def test_one_that_waits_too_long_is_refused(
     assert (await ask(app))[0] == 200, "its place in the line is gone"
 
 
-async def test_work_is_paid_for_and_the_next_process_knows(
+async def use(app: Any, inner: App, cpu_seconds: float) -> int:
+    async with asking(app, 1) as tasks:
+        inner.cpu_seconds += cpu_seconds
+        inner.open.set()
+    inner.open.clear()
+    return int(tasks[0].result()[0])
+
+
+async def test_processes_count_the_work_of_a_window_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """11 s of work, where 10 are there, and one more comes each second."""
-    now = 1_000.0
-    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    """11 s of work, where a window of half a minute has 10."""
     inner = App()
-    first = budgets_of(inner)
+    first, second = budgets_of(inner), budgets_of(inner)
     await known(first, inner)
-    async with asking(first, 1):
-        inner.cpu_seconds += 11.5
-        inner.open.set()
-    status, _, headers = await ask(first)
+    assert await use(first, inner, 6.0) == 200
+    assert await use(second, inner, 5.0) == 200
+    set_clock(monkeypatch, 3_028.5)
+    status, _, headers = await ask(second)
 
     assert (status, int(headers[b"retry-after"])) == (429, 2)
-    await until(lambda: not (first._unsent or first._sending))
-    second = budgets_of(inner)
-    assert (await ask(second))[0] == 200, "it has read no debt yet"
-    await until(lambda: not (second._unsent or second._sending))
-    assert (await ask(second))[0] == 429
-    now += 3
-    assert (await ask(first))[0] == 200
+    assert await use(first, inner, 0.6) == 200, "it has not read the other's work"
+    assert (await ask(first))[0] == 429
+    set_clock(monkeypatch, 3_030.0)
+    assert await use(first, inner, 0.0) == 200
 
 
 async def test_without_redis_each_process_counts_for_itself(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.REDIS_URL = "unix:///nowhere.sock"
-    now = 1_000.0
-    monkeypatch.setattr(budgets, "monotonic", lambda: now)
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
-    async with asking(app, 1):
-        inner.cpu_seconds += 11.5
-        inner.open.set()
-    await until(lambda: not (app._unsent or app._sending))
+    await use(app, inner, 11.5)
 
     assert (await ask(app))[0] == 429
-    now += 3
-    assert (await ask(app))[0] == 200
+    set_clock(monkeypatch, 3_030.0)
+    assert await use(app, inner, 0.0) == 200
 
 
 async def test_a_body_that_comes_slowly_takes_no_place() -> None:
@@ -490,21 +494,26 @@ async def test_a_form_waits_until_its_sender_may_spend_again(
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
-    app._account("person:1").set_debt(SMALL.most_debt + 0.3)
+    app._account("person:1").spend(11.0)
     inner.open.set()
+    set_clock(monkeypatch, 3_029.7)
     form = asyncio.create_task(ask(app, method="POST"))
     await asyncio.sleep(0.01)
 
     assert (await ask(app))[0] == 429
     assert inner.num_done == 1, "the form waits"
+    set_clock(monkeypatch, 3_030.0)
     assert (await form)[0] == 200
 
 
-async def test_a_refused_page_tries_again_by_itself() -> None:
+async def test_a_refused_page_tries_again_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
-    app._account("person:1").set_debt(SMALL.most_debt + 4.5)
+    app._account("person:1").spend(11.0)
+    set_clock(monkeypatch, 3_025.5)
     sender = _sender(app, "t", "/a/runs/")
     sender.scope["headers"].append((b"accept", b"text/html"))
     await sender.send_input({"type": "http.request", "body": b""})
@@ -562,7 +571,7 @@ async def test_who_waits_most_is_refused_where_too_many_wait(
         order += [name for name, task in waiting.items() if task.done()]
     assert order[-3:] == ["b2", "c1", "d1"]
     account.leave()
-    assert (account.num_running, account.waiting) == (0, {})
+    assert (account.num_running, account.waiting) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -639,18 +648,22 @@ async def test_a_refused_turn_that_is_cancelled_gives_no_place_back() -> None:
     assert account.num_running == 2
 
 
-async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait() -> None:
+async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So at most as many wait at once as may run, and the others queue."""
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
     account = app._account("person:1")
-    account.set_debt(SMALL.most_debt + 0.3)
+    account.spend(11.0)
+    set_clock(monkeypatch, 3_029.7)
     forms = [asyncio.create_task(ask(app, method="POST")) for _ in range(4)]
     await asyncio.sleep(0.05)
 
-    assert (account.num_running, account.num_waiting) == (2, 2)
+    assert (account.num_running, len(account.waiting)) == (2, 2)
     inner.open.set()
+    set_clock(monkeypatch, 3_030.0)
     assert [status for status, *_ in await asyncio.gather(*forms)] == [200] * 4
 
 
