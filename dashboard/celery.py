@@ -49,19 +49,19 @@ app.conf.imports = (
 )
 
 
-@worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
+@worker_shutting_down.connect
 def announce_shutdown(**_: Any) -> None:
     shutdown.announce()
 
 
-@task_prerun.connect  # type: ignore[untyped-decorator]  # as above
+@task_prerun.connect
 def begin_task(task: Any, **_: Any) -> None:
     """What a task does by itself bears its name in the audit log."""
     acting_as(task.name)
     shutdown.begin_task()
 
 
-@task_postrun.connect  # type: ignore[untyped-decorator]  # as above
+@task_postrun.connect
 def end_task(**_: Any) -> None:
     acting_as(None)
     shutdown.end_task()

@@ -277,7 +277,7 @@ def add_run_event(run: Run, **_: Any) -> None:
 register_purge(purge_alerts)
 
 
-@shared_task(name="alerts.deliver", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="alerts.deliver", ignore_result=True)
 def deliver() -> None:
     with advisory_lock() as has_lock:
         while has_lock and not shutdown.is_announced() and deliver_due():

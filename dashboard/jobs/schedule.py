@@ -42,7 +42,14 @@ def wake_workers(
         )
 
 
-class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types
+def count_waiting(app: Celery, queue: str) -> int:
+    """Count messages without a worker; they must not pile up while all are busy."""
+    with app.connection_for_write() as broker:
+        channel: Any = broker.default_channel  # with Redis's client
+        return int(channel.client.llen(queue))
+
+
+class Scheduler(PersistentScheduler):
     """At most one message per task waits, so that none pile up without workers.
 
     Messages do not expire: the clock of the receiving worker would decide, and a clock
@@ -58,7 +65,8 @@ class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no typ
         queue = settings.CELERY_TASK_DEFAULT_QUEUE
         try:
             with self.app.connection_for_write() as broker:
-                messages = broker.default_channel.client.lrange(queue, 0, -1)
+                channel: Any = broker.default_channel  # with Redis's client
+                messages = channel.client.lrange(queue, 0, -1)
         except (OperationalError, RedisError, OSError):
             return set()  # reported when sending is attempted
         return {json.loads(message)["headers"]["task"] for message in messages}

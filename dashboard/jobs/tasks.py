@@ -11,32 +11,28 @@ from dashboard.jobs import queue as jobs
 from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import all_purges
 from dashboard.jobs.runner import run_pending
+from dashboard.jobs.schedule import count_waiting
 
 logger = logging.getLogger(__name__)
 
 
-@shared_task(name="jobs.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="jobs.work", bind=True, ignore_result=True)
 def work(self: Task[..., Any], queue: str) -> None:
     worker = self.request.hostname or "worker"
     run_pending(queue, worker, is_shutting_down=shutdown.is_announced)
 
 
-@shared_task(name="jobs.reap", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="jobs.reap", bind=True, ignore_result=True)
 def reap(self: Task[..., Any]) -> None:
     """Find lost jobs; notify the workers of queues in which a job is due."""
     jobs.reap()
     for queue in jobs.waiting_queues():
         # A run may occupy a training slot for hours: at most one message waits.
-        if queue == "default" or not _has_message(self, queue):
+        if queue == "default" or not count_waiting(self.app, queue):
             jobs.notify_workers(queue)
 
 
-def _has_message(task: Task[..., Any], queue: str) -> bool:
-    with task.app.connection_for_write() as broker:
-        return bool(broker.default_channel.client.llen(queue))
-
-
-@shared_task(name="jobs.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="jobs.clean", ignore_result=True)
 def clean() -> None:
     """A purge that fails does not stop the others."""
     for purge in (jobs.purge, *all_purges()):

@@ -245,13 +245,13 @@ def _empty_event_logs(run_id: int) -> None:
             os.truncate(directory.attempt(number).events, 0)
 
 
-@shared_task(name="operations.measure", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="operations.measure", ignore_result=True)
 def measure_all() -> None:
     for team in Team.objects.all():
         measure(team)
 
 
-@shared_task(name="operations.retain", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="operations.retain", ignore_result=True)
 def retain() -> None:
     empty_trash()
     delete_old_completions()

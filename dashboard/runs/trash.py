@@ -215,7 +215,7 @@ def purge_run(run: Run) -> None:
 register_purge(purge_trash)
 
 
-@shared_task(name="runs.delete_rows", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="runs.delete_rows", ignore_result=True)
 def delete_rows() -> None:
     """Delete rows of hidden runs, for a few seconds."""
     delete_hidden_rows(until=time.monotonic() + SECONDS)

@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from dashboard.alerts.firing import alert_of_silence
 from dashboard.jobs import shutdown
-from dashboard.jobs.schedule import DAY_SECONDS
+from dashboard.jobs.schedule import DAY_SECONDS, count_waiting
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Needs, known_cluster
@@ -37,16 +37,10 @@ def send_work(app: Celery) -> int:
     num_startable = startable().count()
     if not num_startable:
         return 0
-    num_rings = max(0, num_startable - count_waiting(app))
+    num_rings = max(0, num_startable - count_waiting(app, QUEUE))
     for _ in range(num_rings):
         app.send_task("training.work", queue=QUEUE, expires=DAY_SECONDS)
     return num_rings
-
-
-def count_waiting(app: Celery) -> int:
-    """Number of messages without a worker; they must not pile up while all are busy."""
-    with app.connection_for_write() as broker:
-        return int(broker.default_channel.client.llen(QUEUE))
 
 
 def resume_on_free_disk() -> list[int]:
@@ -94,7 +88,7 @@ def _resume(run: Run) -> bool:
     return is_queued
 
 
-@shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="training.work", bind=True, ignore_result=True)
 def work(self: Task[..., None]) -> None:
     """Train the first queued run that fits this worker."""
     worker = self.request.hostname or "worker"
@@ -126,23 +120,23 @@ def _fits_cluster(run: Run) -> bool:
     return room is None or room.is_possible
 
 
-@shared_task(name="training.dispatch", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="training.dispatch", bind=True, ignore_result=True)
 def dispatch(self: Task[..., None]) -> None:
     send_work(self.app)
 
 
-@shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="training.reap", ignore_result=True)
 def reap() -> None:
     reap_expired_leases()
     alert_of_silence()
 
 
-@shared_task(name="training.go_on", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="training.go_on", ignore_result=True)
 def resume() -> None:
     resume_on_free_disk()
 
 
-@celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types
+@celeryd_after_setup.connect
 def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
     """`sender` is the worker's name; no task has started yet."""
     if QUEUE not in instance.app.amqp.queues.consume_from:
@@ -159,7 +153,7 @@ def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
         connection.close()  # the pool's processes are forked from this one
 
 
-@worker_ready.connect  # type: ignore[untyped-decorator]  # Celery has no types
+@worker_ready.connect
 def start_heartbeat(sender: Any, **_: Any) -> None:
     """`sender` is the worker's consumer."""
     if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
@@ -180,7 +174,7 @@ def _apply_drain(app: Any, name: str, is_drained: bool) -> None:
     ask(QUEUE, destination=[name])
 
 
-@worker_shutdown.connect  # type: ignore[untyped-decorator]  # Celery has no types
+@worker_shutdown.connect
 def stop_heartbeat(**_: Any) -> None:
     while _heartbeats:
         _heartbeats.pop().stop()

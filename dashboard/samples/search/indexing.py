@@ -91,7 +91,7 @@ class Stretch:
     replaced: tuple[int, ...]  # IDs of the blocks that it replaces
 
 
-@shared_task(name="samples.index", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="samples.index", ignore_result=True)
 def index() -> None:
     """Create missing blocks, for SECONDS."""
     until = time.monotonic() + SECONDS

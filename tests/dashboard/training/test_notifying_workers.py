@@ -6,8 +6,9 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
+from dashboard.jobs.schedule import count_waiting
 from dashboard.runs.models import Run
-from dashboard.training.tasks import QUEUE, count_waiting, send_work
+from dashboard.training.tasks import QUEUE, send_work
 from tests.dashboard.training.factories import Launcher
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +31,7 @@ def test_every_startable_run_has_one_message(app: Celery, launch: Launcher) -> N
     Run.objects.filter(id=ended.id).update(state="stopped")
 
     assert send_work(app) == 2
-    assert count_waiting(app) == 2
+    assert count_waiting(app, QUEUE) == 2
 
 
 def test_while_no_worker_listens_messages_do_not_pile_up(
@@ -41,7 +42,7 @@ def test_while_no_worker_listens_messages_do_not_pile_up(
     for _ in range(5):
         send_work(app)
 
-    assert count_waiting(app) == 1
+    assert count_waiting(app, QUEUE) == 1
 
 
 def test_messages_lost_by_redis_are_sent_again(app: Celery, launch: Launcher) -> None:
@@ -52,7 +53,7 @@ def test_messages_lost_by_redis_are_sent_again(app: Celery, launch: Launcher) ->
 
     send_work(app)
 
-    assert count_waiting(app) == 1
+    assert count_waiting(app, QUEUE) == 1
 
 
 def test_without_a_queued_run_no_message_is_sent(app: Celery) -> None:
