@@ -29,7 +29,6 @@ from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queries import get_run
 from dashboard.runs.queue.changes import (
     hold_run,
-    move_run,
     release_run,
     set_priority,
     team_queue,
@@ -58,8 +57,6 @@ class QueuedRun(Schema):
         description="Estimated time until it starts; null if unknown."
     )
     sentence: str = Field(examples=["Next in the queue: the only worker is busy."])
-    can_rise: bool
-    can_sink: bool
 
 
 class QueueOut(Schema):
@@ -93,8 +90,6 @@ def queue(request: HttpRequest) -> QueueOut:
                         ),
                     )
                 ),
-                can_rise=entry.can_rise,
-                can_sink=entry.can_sink,
             )
             for entry in own.entries
         ],
@@ -110,9 +105,6 @@ class QueueChange(Change):
     )
     is_on_hold: bool | None = Field(
         default=None, description="True keeps workers from taking it."
-    )
-    move: Literal["front", "up", "down"] | None = Field(
-        default=None, description="Among the team's queued runs of its priority."
     )
 
 
@@ -146,8 +138,6 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
         if (is_on_hold := sent.get("is_on_hold")) is not None:
             change = hold_run if is_on_hold else release_run
             changed.append(change(run=run, user=user))
-        if payload.move is not None:
-            changed.append(move_run(run=run, user=user, where=payload.move))
     if any(changed):
         return Done(done=True)
     run.refresh_from_db(fields=["state"])

@@ -24,9 +24,7 @@ from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.changes import (
-    MOVES,
     hold_run,
-    move_run,
     release_run,
     set_priority,
     team_queue,
@@ -63,20 +61,6 @@ def compute(request: Request, team: str) -> HttpResponse:
         "priorities": Priority,
     }
     return render(request, "training/compute.html", context)
-
-
-@require_POST
-def run_move(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
-    where = request.POST.get("where", "")
-    if where not in MOVES:
-        messages.error(request, f"Unknown move {where[:40]!r}. Use front, up or down.")
-    elif not move_run(run=run, user=request.user, where=where):
-        messages.info(request, _not_done(run, f"{run.name} was not moved"))
-    else:
-        moved = "to the front" if where == "front" else where
-        messages.success(request, f"Moved {run.name} {moved}.")
-    return redirect("compute", run.team.slug)
 
 
 @require_POST

@@ -456,7 +456,6 @@ RUNS: list[URLPattern] = [
     path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
     path("<int:run_id>/pause", run_control.run_pause, name="run_pause"),
     path("<int:run_id>/resume", run_control.run_resume, name="run_resume"),
-    path("<int:run_id>/move", compute.run_move, name="run_move"),
     path("<int:run_id>/hold", compute.run_hold, name="run_hold"),
     path("<int:run_id>/release", compute.run_release, name="run_release"),
     path("<int:run_id>/priority", compute.run_priority, name="run_priority"),

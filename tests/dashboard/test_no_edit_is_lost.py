@@ -217,7 +217,7 @@ NOT_LOST = {
     **dict.fromkeys(
         (
             *("dataset_import", "probe_stop", "rescoring_stop", "rescoring_delete"),
-            *("run_move", "run_stop", "run_cancel", "run_pause", "checkpoint_delete"),
+            *("run_stop", "run_cancel", "run_pause", "checkpoint_delete"),
             *("model_unpublish", "alert_acknowledge", "alert_rule_delete"),
             *("alert_channel_test", "alert_channel_secret", "alert_delivery_again"),
             *("alert_channel_delete", "report_delete", "person_data"),

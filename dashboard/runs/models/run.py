@@ -148,7 +148,6 @@ class Run(models.Model):
     priority = models.SmallIntegerField(
         choices=Priority, default=Priority.NORMAL, db_default=Priority.NORMAL
     )
-    place = models.BigIntegerField(null=True, blank=True)  # null: its id, as launched
     on_hold = models.BooleanField(default=False, db_default=False)
 
     # Progress.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from django.db import transaction
 from django.db.models import F, Q
@@ -15,11 +14,8 @@ from dashboard.project.edits import find_changes
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.hosts import known_cluster, lack_on
 from dashboard.runs.queue.messages import title_start
-from dashboard.runs.queue.order import PLACE, Queue, QueuePosition
+from dashboard.runs.queue.order import Queue, QueuePosition
 from dashboard.runs.state import notify_workers
-
-Move = Literal["front", "up", "down"]
-MOVES: tuple[Move, ...] = get_args(Move)
 
 
 @transaction.atomic
@@ -78,33 +74,6 @@ def _change(
     return True
 
 
-@transaction.atomic
-def move_run(*, run: Run, user: User, where: Move) -> bool:
-    """Trade places with its team's queued runs of the same priority.
-
-    Other teams' runs keep theirs. False if it is not queued, or already at the end.
-    """
-    # In one order, so that two moves never deadlock; a claim waits for its row.
-    mates = Run.objects.select_for_update().filter(
-        team_id=run.team_id, state=RunState.QUEUED, priority=run.priority
-    )
-    places = dict(mates.order_by("id").annotate(at=PLACE).values_list("id", "at"))
-    order = sorted(places, key=places.__getitem__)
-    if run.id not in order:
-        return False
-    before = order.index(run.id)
-    after = {"front": 0, "up": before - 1, "down": before + 1}[where]
-    if after == before or not 0 <= after < len(order):
-        return False
-    moved = order.copy()
-    moved.insert(after, moved.pop(before))
-    for run_id, place in zip(moved, sorted(places.values()), strict=True):
-        if places[run_id] != place:
-            Run.objects.filter(id=run_id, state=RunState.QUEUED).update(place=place)
-    record(run.team, user, "run.moved", run, where=where, before=before, after=after)
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A run of the team, with the number of other teams' runs ahead of it."""
@@ -114,8 +83,6 @@ class Entry:
     num_foreign: int  # between it and the team's run before it
     start: str
     cluster_lack: str  # of a run on a cluster, why it would wait there
-    can_rise: bool
-    can_sink: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +112,8 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
     runs.sort(key=lambda pair: pair[1].waiting.rank)
     needs_cluster = any(position.waiting.needs.ranks for _, position in runs)
     cluster = known_cluster(team) if needs_cluster else None
-    of_priority = [position.waiting.priority for _, position in runs]
     entries, passed = [], 0
-    for at, (run, position) in enumerate(runs):
+    for run, position in runs:
         num_foreign = (
             max(0, position.num_foreign_before - passed) if position.number else 0
         )
@@ -160,8 +126,6 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
                 num_foreign=num_foreign,
                 start=title_start(position.start),
                 cluster_lack=lack_on(cluster, ranks) if ranks else "",
-                can_rise=at > 0 and of_priority[at - 1] == of_priority[at],
-                can_sink=of_priority[at + 1 : at + 2] == of_priority[at : at + 1],
             )
         )
     return entries

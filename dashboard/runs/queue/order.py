@@ -1,6 +1,6 @@
 """The queue: its order, the position of each run, and when it starts.
 
-A team's own runs are ordered by priority, then by place; teams take turns.
+A team's own runs are ordered by priority, then by age; teams take turns.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import (
-    BigIntegerField,
     BooleanField,
     Case,
-    F,
     Q,
     QuerySet,
     Value,
     When,
 )
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 
 from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.queue.estimates import (
@@ -35,8 +33,6 @@ from dashboard.runs.queue.estimates import (
 )
 from dashboard.runs.queue.hosts import Host, Needs, describe_lack, known_hosts
 
-# A place is unique: it is the id of one run, and changes only in swaps.
-PLACE = Coalesce(F("place"), F("id"), output_field=BigIntegerField())
 RESTED = Q(not_before__isnull=True) | Q(not_before__lte=Now())
 STARTABLE = Q(state=RunState.QUEUED, on_hold=False) & RESTED
 
@@ -48,7 +44,6 @@ class Waiting:
     run_id: int
     team_id: int
     priority: int = 0
-    place: int
     needs: Needs
     on_hold: bool = False
     is_resting: bool = False  # in back-off after its worker was lost
@@ -59,7 +54,7 @@ class Waiting:
     @property
     def rank(self) -> tuple[int, int]:
         """Within its team, the first is the least."""
-        return (-self.priority, self.place)
+        return (-self.priority, self.run_id)
 
 
 def take_turns(
@@ -68,7 +63,7 @@ def take_turns(
     """In the order in which free workers take them.
 
     The team with the fewest runs, including those already ordered, is next; ties go to
-    the higher priority, then the lower place. `num_held`: by team, runs on workers.
+    the higher priority, then the older run. `num_held`: by team, runs on workers.
     """
     turns: Counter[int] = Counter(num_held)
     keyed = []
@@ -82,14 +77,13 @@ def list_waiting(runs: QuerySet[Run] | None = None) -> list[Waiting]:
     """Every queued run, of all teams; one query."""
     queued = (Run.objects.all() if runs is None else runs).filter(state=RunState.QUEUED)
     rows = queued.annotate(
-        rank_place=PLACE,
         is_resting=Case(
             When(RESTED, then=Value(False)),
             default=Value(True),
             output_field=BooleanField(),
         ),
     ).values(
-        *("id", "team_id", "priority", "rank_place", "on_hold", "is_resting"),
+        *("id", "team_id", "priority", "on_hold", "is_resting"),
         *("num_steps", "last_step", *PACE_COLUMNS),
         *CONFIG_COLUMNS,
     )
@@ -102,7 +96,6 @@ def _read(row: Mapping[str, Any]) -> Waiting:
         run_id=row["id"],
         team_id=row["team_id"],
         priority=row["priority"],
-        place=row["rank_place"],
         needs=Needs.of(config),
         on_hold=row["on_hold"],
         is_resting=row["is_resting"],

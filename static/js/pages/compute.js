@@ -4,7 +4,6 @@ import { patch } from "../live/patch.js";
 
 const REFRESH_MS = 5_000;
 const root = () => document.getElementById("compute");
-const isHere = (element) => Boolean(element?.closest("#compute"));
 
 async function refresh() {
   if (document.hidden || document.activeElement?.matches("#compute select")) return;
@@ -28,15 +27,4 @@ document.addEventListener("change", (event) => {
 // A conflict is a page of its own: the form is sent once more, without htmx.
 document.addEventListener("htmx:responseError", ({ detail }) => {
   if (detail.xhr.status === 409) detail.elt.closest("form")?.submit();
-});
-
-// Move the focus off a button that the move disabled.
-let pressed = "";
-document.addEventListener("htmx:beforeSwap", () => {
-  pressed = isHere(document.activeElement) ? document.activeElement.id : "";
-});
-document.addEventListener("htmx:afterSettle", () => {
-  const button = pressed && document.getElementById(pressed);
-  if (!button?.disabled) return;
-  button.closest("form").querySelector("button:enabled")?.focus();
 });

@@ -124,8 +124,8 @@ def test_the_queue_is_read_and_its_order_changed(program: Program, team: Team) -
     waiting = {"state": "queued", "finished_at": None, "started_at": None}
     first, second = make_run(team, "a", **waiting), make_run(team, "b", **waiting)
 
-    moved = program.patch(f"/queue/{second.pk}", {"move": "front"}).json()
-    again = program.patch(f"/queue/{second.pk}", {"move": "front"}).json()
+    moved = program.patch(f"/queue/{second.pk}", {"priority": "high"}).json()
+    again = program.patch(f"/queue/{second.pk}", {"priority": "high"}).json()
     held = program.patch(f"/queue/{second.pk}", {"is_on_hold": True}).json()
     line = program.get("/queue").json()
     freed = program.patch(f"/queue/{second.pk}", {"is_on_hold": False}).json()
@@ -139,7 +139,7 @@ def test_the_queue_is_read_and_its_order_changed(program: Program, team: Team) -
     assert line["items"][0]["sentence"].startswith("On hold")
     assert [(each["name"], each["priority"]) for each in after] == [
         ("a", "high"),
-        ("b", "normal"),
+        ("b", "high"),
     ]
 
 

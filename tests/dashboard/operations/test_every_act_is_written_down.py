@@ -35,7 +35,6 @@ WRITES = {
     "run_new_from_toml": {"recipe.version_created"},
     "preset_save": {"preset.saved", "preset.overwritten"},
     "preset_change": {"preset.deleted", "preset.renamed"},
-    "run_move": {"run.moved"},
     "run_hold": {"run.held"},
     "run_release": {"run.released"},
     "run_priority": {"run.priority_changed"},

@@ -9,7 +9,7 @@ from django.db import connection
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Priority, Run, RunState
-from dashboard.runs.queue.changes import hold_run, move_run, release_run, set_priority
+from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.queue.hosts import Host
 from dashboard.training.lease import Claim, claim_next, claim_run, startable
 from tests.dashboard.training.factories import Launcher
@@ -32,13 +32,6 @@ def test_priority_goes_before_age(launch: Launcher, alice: User) -> None:
     set_priority(run=high, user=alice, priority=Priority.HIGH)
 
     assert claims() == ["high", "normal", "low"]
-
-
-def test_a_run_moved_to_the_front_is_taken_first(launch: Launcher, alice: User) -> None:
-    _, _, last = (launch(name=name) for name in ("a", "b", "c"))
-    move_run(run=last, user=alice, where="front")
-
-    assert claims() == ["c", "a", "b"]
 
 
 def test_a_run_on_hold_is_left_until_it_is_released(

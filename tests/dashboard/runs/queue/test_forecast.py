@@ -9,7 +9,7 @@ GPU = Host(name="gpu", num_gpus=1)
 
 def wait(run_id: int, device: str = "cpu") -> Waiting:
     needs = Needs(device=device)
-    return Waiting(run_id=run_id, team_id=1, place=run_id, needs=needs)
+    return Waiting(run_id=run_id, team_id=1, needs=needs)
 
 
 def test_runs_start_one_after_another_on_one_worker() -> None:

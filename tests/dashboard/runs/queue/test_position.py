@@ -172,10 +172,5 @@ def test_runs_move_only_within_their_priority(team: Team) -> None:
     entries = team_queue(team, read_queue()).entries
 
     assert [entry.run for entry in entries] == runs
-    assert [(e.can_rise, e.can_sink) for e in entries] == [
-        (False, True),
-        (True, False),
-        (False, False),
-    ]
     starts = [title_start(Start(seconds=after)) for after in (0, None, None)]
     assert [entry.start for entry in entries] == starts

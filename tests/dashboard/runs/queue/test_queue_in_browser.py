@@ -1,4 +1,4 @@
-"""The queue reordered, held and released, by keyboard, in a real browser."""
+"""The queue prioritised, held and released, by keyboard, in a real browser."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ pytestmark = [
 ]
 
 
-def names(page: Page) -> list[str]:
-    return page.locator(".queue-name").all_inner_texts()
-
-
-def test_the_queue_is_reordered_held_and_released(page: Page, team: Team) -> None:
+def test_the_queue_is_prioritised_held_and_released(page: Page, team: Team) -> None:
     register("training@here", num_slots=1)
     training = Story(queue_run(team, num_steps=11), worker="training@here")
     training.start()
@@ -37,15 +33,6 @@ def test_the_queue_is_reordered_held_and_released(page: Page, team: Team) -> Non
     expect(page.locator(".queue-run").first).to_contain_text("≈ 30 min")
     expect(page.locator(".queue-lack")).to_contain_text("a GPU")
     assert findings_in_each_view(page) == []
-
-    page.get_by_role("button", name="Move run-c up").press("Enter")
-
-    expect(page.locator("#messages")).to_contain_text("run-c")
-    assert names(page) == ["run-a", "run-c", "run-b", "run-big"]
-    expect(page.get_by_role("button", name="Move run-c up")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.locator(".queue-name").first).to_have_text("run-c")
-    expect(page.get_by_role("button", name="Move run-c down")).to_be_focused()
 
     page.get_by_role("button", name="Hold run-a").press("Enter")
     held = page.locator(".queue-run", has_text="run-a")

@@ -15,10 +15,8 @@ PRIORITIES = st.sampled_from([-1, 0, 1])
 TEAMS = st.integers(1, 4)
 
 
-def make(place: int, *, team: int = 1, priority: int = 0) -> Waiting:
-    return Waiting(
-        run_id=place, team_id=team, priority=priority, place=place, needs=Needs()
-    )
+def make(run_id: int, *, team: int = 1, priority: int = 0) -> Waiting:
+    return Waiting(run_id=run_id, team_id=team, priority=priority, needs=Needs())
 
 
 @st.composite
@@ -39,12 +37,12 @@ def pick_one_by_one(waiting: list[Waiting], held: Mapping[int, int]) -> list[Wai
             own = [one for one in left if one.team_id == team]
             top = max(one.priority for one in own)
             firsts.append(
-                min((o for o in own if o.priority == top), key=lambda o: o.place)
+                min((o for o in own if o.priority == top), key=lambda o: o.run_id)
             )
         fewest = min(counts[one.team_id] for one in firsts)
         fair = [one for one in firsts if counts[one.team_id] == fewest]
         top = max(one.priority for one in fair)
-        chosen = min((o for o in fair if o.priority == top), key=lambda o: o.place)
+        chosen = min((o for o in fair if o.priority == top), key=lambda o: o.run_id)
         order.append(chosen)
         left.remove(chosen)
         counts[chosen.team_id] += 1

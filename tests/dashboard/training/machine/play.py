@@ -20,7 +20,7 @@ from dashboard.runs.control import cancel_run, request_pause, request_stop, resu
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
-from dashboard.runs.queue.changes import hold_run, move_run, release_run, set_priority
+from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.trash import delete_run
 from dashboard.training import lease
 from dashboard.training import tasks as dispatch
@@ -74,7 +74,6 @@ ACTS_OF_PEOPLE: Mapping[str, Act] = MappingProxyType(
         "lower": _prioritize(Priority.LOW),
         "hold": lambda run, user: hold_run(run=run, user=user),
         "release": lambda run, user: release_run(run=run, user=user),
-        "move": lambda run, user: move_run(run=run, user=user, where="front"),
         "trash": _by_list("trash"),
         "restore": _by_list("restore"),
         "lock": _by_list("lock"),
