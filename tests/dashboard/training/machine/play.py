@@ -23,9 +23,9 @@ from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
 from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.trash import delete_run
 from dashboard.training import lease
-from dashboard.training import tasks as dispatch
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
+from dashboard.training.tasks import send_work
 from dashboard.training.workers import reclaim, register
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.machine import ledger
@@ -166,7 +166,7 @@ class Play:
 
     def dispatch(self, fault: Fault = None) -> None:
         app = cast("Any", self.broker)
-        self.perform("dispatch", lambda: dispatch.dispatch(app), fault)
+        self.perform("dispatch", lambda: send_work(app), fault)
 
     def deliver(self, one: Supervisor, fault: Fault = None) -> Actor:
         self.broker.num_messages = max(0, self.broker.num_messages - 1)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -57,7 +57,10 @@ class ScriptedTrainer:
 
     all: ClassVar[list[ScriptedTrainer]] = []
 
-    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log: Path, variables: Mapping[str, str]
+    ) -> None:
+        assert "COHORT_HANG_SECONDS" in variables
         assert list(command[1:4]) == ["-m", "trainer", "run"]
         options = dict(zip(command[5::2], command[6::2], strict=True))
         self.out = Path(options["--out"])
