@@ -168,12 +168,14 @@ def test_features_are_found_by_their_names(alice_client: Client, team: Team) -> 
     make_run(team)
     newest = make_run(team)
 
+    pages = set()
     for name, part in FEATURES.items():
         addresses = found(alice_client, name)
         (address,) = {a for a in addresses if a.startswith("/alpha") and part in a}
-
-        assert alice_client.get(address).status_code == 200
         assert str(newest.pk) in address or "rewards/new" in address
+        pages.add(address.partition("#")[0])
+    for page in pages:
+        assert alice_client.get(page).status_code == 200, page
 
 
 def test_the_open_run_goes_before_the_newest(alice_client: Client, team: Team) -> None:
@@ -191,8 +193,8 @@ def test_every_entry_leads_to_a_page(alice_client: Client, team: Team) -> None:
     }
 
     assert len(addresses) > len(OF_A_RUN)
-    for address in addresses:
-        assert alice_client.get(address).status_code in (200, 302), address
+    for page in {address.partition("#")[0] for address in addresses}:
+        assert alice_client.get(page).status_code in (200, 302), page
 
 
 def test_settings_metrics_and_help_are_found(alice_client: Client, team: Team) -> None:

@@ -398,10 +398,13 @@ def test_a_second_click_during_the_import_redirects_to_it(
         ("rows.jsonl.gz", gzip.compress(b'{"question":"1","solution":"2"}\n' * 6_000)),
         ("rows.csv.gz", gzip.compress(b"question,solution\n" + b"1,2\n" * 6_000)),
         ("rows.csv", b"question,solution\n" + b"1,2\n" * 6_000),
-        ("rows.jsonl.gz", gzip.compress(FILES["sums.jsonl"] + b"\n" * 2_000_000)),
         (
             "rows.jsonl.gz",
-            gzip.compress(jsonl([{"question": "1" * 2_000_000, "solution": "2"}])),
+            gzip.compress(FILES["sums.jsonl"] + (b" " * 99 + b"\n") * 12_000),
+        ),
+        (
+            "rows.jsonl.gz",
+            gzip.compress(jsonl([{"question": "1" * 1_200_000, "solution": "2"}])),
         ),
     ],
     ids=["packed rows", "packed cells", "cells", "blank lines", "long text"],
