@@ -153,7 +153,7 @@ def test_a_concurrent_save_is_shown_next_to_the_own_text(
         tab.get_by_label("Text, in Markdown").fill(text)
         tab.get_by_role("button", name="Save").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("saved version 2")
+    expect(page.locator("[data-conflict]")).to_be_visible()
     expect(page.locator("ins")).to_have_text("+ Mine")
     expect(page.get_by_label("Text, in Markdown")).to_have_value("Mine")
     page.get_by_role("button", name="Save").click()
