@@ -65,7 +65,8 @@ def limit_sessions(
         options.setdefault(name, value)
     options["options"] = (
         f"-c statement_timeout={statement_seconds}s -c lock_timeout=3s "
-        "-c idle_in_transaction_session_timeout=60s"
+        # Compiling a query takes longer than running it.
+        "-c idle_in_transaction_session_timeout=60s -c jit=off"
     )
     if pooled:
         options["pool"] = {

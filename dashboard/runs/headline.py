@@ -13,8 +13,14 @@ from typing import Literal
 
 from dashboard.accounts.templatetags.numbers import NOTHING, sig4
 from dashboard.project.database import FixedQuery
-from dashboard.runs.charts.chart import chart_id, clip
-from dashboard.runs.charts.series import Curve, read_history
+from dashboard.runs.charts.chart import chart_id, clip, clip_all
+from dashboard.runs.charts.series import (
+    MAX_POINTS,
+    Curve,
+    make_buckets,
+    read_steps,
+    read_thinned,
+)
 from dashboard.runs.checkpoints.listing import best_metric, is_score_name
 from dashboard.runs.models import REWARD, Checkpoint, Run
 from dashboard.runs.queries import Keyed, as_of
@@ -134,26 +140,19 @@ _checkpoints_of = FixedQuery(
 
 def _read_steps(run: Run, also: AbstractSet[int]) -> Curves:
     """The whole history; of a long one its recent steps and some of the others."""
-    places = {name: place for place, name in enumerate(run.metric_names)}
-    names = [name for name in READ if name in places]
-    curves = {name: Curve() for name in READ}
-    if not names:
-        return curves
-    steps = run.steps.filter(superseded_by=None)
-    if run.last_step > MAX_WHOLE:
-        steps = steps.filter(step__in=_sampled_steps(run) | also)
-    columns = [f"values__{places[name]}" for name in names]
-    for step, *values in steps.order_by("step").values_list("step", *columns):
-        for name, value in zip(names, values, strict=True):
-            if (number := _as_float(value)) is not None:
-                curves[name].steps.append(step)
-                curves[name].values.append(number)
-    if run.last_step > MAX_WHOLE and len(curves[REWARD].steps) < LEAST_POINTS:
+    is_long = run.last_step > MAX_WHOLE
+    at = {run.pk: _sampled_steps(run) | also} if is_long else None
+    metrics = read_steps([run], READ, at=at)[run.pk].metrics
+    if is_long and len(metrics[REWARD]) < LEAST_POINTS:
         # A trainer outside Cohort may report every hundredth step only.
-        for name, curve in read_history(run, names).curves.items():
-            values = [float(clip(value)) for value in curve.values]
-            curves[name] = Curve(steps=curve.steps, values=values)
-    return curves
+        buckets = make_buckets(run.fork_step or 0, run.last_step, MAX_POINTS)
+        metrics = read_thinned([run], READ, {run.pk: buckets})[run.pk].metrics
+    return {
+        name: Curve(
+            steps=series.steps.tolist(), values=clip_all(series.values).tolist()
+        )
+        for name, series in metrics.items()
+    }
 
 
 def _sampled_steps(run: Run) -> set[int]:

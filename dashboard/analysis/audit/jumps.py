@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -23,11 +25,11 @@ from dashboard.analysis.audit.findings import LARGE
 from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.chart import clip_all
-from dashboard.runs.charts.series import Curve, Series
+from dashboard.runs.charts.series import Curve, Series, read_evaluated, read_steps
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import flatten_config, write_setting
 from dashboard.runs.headline import MAX_WHOLE
-from dashboard.runs.models import REWARD, Run, Step
+from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import Keyed, as_of, settings_of
 from dashboard.samples.models import StepRollup
 from dashboard.samples.rewards import rule_names
@@ -43,7 +45,6 @@ LEAST_RISE = 0.6  # of the way between the lowest and the highest mean of a wind
 LEAST_PART = 0.05  # of the reward's change: what no rule explains is shown from here on
 NAMED = 0.2  # of the value before
 MAX_RULES = 6
-MAX_EVALUATIONS = 20  # sets that a step is evaluated on, at most
 Scores = dict[str, tuple[float | None, float | None]]  # of rules, on both sides
 TRUNCATED, CONSTANT = "completion/frac_truncated", "group/frac_zero_std"
 METRICS = (LENGTH, TRUNCATED, ENTROPY, KL, CONSTANT)
@@ -89,7 +90,8 @@ def _is_steep(values: Array, rise: float, width: int) -> bool:
 def locate_jump(run: Run, reward: Curve) -> int | None:
     """In the reward as the Overview has read it. Two queries for a long run."""
     if run.last_step <= MAX_WHOLE:
-        return find_jump(_series(reward.steps, reward.values))
+        steps = np.array(reward.steps, np.int64)
+        return find_jump(Series(steps=steps, values=np.array(reward.values)))
     if REWARD not in run.metric_names:
         return None
     return _locate(as_of(run, run.seq))
@@ -114,15 +116,7 @@ def explain_jump(run: Run, reward: Curve) -> Around | None:
 
 
 def _read_rewards(run: Run, steps: range) -> Series:
-    rows = run.steps.filter(superseded_by=None, step__in=steps).order_by("step")
-    place = run.metric_names.index(REWARD)
-    found = rows.values_list("step", f"values__{place}")
-    return _series(*zip(*found, strict=True)) if found else _series((), ())
-
-
-def _series(steps: Sequence[int], values: Sequence[float | None]) -> Series:
-    known = np.array([np.nan if v is None else v for v in values], np.float64)
-    return Series.known(np.array(steps, np.int64), known)
+    return read_steps([run], [REWARD], at={run.pk: steps})[run.pk].metrics[REWARD]
 
 
 # What changed around a step.
@@ -284,25 +278,15 @@ def _judge(metric: str, change: Change, read: Series) -> MetricChange:
 def _read_metrics(run: Run, at: int, *, most: int) -> dict[str, Series]:
     """Of the nearest steps on both sides. Two queries."""
     scores = [_score_of(rule) for rule in rule_names(run)]
-    places = {name: place for place, name in enumerate(run.metric_names)}
-    names = [name for name in (REWARD, *METRICS, *scores) if name in places]
-    if REWARD not in names:
-        return {}
-    columns = [f"values__{places[name]}" for name in names]
-    steps = Step.objects.filter(run=run, superseded_by=None)
-    before = steps.filter(step__lt=at).order_by("-step")
-    after = steps.filter(step__gte=at).order_by("step")
-    rows = [
-        *reversed(before.values_list("step", *columns)[:most]),
-        *after.values_list("step", *columns)[:most],
-    ]
-    if not rows:
-        return {}
-    numbers, *found = zip(*rows, strict=True)
+    steps = run.steps.filter(superseded_by=None).values_list("step", flat=True)
+    before = steps.filter(step__lt=at).order_by("-step")[:most]
+    after = steps.filter(step__gte=at).order_by("step")[:most]
+    near = {run.pk: before.union(after)}
+    read = read_steps([run], [REWARD, *METRICS, *scores], at=near)[run.pk]
     return {
         name: Series(steps=series.steps, values=clip_all(series.values))
-        for name, values in zip(names, found, strict=True)
-        if len(series := _series(numbers, values))
+        for name, series in read.metrics.items()
+        if len(series)
     }
 
 
@@ -385,34 +369,18 @@ def _weigh(
 
 
 def _compare_held_out(run: Run, at: int) -> HeldOutChange | None:
-    """Of the run's own held-out prompts, else of its first set. Two queries."""
-    evaluated = run.evaluations.filter(superseded_by=None)
-    rows = [
-        list(side.values_list("step", "metrics")[:MAX_EVALUATIONS])
-        for side in (
-            evaluated.filter(step__lt=at).order_by("-step"),
-            evaluated.filter(step__gte=at).order_by("step"),
-        )
-    ]
-    names = {
-        name
-        for side in rows
-        for _, metrics in side
-        for name in metrics
-        if name.startswith("eval/") and name.endswith("/mean")
-    }
+    """Of the run's own held-out prompts, else of its first set. One query."""
+    evaluated = read_evaluated([run])[run.pk]
+    names = sorted(n for n in evaluated if re.fullmatch("eval/.*/mean", n))
     own = f"eval/{MAIN_SET}/mean"
-    for metric in [own] if own in names else sorted(names):
-        found = [
-            next(((s, v) for s, m in side if (v := m.get(metric)) is not None), None)
-            for side in rows
-        ]
-        before, after = found
-        if before and after:
+    for metric in [own] if own in names else names:
+        steps, values = evaluated[metric].steps.tolist(), evaluated[metric].values
+        after = bisect_left(steps, at)
+        if 0 < after < len(steps):
             return HeldOutChange(
                 metric=metric,
-                steps=(before[0], after[0]),
-                scores=(before[1], after[1]),
+                steps=(steps[after - 1], steps[after]),
+                scores=(float(values[after - 1]), float(values[after])),
             )
     return None
 

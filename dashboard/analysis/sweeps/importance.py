@@ -16,16 +16,15 @@ explained well.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
 
-from dashboard.runs.charts.chart import LARGEST, clip
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.charts.chart import clip, clip_all
+from dashboard.runs.charts.series import NONE, Buckets, read_evaluated, read_means
+from dashboard.runs.models import MetricSummary, Run
 
 Numbers = NDArray[np.float64]
 
@@ -41,24 +40,8 @@ KINDS = [
     (HIGHEST, "highest value"),
     (LOWEST, "lowest value"),
 ]
+EXTREMES = {HIGHEST: "high", LOWEST: "low"}  # columns of a summary
 TAIL_SHARE = 10  # the last 1 of 10
-# NaN and infinities are excluded; NaN would be PostgreSQL's largest number.
-STEPS = """
-SELECT p.id, avg(v.value), max(v.value), min(v.value)
-FROM (
-    SELECT id, array_position(metric_names, %(metric)s) AS index,
-        CASE WHEN %(is_tail)s THEN last_step - ceil(last_step / %(tail)s::float8)
-        ELSE 0 END AS begin
-    FROM runs_run WHERE id = ANY(%(runs)s)
-) p
-JOIN runs_step s
-    ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
-CROSS JOIN LATERAL (
-    SELECT greatest(least(s.values[p.index], %(largest)s), -%(largest)s) AS value
-) v
-WHERE abs(s.values[p.index]) < 'Infinity'
-GROUP BY p.id
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,64 +165,30 @@ def _shares(
 def read_outcomes(
     runs: Sequence[Run], metric: str, kind: str
 ) -> dict[int, float | None]:
-    """By run, clipped; None where it has no value (yet). At most one query."""
-    if metric.startswith("eval/"):
-        found = _of_evaluations(runs, metric, kind)
-    elif kind == LAST:
-        found = {
-            run.pk: _finite(run.summary.get("last", {}).get(metric)) for run in runs
-        }
-    else:
-        found = _of_steps(runs, metric, kind)
-    return {run.pk: found.get(run.pk) for run in runs}
+    """By run, clipped; None where it has no value (yet). At most one query.
 
-
-def _finite(value: float | None) -> float | None:
-    return clip(value) if value is not None and math.isfinite(value) else None
-
-
-def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | None]:
-    index = 1 + [TAIL, HIGHEST, LOWEST].index(kind)
-    given: dict[str, str | bool | float | list[int]] = {
-        "largest": LARGEST,
-        "metric": metric,
-        "runs": [run.pk for run in runs],
-        "tail": TAIL_SHARE,
-        "is_tail": kind == TAIL,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(STEPS, given)
-        return {row[0]: row[index] for row in cursor.fetchall()}
-
-
-def _of_evaluations(
-    runs: Sequence[Run], metric: str, kind: str
-) -> dict[int, float | None]:
-    """An evaluation counts for the tail if its step is in it."""
-    rows = (
-        Evaluation.objects.filter(run__in=runs, superseded_by=None)
-        .filter(metrics__has_key=metric)
-        .order_by("step")
-        .values_list("run_id", "step", "metrics")
-    )
-    points: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for run_id, step, metrics in rows:
-        value = metrics[metric]
-        if value is not None and math.isfinite(value):
-            points[run_id].append((step, clip(value)))
-    return {
-        run.pk: _take(points[run.pk], kind, begin=run.last_step)
+    Evaluations count for the tail if their steps are in it.
+    """
+    found: dict[int, float | None] = {}
+    tails = {
+        run.pk: Buckets(first=run.last_step - math.ceil(run.last_step / TAIL_SHARE) + 1)
         for run in runs
-        if points[run.pk]
     }
-
-
-def _take(
-    points: Sequence[tuple[int, float]], kind: str, *, begin: int
-) -> float | None:
-    values = [value for _, value in points]
-    if kind == TAIL:
-        after = begin - math.ceil(begin / TAIL_SHARE)
-        tail = [value for step, value in points if step > after]
-        return sum(tail) / len(tail) if tail else None
-    return {LAST: values[-1], HIGHEST: max(values), LOWEST: min(values)}[kind]
+    if kind == LAST:
+        found = {run.pk: run.summary.get("last", {}).get(metric) for run in runs}
+    elif kind in EXTREMES:
+        summaries = MetricSummary.objects.filter(run__in=runs, name=metric)
+        found = dict(summaries.values_list("run_id", EXTREMES[kind]))
+    elif metric.startswith("eval/"):
+        for pk, metrics in read_evaluated(runs, [metric]).items():
+            series = metrics.get(metric, NONE)
+            tail = clip_all(series.values[series.steps >= tails[pk].first])
+            found[pk] = float(tail.mean()) if len(tail) else None
+    else:
+        found |= read_means(runs, metric, tails)
+    return {
+        run.pk: clip(value)
+        if (value := found.get(run.pk)) is not None and math.isfinite(value)
+        else None
+        for run in runs
+    }

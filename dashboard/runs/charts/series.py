@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Max, Min, QuerySet
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
@@ -186,12 +186,10 @@ def _fetch(
     names = list(dict.fromkeys(names))
     connection.ensure_connection()
     with (
-        transaction.atomic(),
         connection.wrap_database_errors,
         # One of psycopg's own gives bytes where Django's gives hexadecimal text.
         Cursor(connection.connection) as cursor,
     ):
-        cursor.execute("SET LOCAL jit = off")  # compiling takes longer than the query
         for start in range(0, max(1, len(names)), METRICS_AT_ONCE):
             part = names[start : start + METRICS_AT_ONCE]
             selects = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from uuid import uuid4
 
 from dashboard.project.errors import UserError
 from dashboard.runs.charts.chart import is_score
+from dashboard.runs.charts.series import read_evaluated, read_steps
 from dashboard.runs.checkpoints.files import (
     MANIFEST,
     CheckpointStore,
@@ -192,19 +192,18 @@ def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
 def read_scores(run: Run) -> dict[str, dict[int, float]]:
     """Rewards and held-out scores by step, at the steps that have a checkpoint."""
     steps = set(run.checkpoints.values_list("step", flat=True))
-    found: dict[str, dict[int, float]] = {}
-    evaluated = run.evaluations.filter(superseded_by=None, step__in=steps)
-    for step, metrics in evaluated.values_list("step", "metrics"):
-        for name, value in metrics.items():
-            if is_score_name(name) and value is not None:
-                found.setdefault(name, {})[step] = value
-    if REWARD in run.metric_names:
-        column = f"values__{run.metric_names.index(REWARD)}"
-        current = run.steps.filter(superseded_by=None, step__in=steps)
-        for step, value in current.values_list("step", column):
-            if value is not None and math.isfinite(value):
-                found.setdefault(REWARD, {})[step] = value
-    return found
+    measured = read_steps([run], [REWARD], at={run.pk: steps})[run.pk].metrics
+    evaluated = read_evaluated([run])[run.pk]
+    scores = {name: evaluated[name] for name in evaluated if is_score_name(name)}
+    by_step = {
+        name: dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+        for name, series in (scores | measured).items()
+    }
+    return {
+        name: {step: values[step] for step in steps & values.keys()}
+        for name, values in by_step.items()
+        if steps & values.keys()
+    }
 
 
 def is_score_name(name: str) -> bool:

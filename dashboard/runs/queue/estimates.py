@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 from django.db.models import QuerySet
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run, RunEvent, Step
+from dashboard.runs.charts.series import Buckets, read_steps
+from dashboard.runs.models import Run, RunEvent
 from trainer.config import RunConfig
 
 Shape = tuple[str, ...]
@@ -33,6 +35,7 @@ CONFIG_COLUMNS = tuple(f"config__{part}" for part in PARTS)
 
 MAX_RUNS = 5  # the newest ones
 MAX_STEPS = 200  # of each, its last ones
+READ = ("id", "last_step", "metric_names")
 
 
 def config_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,13 +107,13 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
     """One for each kind of device, that of the newest run first.
 
     A step's time is the median over a run's last steps, and again over runs. A run with
-    several phases has none. One query, and two for each run.
+    several phases has none. Two queries, and one for each run.
     """
     if config.phases:
         return []
     shape = shape_of(config.model_dump(mode="json"))
     of_model = Run.objects.filter(team=team, config__model__path=config.model.path)
-    past = past_runs(of_model, "id", "metric_names")
+    past = past_runs(of_model, *READ)
     known = list(past)
     alike = [run for its_shape, run in known if its_shape == shape]
     if not alike:
@@ -119,25 +122,19 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
 
 
 def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
+    runs = [Run(**{name: row[name] for name in READ}) for row in alike[:MAX_RUNS]]
+    first = {run.pk: Buckets(first=run.last_step - MAX_STEPS + 1) for run in runs}
+    read = read_steps(runs, [STEP_SECONDS], within=first)
     by_device: dict[str, list[float]] = {}
-    for run in alike[:MAX_RUNS]:
-        seconds = _step_seconds(run["id"], run["metric_names"])
-        if seconds is not None:
-            by_device.setdefault(_device(run["id"]), []).append(seconds)
+    for run in runs:
+        seconds = read[run.pk].metrics[STEP_SECONDS].values
+        if len(seconds):
+            medians = by_device.setdefault(_device(run.pk), [])
+            medians.append(float(np.median(seconds)))
     return [
         Pace(device=device, step_seconds=median(medians), num_runs=len(medians))
         for device, medians in by_device.items()
     ]
-
-
-def _step_seconds(run_id: int, metric_names: list[str]) -> float | None:
-    if STEP_SECONDS not in metric_names:
-        return None
-    value = f"values__{metric_names.index(STEP_SECONDS)}"
-    steps = Step.objects.filter(run=run_id, superseded_by=None).order_by("-step")
-    found = steps.values_list(value, flat=True)[:MAX_STEPS]
-    seconds = [one for one in found if one is not None]
-    return median(seconds) if seconds else None
 
 
 def _device(run_id: int) -> str:

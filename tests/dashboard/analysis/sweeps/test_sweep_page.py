@@ -21,6 +21,7 @@ from dashboard.analysis.sweeps.axes import (
     swept_settings,
 )
 from dashboard.analysis.sweeps.importance import read_outcomes
+from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, Run, Sweep
 from tests.dashboard.samples.factories import (
     make_config,
@@ -112,6 +113,8 @@ def test_settings_that_always_go_together_are_one(team: Team) -> None:
 
 def test_an_outcome_is_computed_from_all_stored_steps(group: Sweep) -> None:
     runs = runs_of(group)
+    for run in runs:
+        make_summaries(run.pk)
     expected = {"last": 0.8, "tail": 0.75, "highest": 0.8, "lowest": 0.0}
 
     found = {kind: read_outcomes(runs, "reward/mean", kind) for kind in expected}
@@ -124,6 +127,7 @@ def test_values_that_are_not_finite_are_no_outcome(team: Team) -> None:
     run = make_run(team, last_step=2)
     make_steps(run, {"loss": [float("nan"), float("inf")]})
     run.summary = {"last": {"loss": float("inf")}}
+    make_summaries(run.pk)
 
     for kind in ("last", "tail", "highest", "lowest"):
         assert read_outcomes([run], "loss", kind) == {run.pk: None}, kind
@@ -133,8 +137,11 @@ def test_a_step_that_a_resume_went_back_before_does_not_count(team: Team) -> Non
     run = make_run(team, last_step=2)
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     run.steps.filter(step=2).update(superseded_by=2)
+    make_summaries(run.pk)
 
-    assert read_outcomes([run], "reward/mean", "highest") == {run.pk: 0.1}
+    for kind in ("highest", "tail"):
+        outcome = {"highest": 0.1, "tail": None}[kind]
+        assert read_outcomes([run], "reward/mean", kind) == {run.pk: outcome}, kind
 
 
 def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
@@ -149,6 +156,8 @@ def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
             time=datetime(2026, 3, 1, tzinfo=UTC),
             metrics={"eval/held/mean": mean},
         )
+    make_summaries(run.pk)
+    run.summary = {"last": {"eval/held/mean": 0.5}}
     expected = {"last": 0.5, "tail": 0.5, "highest": 0.9, "lowest": 0.1}
 
     for kind, value in expected.items():
