@@ -289,7 +289,7 @@ def compile_packages() -> None:
     content = "".join(sorted(path.read_text() for path in VENV.glob(".installed-*")))
     if not is_stamped(stamp, content):
         options = ["-q", "-j", "0", "-x", RARELY_LOADED]
-        command = [PYTHON, "-m", "compileall", *options, site_packages(VENV)]
+        command = [str(PYTHON), "-m", "compileall", *options, str(site_packages(VENV))]
         subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
         stamp.write_text(content)
 
