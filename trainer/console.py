@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TextIO
 
 from trainer.disk import ignore_full_disk
 
@@ -144,7 +143,9 @@ def open_json_log(environment: Mapping[str, str] = os.environ) -> None:
     logger.setLevel(logging.INFO)
     root = logging.getLogger()
     if not root.handlers:  # what lastResort did is done on
-        root.addHandler(_as_before(sys.stderr))
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setLevel(logging.WARNING)
+        root.addHandler(handler)
     root.addHandler(log)
 
 
@@ -182,15 +183,11 @@ class JsonLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record).encode() + b"\n"
         with contextlib.suppress(OSError):  # the reader has closed it
-            if _takes_more(self._descriptor):
+            # A writable pipe accepts a whole line; files always do.
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLOUT)
+            if poll.poll(0):
                 os.write(self._descriptor, line)
-
-
-def _takes_more(descriptor: int) -> bool:
-    """A writable pipe accepts a whole line; files always do."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(0))
 
 
 def _is_open(descriptor: str) -> bool:
@@ -199,9 +196,3 @@ def _is_open(descriptor: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _as_before(stream: TextIO) -> logging.Handler:
-    handler = logging.StreamHandler(stream)
-    handler.setLevel(logging.WARNING)
-    return handler

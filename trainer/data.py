@@ -263,7 +263,13 @@ class PromptRenderer:
         return self._render(row).token_ids
 
     def _render(self, row: Row) -> Prompt:
-        messages = self._messages(row)
+        messages = conversation(
+            row.prompt,
+            row.columns,
+            system_prompt=self._config.system_prompt,
+            prompt_template=self._config.prompt_template,
+            where=f"row {row.index} (line {row.index + 1})",
+        )
         if self._uses_chat_template:
             text = self._apply_chat_template(messages, row)
         else:
@@ -326,12 +332,3 @@ class PromptRenderer:
                 "Resize the model's embeddings, or remove the token from the tokenizer."
             )
         return tuple(ids)
-
-    def _messages(self, row: Row) -> list[Message]:
-        return conversation(
-            row.prompt,
-            row.columns,
-            system_prompt=self._config.system_prompt,
-            prompt_template=self._config.prompt_template,
-            where=f"row {row.index} (line {row.index + 1})",
-        )

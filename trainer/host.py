@@ -33,7 +33,10 @@ def settle_in() -> None:
     # though torch has a newer one: vLLM reads it to switch them off for its own pools.
     if "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    _keep_freed_memory()
+    # Have glibc keep freed memory for the next step. Else it returns memory to the
+    # system, which gives it back as zeroed pages: a tenth of a small model's step.
+    _tell_malloc(_TRIM_THRESHOLD, _KEPT_BYTES, unless="MALLOC_TRIM_THRESHOLD_")
+    _tell_malloc(_MMAP_THRESHOLD, _LARGEST_KEPT_BLOCK, unless="MALLOC_MMAP_THRESHOLD_")
 
 
 def num_cores() -> int:
@@ -61,16 +64,6 @@ def bound_arenas() -> None:
     Else each keeps what its largest request took. Before any thread is started.
     """
     _tell_malloc(_ARENA_MAX, 2, unless="MALLOC_ARENA_MAX")
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep freed memory for the next step.
-
-    Else it returns memory to the system, which gives it back as zeroed pages: a tenth
-    of a small model's step.
-    """
-    _tell_malloc(_TRIM_THRESHOLD, _KEPT_BYTES, unless="MALLOC_TRIM_THRESHOLD_")
-    _tell_malloc(_MMAP_THRESHOLD, _LARGEST_KEPT_BLOCK, unless="MALLOC_MMAP_THRESHOLD_")
 
 
 def _tell_malloc(parameter: int, value: int, *, unless: str) -> None:

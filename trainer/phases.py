@@ -99,18 +99,15 @@ class PhaseState:
         if every > 0 and place % every == 0:
             self.optimizer.forget()
         if self.kl is not None:
-            self._adapt(self.kl, updates)
-
-    def _adapt(self, kl: AdaptiveKL, updates: Sequence[UpdateResult]) -> None:
-        """Take in the KL of the first pass, which sees each completion once."""
-        first = updates[: len(updates) // self.config.optim.updates_per_batch]
-        sums = [
-            u.statistics.kl.double().sum().item()
-            for u in first
-            if u.statistics.kl is not None
-        ]
-        num_completions = sum(result.num_sequences for result in first)
-        kl.update(sum(sums) / num_completions, num_completions)
+            # The first pass sees each completion once.
+            first = updates[: len(updates) // self.config.optim.updates_per_batch]
+            sums = [
+                u.statistics.kl.double().sum().item()
+                for u in first
+                if u.statistics.kl is not None
+            ]
+            num_completions = sum(result.num_sequences for result in first)
+            self.kl.update(sum(sums) / num_completions, num_completions)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -159,6 +156,7 @@ def make_phase(
     reference = make_reference(
         phase, policy, saved=None if saved is None else saved_reference(saved)
     )
+    loss = config.loss
     state = PhaseState(
         phase=phase,
         order=data_order(phase, num_rows=len(prompts)),
@@ -166,7 +164,9 @@ def make_phase(
         reference=reference,
         kl_sample=make_kl_sample(config, policy),
         optimizer=Optimizer(policy, config.optim),
-        kl=_controller(config),
+        kl=None
+        if loss.kl_target is None
+        else AdaptiveKL(loss.kl_coef, loss.kl_target, loss.kl_horizon),
         start=start,
     )
     if saved is not None:
@@ -198,10 +198,3 @@ def _start(
     else:
         start.restore(saved_start(saved))
     return start
-
-
-def _controller(config: RunConfig) -> AdaptiveKL | None:
-    loss = config.loss
-    if loss.kl_target is None:
-        return None
-    return AdaptiveKL(loss.kl_coef, loss.kl_target, loss.kl_horizon)

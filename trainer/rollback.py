@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 
 from trainer.errors import Diverged
 from trainer.model.microbatches import Minibatch
-from trainer.model.policy import Policy
 from trainer.outcome import StepOutcome, UpdateResult
 from trainer.output.checkpoint import (
     restore_policy,
@@ -40,7 +39,20 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     """
     limit = state.phase.config.optim.max_nonfinite
     if state.setbacks.num_rollbacks > 0:
-        raise Diverged(_give_up(run, outcome, limit=limit))
+        folder = run.paths.out / FAILED_BATCH
+        save_failed_batch(
+            folder,
+            step=run.journal.step,
+            groups=outcome.gathered.groups,
+            minibatches=outcome.minibatches,
+            updates=outcome.updates,
+            rank=run.world.rank,
+        )
+        raise Diverged(
+            f"{limit} updates in a row had a non-finite loss or gradient, for the "
+            f"second time in this run. The batch is in {folder}: check it for extreme "
+            "rewards, lower the learning rate, or set optim.max_grad_norm."
+        )
     state.setbacks.roll_back()
     run.prefetch.drop()
     stage, checkpoint = state.phase.phase, state.newest_checkpoint
@@ -49,7 +61,12 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         verify_checkpoint(checkpoint)
     is_within = checkpoint is not None and saved_step(checkpoint) >= stage.first_step
     restored = restore_policy(state.config.model, checkpoint)
-    _copy_weights(restored, run.policy)
+    # in place, since the rollout engine holds the target
+    weights = dict(restored.model.named_parameters())
+    with torch.no_grad():
+        for name, weight in run.policy.model.named_parameters():
+            if weight.requires_grad:
+                weight.copy_(spread_like(weight, weights[name]))
     del restored
     enter_phase(run, state, stage, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
@@ -64,32 +81,6 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         value=float(limit),
     )
     run.log.flush()
-
-
-def _copy_weights(source: Policy, target: Policy) -> None:
-    """In place, since the rollout engine holds the target."""
-    weights = dict(source.model.named_parameters())
-    with torch.no_grad():
-        for name, weight in target.model.named_parameters():
-            if weight.requires_grad:
-                weight.copy_(spread_like(weight, weights[name]))
-
-
-def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
-    folder = run.paths.out / FAILED_BATCH
-    save_failed_batch(
-        folder,
-        step=run.journal.step,
-        groups=outcome.gathered.groups,
-        minibatches=outcome.minibatches,
-        updates=outcome.updates,
-        rank=run.world.rank,
-    )
-    return (
-        f"{limit} updates in a row had a non-finite loss or gradient, for the second "
-        f"time in this run. The batch is in {folder}: check it for extreme rewards, "
-        "lower the learning rate, or set optim.max_grad_norm."
-    )
 
 
 def save_failed_batch(

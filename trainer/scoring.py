@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, repeat, takewhile
 from typing import Literal
@@ -188,7 +188,11 @@ class Scoring:
                 for each in completions
             ]
             texts = [step.text for steps in cut for step in steps]
-            before = [text for steps in cut for text in _texts_before(steps)]
+            before = [
+                text
+                for steps in cut
+                for text in accumulate((step.text for step in steps[:-1]), initial="")
+            ]
             ends = [[step.end for step in steps] for steps in cut]
             asked = self._submit(index, recipe, texts, before)
             self._steps[index] = _Steps(ends, asked)
@@ -266,12 +270,3 @@ class _Steps:
 
     ends: list[list[int]]
     result: Callable[[], Scored]
-
-
-def _texts_before(steps: Sequence[Step]) -> Iterable[str]:
-    """Of each step, those before it.
-
-    >>> list(_texts_before([Step("a.", 2), Step("b.", 4), Step("c", 5)]))
-    ['', 'a.', 'a.b.']
-    """
-    return accumulate((step.text for step in steps[:-1]), initial="")

@@ -182,7 +182,12 @@ def prepare(
         eval_files=_eval_files(config, renderer, folder=paths.config.parent),
     )
     check_consistent_content(world, policy=policy.whole, prompts=prompts)
-    _check_phases(config, policy, prompts)
+    # What a later phase could not begin with is refused now, not at night.
+    for phase in config.phase_configs:
+        if phase.config.rollout.source == "dataset":
+            DatasetSource(policy, phase.config, prompts.train)
+        if phase.reference_kind == "server":
+            reference_server(phase.config)
     journal = Journal(log, policy.tokenizer)
     run = Run(
         world=world,
@@ -278,15 +283,6 @@ def _eval_files(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return prompts
-
-
-def _check_phases(config: RunConfig, policy: Policy, prompts: Prompts) -> None:
-    """Let what a later phase could not begin with be refused now, not at night."""
-    for phase in config.phase_configs:
-        if phase.config.rollout.source == "dataset":
-            DatasetSource(policy, phase.config, prompts.train)
-        if phase.reference_kind == "server":
-            reference_server(phase.config)
 
 
 def set_up_torch(config: RunConfig) -> None:

@@ -217,7 +217,21 @@ def process_advantages(
         ValueError: lists of different length, ends that do not rise, or one past the
             completion's last token.
     """
-    _check_steps(step_rewards, step_ends, num_tokens)
+    if not len(step_rewards) == len(step_ends) == len(num_tokens):
+        raise ValueError(
+            f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
+            f"ends and {len(num_tokens)} lengths; the counts must be equal."
+        )
+    for index, (rewards, ends, length) in enumerate(
+        zip(step_rewards, step_ends, num_tokens, strict=True)
+    ):
+        rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
+        if len(rewards) != len(ends) or not rises:
+            raise ValueError(
+                f"Completion {index} has {len(rewards)} step rewards and step ends "
+                f"{ends!r} in {length} tokens. Give each step one reward and one end; "
+                f"ends increase up to {length}."
+            )
     size = group_size or max(len(step_rewards), 1)
     pooled = [
         [reward for rewards in step_rewards[first : first + size] for reward in rewards]
@@ -246,28 +260,6 @@ def _spread_steps(
     for value, end in zip(values, ends, strict=True):
         tokens[:end] += value
     return tokens
-
-
-def _check_steps(
-    step_rewards: Sequence[Sequence[float]],
-    step_ends: Sequence[Sequence[int]],
-    num_tokens: Sequence[int],
-) -> None:
-    if not len(step_rewards) == len(step_ends) == len(num_tokens):
-        raise ValueError(
-            f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
-            f"ends and {len(num_tokens)} lengths; the counts must be equal."
-        )
-    for index, (rewards, ends, length) in enumerate(
-        zip(step_rewards, step_ends, num_tokens, strict=True)
-    ):
-        rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
-        if len(rewards) != len(ends) or not rises:
-            raise ValueError(
-                f"Completion {index} has {len(rewards)} step rewards and step ends "
-                f"{ends!r} in {length} tokens. Give each step one reward and one end; "
-                f"ends increase up to {length}."
-            )
 
 
 def whiten(advantages: Floats, scored: Bools, config: AdvantageConfig) -> Floats:

@@ -60,7 +60,17 @@ def make_parser() -> ArgumentParser:
     presets = _group(groups, "presets", "list presets to launch from")
     _add(presets, "list", commands.list_presets, "list published and team presets")
     _add_runs(_group(groups, "runs", "launch, list, watch and export runs"))
-    _add_groups(_group(groups, "groups", "show groups of completions"))
+    show = _add(
+        _group(groups, "groups", "show groups of completions"),
+        "show",
+        commands.show_groups,
+        "show the groups of a step, or one group",
+    )
+    _run(show)
+    show.add_argument("step", type=_count, help="step number")
+    show.add_argument(
+        "group", type=_count, nargs="?", help="prompt index, to show one group"
+    )
     sync = _add(
         groups, "sync", commands.sync, "send the events that a reporter could not send"
     )
@@ -321,17 +331,6 @@ def _add_export(group: Any) -> None:
     )
     export.add_argument(
         "--force", action="store_true", help="overwrite an existing file"
-    )
-
-
-def _add_groups(group: Any) -> None:
-    show = _add(
-        group, "show", commands.show_groups, "show the groups of a step, or one group"
-    )
-    _run(show)
-    show.add_argument("step", type=_count, help="step number")
-    show.add_argument(
-        "group", type=_count, nargs="?", help="prompt index, to show one group"
     )
 
 

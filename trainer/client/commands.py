@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainer.client.api.client import Client
-from trainer.client.api.records import DatasetVersion, Group, GroupDetail
+from trainer.client.api.records import Group, GroupDetail
 from trainer.client.api.run import Run, file_name
 from trainer.client.delivery import Delivery
 from trainer.client.http import Refused, Server, find_server, query_of, save_login
@@ -91,17 +91,15 @@ def push(args: Namespace) -> None:
             )
     except Refused as error:
         raise error.reworded(_OPTIONS) from None
-    _show(args, version, _summary(version))
-
-
-def _summary(version: DatasetVersion) -> str:
     num_left_out = version.num_left_out
     less = f" ({num_left_out:,} with errors left out)" if num_left_out else ""
     rows = "row" if version.num_rows == 1 else "rows"
     prompt, answer = (version.mapping.get(role) for role in ("prompt", "answer"))
-    return (
+    _show(
+        args,
+        version,
         f"{version.dataset}@{version.number} has {version.num_rows:,} {rows}{less}; "
-        f"prompt: {prompt or 'template'}, answer: {answer or 'none'}."
+        f"prompt: {prompt or 'template'}, answer: {answer or 'none'}.",
     )
 
 

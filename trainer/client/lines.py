@@ -196,6 +196,7 @@ def group_tree(
     """`lowest`: the lowest reward of the run so far."""
     rewards = [number(completion.reward) for completion in completions]
     scored = [reward for reward in rewards if reward is not None]
+    ends = {None: "unknown", True: "length", False: "stop"}
     return {
         "type": "group_scored",
         "prompt_index": prompt_index,
@@ -204,20 +205,20 @@ def group_tree(
         "reward_mean": mean(scored),
         "reward_std": std(scored),
         "signal": signal_of(scored, right_from=right_from, lowest=lowest),
-        "completions": [_tree(completion) for completion in completions],
-    }
-
-
-def _tree(completion: Completion) -> dict[str, Any]:
-    ends = {None: "unknown", True: "length", False: "stop"}
-    return {
-        "text": completion.text[:MAX_TEXT],
-        "num_tokens": completion.num_tokens,
-        "end_reason": ends[completion.is_truncated],
-        "reward": number(completion.reward),
-        "rules": {str(name)[:40]: number(s) for name, s in completion.rules.items()},
-        "advantage": number(completion.advantage),
-        "mean_logprob": None,
+        "completions": [
+            {
+                "text": completion.text[:MAX_TEXT],
+                "num_tokens": completion.num_tokens,
+                "end_reason": ends[completion.is_truncated],
+                "reward": number(completion.reward),
+                "rules": {
+                    str(name)[:40]: number(s) for name, s in completion.rules.items()
+                },
+                "advantage": number(completion.advantage),
+                "mean_logprob": None,
+            }
+            for completion in completions
+        ],
     }
 
 

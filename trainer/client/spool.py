@@ -210,7 +210,10 @@ class Writer:
         trees: list[dict[str, Any]] = []
         for due in sorted(s for s in self._groups if s <= step):
             groups = self._groups.pop(due)
-            self._note_lowest(groups)
+            rewards = [number(c.reward) for _, some in groups.values() for c in some]
+            self._lowest = min(
+                (r for r in (*rewards, self._lowest) if r is not None), default=None
+            )
             numbers = self._numbers.number_all(groups)
             for index, (prompt, (answer, some)) in zip(
                 numbers, groups.items(), strict=True
@@ -227,11 +230,6 @@ class Writer:
                 if due == step:
                     trees.append(tree)
         return trees
-
-    def _note_lowest(self, groups: Groups) -> None:
-        rewards = [number(c.reward) for _, some in groups.values() for c in some]
-        known = [reward for reward in (*rewards, self._lowest) if reward is not None]
-        self._lowest = min(known, default=None)
 
     def evaluated(
         self,

@@ -142,11 +142,13 @@ class Watcher:
             folder = next(path for path in paths if not (path / "run.json").exists())
         self._step = step
         config = getattr(getattr(self.trainer, "model", None), "config", None)
+        # without hub tokens: to_sanitized_dict masks them
+        tree = args.to_sanitized_dict() if hasattr(args, "to_sanitized_dict") else {}
         self.reporter = Reporter(
             self._name or args.run_name or Path(args.output_dir).name or "TRL",
             num_steps=int(state.max_steps) or None,
             model=str(getattr(config, "_name_or_path", "") or "")[:200],
-            settings=_settings(args),
+            settings={name: value for name, value in tree.items() if value is not None},
             rules=_rules(self.trainer),
             tool="TRL",
             version=_version(),
@@ -262,10 +264,12 @@ def _completions(
     for at, text in enumerate(texts):
         scores = {name: number(values[at]) for name, values in rules.items()}
         tokens = ids[at] if are_all else None
+        # TRL's weighted sum; functions that gave no score are left out.
+        parts = [weights.get(n, 1.0) * s for n, s in scores.items() if s is not None]
         completions.append(
             Completion(
                 text=text_of(text),
-                reward=_reward(scores, weights),
+                reward=sum(parts) if parts else None,
                 rules=scores,
                 advantage=number(advantages[at]),
                 num_tokens=None if tokens is None else len(tokens),
@@ -273,14 +277,6 @@ def _completions(
             )
         )
     return completions
-
-
-def _reward(
-    scores: Mapping[str, float | None], weights: Mapping[str, float]
-) -> float | None:
-    """TRL's weighted sum; functions that gave no score are left out."""
-    parts = [weights.get(n, 1.0) * s for n, s in scores.items() if s is not None]
-    return sum(parts) if parts else None
 
 
 def _rules(trainer: Any) -> dict[str, float]:
@@ -308,12 +304,6 @@ def _answers(
     if column is None:
         return [None] * num
     return [answer_of(row.get(column)) for row in rows]
-
-
-def _settings(args: Any) -> dict[str, Any]:
-    """Without hub tokens: to_sanitized_dict masks them."""
-    tree = args.to_sanitized_dict() if hasattr(args, "to_sanitized_dict") else {}
-    return {name: value for name, value in tree.items() if value is not None}
 
 
 def _version() -> str:

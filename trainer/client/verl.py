@@ -19,7 +19,7 @@ import logging
 import signal
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,20 @@ class Follower:
             given = answer_of(row.get("gts"))
             answer = tuple(given) if isinstance(given, list) else given
             key = (text_of(row["input"]), answer)
-            groups.setdefault(key, []).append(_completion(row))
+            # The score is the reward; other numbers are further rules.
+            score = number(row.get("score"))
+            others = {
+                name: number(value)
+                for name, value in row.items()
+                if name not in OWN and isinstance(value, int | float)
+            }
+            groups.setdefault(key, []).append(
+                Completion(
+                    text=text_of(row["output"]),
+                    reward=score,
+                    rules={"score": score} | others,
+                )
+            )
         for (prompt, answer), completions in groups.items():
             self._reporter.group(step, prompt, completions, answer=answer)
         metrics = self._metrics.of(step) if self._metrics else {}
@@ -142,19 +155,6 @@ def _tree(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-def _completion(row: Mapping[str, Any]) -> Completion:
-    """The score is the reward; other numbers are further rules."""
-    score = number(row.get("score"))
-    others = {
-        name: number(value)
-        for name, value in row.items()
-        if name not in OWN and isinstance(value, int | float)
-    }
-    return Completion(
-        text=text_of(row["output"]), reward=score, rules={"score": score} | others
-    )
 
 
 def follow(

@@ -7,7 +7,7 @@ import sys
 
 from trainer.client.api.client import Client
 from trainer.client.api.records import Point
-from trainer.client.api.run import POLL_SECONDS, Run, follow
+from trainer.client.api.run import POLL_SECONDS, follow
 from trainer.client.output import (
     BY_STATE,
     CommandEnded,
@@ -46,9 +46,24 @@ def show_until_it_ends(
         for run, points in updates:
             if run.state != state:
                 state = run.state
-                _print_state(run, as_json=as_json)
+                if as_json:
+                    print_json({"event": "state", "run": run.id, "state": run.state})
+                else:
+                    print_text(f"run {run.id} {run.state}")
             for point in points:
-                _print_point(run, point, as_json=as_json)
+                if as_json:
+                    print_json(
+                        {
+                            "event": "step",
+                            "run": run.id,
+                            "num_steps": run.num_steps,
+                            "step": point.step,
+                            "time": point.time,
+                            "values": point.values,
+                        }
+                    )
+                elif values := _values_text(point):
+                    print_text(f"step {point.step}/{run.num_steps}  {values}")
     except KeyboardInterrupt:
         print_error(f"Stopped watching; run {run_id} continues.")
         raise
@@ -60,23 +75,6 @@ def show_until_it_ends(
             f"{run.last_step:,} of {run.num_steps:,}.{reason} {run.address}"
         )
     raise CommandEnded(BY_STATE[run.state])
-
-
-def _print_state(run: Run, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"event": "state", "run": run.id, "state": run.state})
-    else:
-        print_text(f"run {run.id} {run.state}")
-
-
-def _print_point(run: Run, point: Point, *, as_json: bool) -> None:
-    if as_json:
-        head = {"event": "step", "run": run.id, "num_steps": run.num_steps}
-        print_json(
-            head | {"step": point.step, "time": point.time, "values": point.values}
-        )
-    elif values := _values_text(point):
-        print_text(f"step {point.step}/{run.num_steps}  {values}")
 
 
 def _values_text(point: Point) -> str:

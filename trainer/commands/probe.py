@@ -185,7 +185,17 @@ class Probing:
 
         A failure, such as out of memory, goes into the report: the samples stay useful.
         """
-        groups, num_completions = self._batch_of_step()
+        rollout = self.config.rollout
+        size = min(rollout.group_size, self.num_samples)
+        groups = [
+            Group(
+                prompt=group.prompt,
+                completions=group.completions[:size],
+                scores=group.scores[:size],
+            )
+            for group in self.groups[: rollout.prompts_per_step]
+        ]
+        num_completions = sum(len(group.completions) for group in groups)
         if not num_completions:
             return
         try:
@@ -200,19 +210,6 @@ class Probing:
             return
         share = self.config.completions_per_step / num_completions
         self._update_seconds = seconds * share
-
-    def _batch_of_step(self) -> tuple[list[Group], int]:
-        rollout = self.config.rollout
-        size = min(rollout.group_size, self.num_samples)
-        groups = [
-            Group(
-                prompt=group.prompt,
-                completions=group.completions[:size],
-                scores=group.scores[:size],
-            )
-            for group in self.groups[: rollout.prompts_per_step]
-        ]
-        return groups, sum(len(group.completions) for group in groups)
 
     def _train_on(self, groups: list[Group]) -> float:
         batch = SampledBatch(

@@ -85,7 +85,13 @@ def main(args: argparse.Namespace) -> int:
         policy = load_policy(config.model)
         policy.fix_longest(config.longest_sequence)
         engine = make_engine(config, policy, on_slowed=_tell)
-        prompts = _prompts(config, policy, folder=args.config.parent)
+        rows, _ = split_rows(
+            read_rows(args.config.parent / config.data.rows),
+            num_eval_rows=config.data.num_eval_rows,
+            seed=config.seed,
+        )
+        renderer = PromptRenderer(policy.tokenizer, config.data)
+        prompts = [renderer.render(row) for row in rows]
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
     except ValueError as error:
         sys.stderr.write(f"{explain(error)}\n")
@@ -147,7 +153,10 @@ def measure(
             source.sync_weights()
         assert result.statistics.mismatch is not None
         gaps.append(Gaps.of(result.statistics.mismatch))
-        print_line(_line(step, gaps[-1]))
+        print_line(
+            f"step {step}  {gaps[-1].num_tokens} tokens  mean {gaps[-1].mean:.3g}  "
+            f"p99 {gaps[-1].p99:.3g}  max {gaps[-1].max:.3g} nats"
+        )
     return gaps
 
 
@@ -169,16 +178,6 @@ def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:
     return None
 
 
-def _prompts(config: RunConfig, policy: Policy, *, folder: Path) -> list[Prompt]:
-    rows, _ = split_rows(
-        read_rows(folder / config.data.rows),
-        num_eval_rows=config.data.num_eval_rows,
-        seed=config.seed,
-    )
-    renderer = PromptRenderer(policy.tokenizer, config.data)
-    return [renderer.render(row) for row in rows]
-
-
 def _unscored(
     prompts: Sequence[Prompt], completions: Sequence[tuple[Rollout, ...]]
 ) -> list[Group]:
@@ -191,10 +190,3 @@ def _unscored(
         )
         for prompt, members in zip(prompts, completions, strict=True)
     ]
-
-
-def _line(step: int, gaps: Gaps) -> str:
-    return (
-        f"step {step}  {gaps.num_tokens} tokens  mean {gaps.mean:.3g}  "
-        f"p99 {gaps.p99:.3g}  max {gaps.max:.3g} nats"
-    )

@@ -242,7 +242,12 @@ class MemoryBudget:
                 return results[0]
             results.clear()
             torch.cuda.empty_cache()
-            self._halve(minibatch)
+            # until it makes a difference to this batch, which may be a small one
+            num_before = minibatch.num_parts
+            while minibatch.num_parts == num_before:
+                self.tokens //= 2
+                minibatch.cut(self.tokens)
+            self._limit = self.tokens
             self._on_halved(self.tokens, reasons[0])
 
     def _try(
@@ -263,14 +268,6 @@ class MemoryBudget:
             self._shared.catch_up()
             work(minibatch.idle_micro_batches())
         return [], reason
-
-    def _halve(self, minibatch: Minibatch) -> None:
-        """Until it makes a difference to this batch, which may be a small one."""
-        num_before = minibatch.num_parts
-        while minibatch.num_parts == num_before:
-            self.tokens //= 2
-            minibatch.cut(self.tokens)
-        self._limit = self.tokens
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"limit": self._limit}

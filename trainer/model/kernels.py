@@ -59,7 +59,7 @@ def normed(
     inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`rms_norm` without a gradient, and 1 / √(mean(x²) + ε)."""
-    wide = inputs.to(_wide(inputs.dtype))
+    wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
     scale = wide.square().mean(dim=-1, keepdim=True).add_(epsilon).rsqrt_()
     return (wide * scale).to(inputs.dtype).mul_(weight), scale
 
@@ -125,10 +125,6 @@ class _SwiGLU(torch.autograd.Function):
         gate, up = ctx.saved_tensors
         d_gate = torch.ops.aten.silu_backward(grad * up, gate)
         return d_gate, functional.silu(gate).mul_(grad)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 _SILU = ("SiLU", "SiLUActivation")  # torch's and transformers'

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -283,7 +282,9 @@ def model_fingerprint(source: str, *, revision: str | None = None) -> str:
         ValueError: the folder or hub id holds no model in safetensors.
     """
     check_source(source, revision=revision)
-    digest = hashlib.sha256(_settings(source, revision))
+    config = read_settings(source, revision=revision)
+    settings = {k: v for k, v in config.to_dict().items() if k not in _IGNORED}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, shape, rows in sorted(_rows(source, revision), key=lambda row: row[0]):
         digest.update(json.dumps([name, shape]).encode())
         digest.update(rows.to(torch.bfloat16).view(torch.int16).numpy().tobytes())
@@ -330,16 +331,16 @@ def read_settings(source: str, *, revision: str | None) -> PreTrainedConfig:
     return config
 
 
-def _settings(source: str, revision: str | None) -> bytes:
-    config = read_settings(source, revision=revision)
-    settings = {k: v for k, v in config.to_dict().items() if k not in _IGNORED}
-    return json.dumps(settings, sort_keys=True, default=str).encode()
-
-
 def _rows(
     source: str, revision: str | None
 ) -> Iterator[tuple[str, list[int], torch.Tensor]]:
-    for path in _weight_files(source, revision):
+    files = weight_files(source, revision)
+    missing = [name for name, file in files.items() if file is None]
+    if missing:
+        raise ValueError(
+            f"The model {source} has no {missing[0]}. Save its weights as safetensors."
+        )
+    for path in [file for file in files.values() if file is not None]:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no dict
                 tensor = file.get_slice(name)
@@ -354,13 +355,3 @@ def _rows(
                     yield name, shape, tensor[:]
                 else:
                     yield name, shape, torch.cat([tensor[k : k + 1] for k in places])
-
-
-def _weight_files(source: str, revision: str | None) -> list[Path]:
-    files = weight_files(source, revision)
-    missing = [name for name, file in files.items() if file is None]
-    if missing:
-        raise ValueError(
-            f"The model {source} has no {missing[0]}. Save its weights as safetensors."
-        )
-    return [file for file in files.values() if file is not None]

@@ -113,7 +113,8 @@ class _TokenLogProbs(torch.autograd.Function):
             if logit_map.cap is not None:  # which bounds them, so no logit is -inf
                 log_sum[place] = logits[:, 0] - logprobs[:, 0]
             probs = logprobs.exp()
-            entropy[place] = _entropies(probs, logprobs)
+            # 0 · -inf is 0 here: a token that cannot occur carries no entropy
+            entropy[place] = -(probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
             if keeps:
                 kept.append(logprobs)
             if reference is not None:
@@ -359,11 +360,6 @@ def _log_softmax(
 ) -> torch.Tensor:
     logits = _logits(hidden, weight, bias, logit_map)
     return torch.log_softmax(logits, dim=-1, dtype=_wide(logits.dtype))
-
-
-def _entropies(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
-    # 0 · -inf is 0 here: a token that cannot occur carries no entropy
-    return -(probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
 
 
 def _gaps(logprobs: torch.Tensor, reference: _Reference, place: slice) -> torch.Tensor:

@@ -138,7 +138,10 @@ class Optimizer:
                     if value.shape == master.shape
                     else value.to(master.device)
                 )
-                self._adamw.state[master][name] = _as_counted(name, value)
+                is_count = name == "step" and not value.is_floating_point()
+                self._adamw.state[master][name] = (
+                    int(value.item()) if is_count else value
+                )
         self._lower_weights()
 
 
@@ -173,8 +176,3 @@ def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:
     if isinstance(value, int):
         return torch.tensor(value)
     return value.clone() if name.startswith("qmap") else value
-
-
-def _as_counted(name: str, value: torch.Tensor) -> torch.Tensor | int:
-    is_count = name == "step" and not value.is_floating_point()
-    return int(value.item()) if is_count else value

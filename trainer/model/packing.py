@@ -272,7 +272,58 @@ class Batch:
         return split_by_length(lengths, max_tokens=max_tokens)
 
     def pack(self, rows: list[int], *, device: torch.device) -> MicroBatch:
-        return _pack(self, rows, device)
+        chosen = [self.samples[row] for row in rows]
+        firsts = [_first_scored(sample, self.loss) for sample in chosen]
+        length = max(sample.num_tokens for sample in chosen)
+        width = max(
+            sample.num_tokens - first
+            for sample, first in zip(chosen, firsts, strict=True)
+        )
+        lengths = torch.tensor([sample.num_tokens for sample in chosen])[:, None]
+        prompts = torch.tensor([len(sample.prompt_ids) for sample in chosen])[:, None]
+        begins = torch.tensor(firsts)[:, None]
+
+        offsets = torch.arange(length)
+        input_ids = torch.zeros(len(chosen), length, dtype=torch.long)
+        input_ids[offsets < lengths] = token_tensor(
+            (*sample.prompt_ids, *sample.completion_ids) for sample in chosen
+        )
+        scored = (offsets >= begins) & (offsets < lengths)
+        row, offset = scored.nonzero(as_tuple=True)
+        targets = input_ids[scored]
+        slots = row * width + offset - begins[row, 0]
+
+        offsets = torch.arange(width) + begins  # [B, T], of each log-prob's token
+        is_completion = (offsets >= prompts) & (offsets < lengths)
+        sampling = torch.where(offsets < prompts, torch.nan, 0.0)
+        logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
+        sampling[is_completion] = torch.from_numpy(
+            np.fromiter(logprobs, dtype=np.float32)
+        )
+        mask = offsets < lengths
+        mask[mask.clone()] = _joined_masks(
+            [_covered(each, self.loss) for each in chosen]
+        )
+        loss_mask = is_completion.clone()
+        loss_mask[is_completion] = _joined_masks([_loss_mask(each) for each in chosen])
+        sampling = sent(sampling, device)
+        uses_sampling = self.loss.old_logprobs == "sampling"
+        return MicroBatch(
+            members=[self.first + row for row in rows],
+            samples=chosen,
+            firsts=firsts,
+            input_ids=sent(input_ids, device),
+            # the token at an offset is predicted from the hidden state before it
+            places=sent(row * length + offset - 1, device),
+            slots=sent(slots, device),
+            targets=sent(targets, device),
+            mask=sent(mask.float(), device),
+            covered=sent(mask.flatten().nonzero().squeeze(1), device),
+            completion_mask=sent(loss_mask.float(), device),
+            advantages=torch.zeros(len(chosen), device=device),
+            sampling_logprobs=sampling,
+            old_logprobs=sampling if uses_sampling else None,
+        )
 
     def micro_batches(
         self, *, max_tokens: int, device: torch.device
@@ -410,53 +461,3 @@ def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
 
 def _joined_masks(masks: Sequence[Bools]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(masks))
-
-
-def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
-    chosen = [batch.samples[row] for row in rows]
-    firsts = [_first_scored(sample, batch.loss) for sample in chosen]
-    length = max(sample.num_tokens for sample in chosen)
-    width = max(
-        sample.num_tokens - first for sample, first in zip(chosen, firsts, strict=True)
-    )
-    lengths = torch.tensor([sample.num_tokens for sample in chosen])[:, None]
-    prompts = torch.tensor([len(sample.prompt_ids) for sample in chosen])[:, None]
-    begins = torch.tensor(firsts)[:, None]
-
-    offsets = torch.arange(length)
-    input_ids = torch.zeros(len(chosen), length, dtype=torch.long)
-    input_ids[offsets < lengths] = token_tensor(
-        (*sample.prompt_ids, *sample.completion_ids) for sample in chosen
-    )
-    scored = (offsets >= begins) & (offsets < lengths)
-    row, offset = scored.nonzero(as_tuple=True)
-    targets = input_ids[scored]
-    slots = row * width + offset - begins[row, 0]
-
-    offsets = torch.arange(width) + begins  # [B, T], of each log-prob's token
-    is_completion = (offsets >= prompts) & (offsets < lengths)
-    sampling = torch.where(offsets < prompts, torch.nan, 0.0)
-    logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
-    sampling[is_completion] = torch.from_numpy(np.fromiter(logprobs, dtype=np.float32))
-    mask = offsets < lengths
-    mask[mask.clone()] = _joined_masks([_covered(each, batch.loss) for each in chosen])
-    loss_mask = is_completion.clone()
-    loss_mask[is_completion] = _joined_masks([_loss_mask(each) for each in chosen])
-    sampling = sent(sampling, device)
-    uses_sampling = batch.loss.old_logprobs == "sampling"
-    return MicroBatch(
-        members=[batch.first + row for row in rows],
-        samples=chosen,
-        firsts=firsts,
-        input_ids=sent(input_ids, device),
-        # the token at an offset is predicted from the hidden state before it
-        places=sent(row * length + offset - 1, device),
-        slots=sent(slots, device),
-        targets=sent(targets, device),
-        mask=sent(mask.float(), device),
-        covered=sent(mask.flatten().nonzero().squeeze(1), device),
-        completion_mask=sent(loss_mask.float(), device),
-        advantages=torch.zeros(len(chosen), device=device),
-        sampling_logprobs=sampling,
-        old_logprobs=sampling if uses_sampling else None,
-    )

@@ -70,8 +70,16 @@ class Policy:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.body = _body_of(model)
-        self.head = _head_of(model)
+        body: Any = model.base_model
+        # `model.model` as in Llama 4
+        self.body = getattr(model, "model", body) if body is model else body
+        head = model.get_output_embeddings()
+        if not isinstance(head, torch.nn.Linear):
+            raise ValueError(
+                f"{type(model).__name__} has no standard output embedding. Choose a "
+                "causal language model."
+            )
+        self.head = head
         self.logit_map = _logit_map(model)
         self._adapters = adapters
         # How micro-batches go through the model: packed rows with shared prompts by our
@@ -476,7 +484,11 @@ def load_policy(
     model = load_model(source, config, revision=revision)
     found = None
     if config.lora_rank > 0:
-        found = _make_adapters(model, config, source=source, revision=revision)
+        # peft takes seconds to load, so only those who need it wait for it
+        from trainer.model.lora import Adapters, add_adapters  # noqa: PLC0415
+
+        add_adapters(model, config)
+        found = Adapters(model, base=model_fingerprint(source, revision=revision))
         if adapters is not None:
             found.load(adapters)
     policy = Policy(model, tokenizer, adapters=found)
@@ -502,31 +514,6 @@ def load_policy(
         policy.check_checkpointing()
         policy.set_checkpointing(on=is_on)
     return policy
-
-
-def _make_adapters(
-    model: PreTrainedModel, config: ModelConfig, *, source: str, revision: str | None
-) -> Adapters:
-    # peft takes seconds to load, so only those who need it wait for it
-    from trainer.model.lora import Adapters, add_adapters  # noqa: PLC0415
-
-    add_adapters(model, config)
-    return Adapters(model, base=model_fingerprint(source, revision=revision))
-
-
-def _body_of(model: PreTrainedModel) -> Any:
-    body: Any = model.base_model
-    return getattr(model, "model", body) if body is model else body  # as in Llama 4
-
-
-def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
-    head = model.get_output_embeddings()
-    if not isinstance(head, torch.nn.Linear):
-        raise ValueError(
-            f"{type(model).__name__} has no standard output embedding. Choose a "
-            "causal language model."
-        )
-    return head
 
 
 # What different models call the factor on their logits, and the bound.

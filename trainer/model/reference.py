@@ -222,7 +222,8 @@ class FrozenReference(BaseReference):
             ValueError: the weights are those of another model.
         """
         kept = self._weights()
-        if read_shapes(folder / _WEIGHTS) != _shapes(kept):
+        shapes = {name: weight.shape for name, weight in kept.items()}
+        if read_shapes(folder / _WEIGHTS) != shapes:
             raise ValueError(
                 f"{folder} contains the reference of another model. Resume with the "
                 "configuration of the checkpoint."
@@ -248,10 +249,6 @@ def _masters(model: Policy) -> dict[str, torch.Tensor]:
         for name, weight in model.model.named_parameters()
         if weight.dtype != torch.float32
     }
-
-
-def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
-    return {name: weight.shape for name, weight in weights.items()}
 
 
 # An update takes as long as three passes, or two with adapters, and sampling as long as

@@ -93,13 +93,16 @@ def token_values(
     advantages = micro.advantages.to(logprobs.dtype)
     if advantages.ndim == 1:
         advantages = advantages.unsqueeze(1)
+    low, high, dual = statistics.low, statistics.high, statistics.dual
     values = {
         "logprob": logprobs.detach(),
         "sampling_logprob": micro.sampling_logprobs if is_sampled else None,
         "entropy": entropy.detach(),
         "kl": spread(statistics.kl),
         "ratio": spread(statistics.ratio) if has_ratio else None,
-        "clipped": spread(_clipped(statistics)) if has_bounds else None,
+        "clipped": spread(high.int() - low.int() + 2 * dual.int())
+        if has_bounds
+        else None,
         "advantage": advantages.expand_as(logprobs),
         "coefficient": coefficients(logprobs.grad, micro.mask, loss, totals=totals),
     }
@@ -127,11 +130,6 @@ class _Spread:
         spread = torch.full_like(self._like, math.nan, requires_grad=False)
         flat = spread.view(-1).index_copy_(0, self._covered, values.to(spread.dtype))
         return flat.view_as(spread)
-
-
-def _clipped(statistics: TokenStatistics) -> torch.Tensor:
-    low, high, dual = statistics.low, statistics.high, statistics.dual
-    return high.int() - low.int() + 2 * dual.int()
 
 
 def coefficients(

@@ -89,7 +89,9 @@ def save_checkpoint(
     name = f"step-{step:06d}-attempt-{attempt}"
     unfinished = folder / f".{name}.unfinished"
     # Where it is not known: no one's model is kept in more than four bytes a weight.
-    guess = 4 * policy.num_parameters + _num_bytes(optimizer)
+    guess = 4 * policy.num_parameters + sum(
+        part.numel() * part.element_size() for _, part in optimizer.parts()
+    )
     needs = bytes_needed(folder_bytes(before) if before else guess)
     writing = partial(_writing, unfinished, needs)
     world.from_main(
@@ -145,10 +147,6 @@ def _writing(unfinished: Path, needs: int) -> Iterator[None]:
             if is_disk_full(error):
                 _remove(unfinished)
             raise
-
-
-def _num_bytes(optimizer: Optimizer) -> int:
-    return sum(part.numel() * part.element_size() for _, part in optimizer.parts())
 
 
 def _write_optimizer(path: Path, optimizer: Optimizer) -> None:

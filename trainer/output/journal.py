@@ -197,7 +197,14 @@ class Journal:
         """Append a step's groups, metrics and warnings to the log."""
         if config.logging.keeps_groups(self.step):
             self._record_groups(outcome, config)
-            self._record_tokens(outcome)
+            for index, values in outcome.tokens.items():
+                group = outcome.gathered.groups[index]
+                self._log.add(
+                    TokensMeasured,
+                    step=self.step,
+                    prompt_index=group.prompt.index,
+                    completions=describe_tokens(group, values, self._tokenizer),
+                )
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
         metrics |= self.own_metrics(outcome.first_round)
@@ -277,16 +284,6 @@ class Journal:
         for group in gathered.dropped:
             nothing = [0.0] * len(group.completions)
             self._record_group(group, nothing, config, num_groups, is_trained=False)
-
-    def _record_tokens(self, outcome: StepOutcome) -> None:
-        for index, values in outcome.tokens.items():
-            group = outcome.gathered.groups[index]
-            self._log.add(
-                TokensMeasured,
-                step=self.step,
-                prompt_index=group.prompt.index,
-                completions=describe_tokens(group, values, self._tokenizer),
-            )
 
     def _record_group(
         self,

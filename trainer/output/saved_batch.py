@@ -59,7 +59,36 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
         "has_signal": gathered.has_signal,
         "scoring_seconds": gathered.scoring_seconds,
         "num_kept": len(gathered.groups),
-        "groups": [_tree_of(group) for group in groups],
+        "groups": [
+            {
+                "prompt_index": group.prompt.index,
+                "step_scores": group.step_scores,
+                "completions": [
+                    {
+                        "turns": [
+                            {
+                                "author": turn.author,
+                                "text": turn.text,
+                                "num_tokens": len(turn.token_ids),
+                                "is_sampled": turn.logprobs is not None,
+                            }
+                            for turn in completion.turns
+                        ],
+                        "end_reason": completion.end_reason,
+                        "total": score.total,
+                        "rules": score.rules,
+                        "errors": score.errors,
+                        "not_applicable": score.not_applicable,
+                        "logs": score.logs,
+                        "metrics": score.metrics,
+                    }
+                    for completion, score in zip(
+                        group.completions, group.scores, strict=True
+                    )
+                ],
+            }
+            for group in groups
+        ],
     }
     (folder / _GROUPS).write_text(json.dumps(story), encoding="utf-8")
 
@@ -91,34 +120,6 @@ def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
             scoring_seconds=story["scoring_seconds"],
         ),
     )
-
-
-def _tree_of(group: Group) -> dict[str, Any]:
-    return {
-        "prompt_index": group.prompt.index,
-        "step_scores": group.step_scores,
-        "completions": [
-            {
-                "turns": [
-                    {
-                        "author": turn.author,
-                        "text": turn.text,
-                        "num_tokens": len(turn.token_ids),
-                        "is_sampled": turn.logprobs is not None,
-                    }
-                    for turn in completion.turns
-                ],
-                "end_reason": completion.end_reason,
-                "total": score.total,
-                "rules": score.rules,
-                "errors": score.errors,
-                "not_applicable": score.not_applicable,
-                "logs": score.logs,
-                "metrics": score.metrics,
-            }
-            for completion, score in zip(group.completions, group.scores, strict=True)
-        ],
-    }
 
 
 def _group_of(

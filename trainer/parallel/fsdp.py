@@ -43,7 +43,14 @@ class ShardedPolicy(Policy):
         self.whole_copy = policy.copied()
         super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
         self.form, self.is_varlen = policy.form, policy.is_varlen
-        self.shards_are_masters = _trained_dtype(policy.model) != torch.float32
+        dtypes = {p.dtype for p in policy.model.parameters() if p.requires_grad}
+        if len(dtypes) > 1:
+            raise ValueError(
+                f"The weights of {type(policy.model).__name__} have several data types "
+                f"({', '.join(sorted(str(each) for each in dtypes))}) and cannot be "
+                'sharded. Set model.dtype to "float32".'
+            )
+        self.shards_are_masters = dtypes.pop() != torch.float32
         kept = self.whole_copy.model.dtype if self.shards_are_masters else None
         self.pace = Pace()
         self._root = _shard(policy.model, world, computes_in=kept, pace=self.pace)
@@ -156,24 +163,6 @@ class _Root(torch.nn.Module):
         return tuple(each.clone() for each in work())
 
 
-def _trained_dtype(model: PreTrainedModel) -> torch.dtype:
-    dtypes = {p.dtype for p in model.parameters() if p.requires_grad}
-    if len(dtypes) > 1:
-        raise ValueError(
-            f"The weights of {type(model).__name__} have several data types "
-            f"({', '.join(sorted(str(each) for each in dtypes))}) and cannot be "
-            'sharded. Set model.dtype to "float32".'
-        )
-    return dtypes.pop()
-
-
-def _widen(part: torch.nn.Module) -> None:
-    """Turn trained bfloat16 weights to float32."""
-    for parameter in part.parameters():
-        if parameter.requires_grad and parameter.dtype != torch.float32:
-            parameter.data = parameter.data.float()
-
-
 def _shard(
     model: PreTrainedModel,
     world: World,
@@ -192,9 +181,14 @@ def _shard(
         "mp_policy": precision,
         "reshard_after_forward": True,
     }
-    layers = _layers(model)
+    # The blocks that transformers itself keeps in one piece, inner ones first.
+    names = set(model._no_split_modules or ())
+    layers = [part for part in model.modules() if type(part).__name__ in names][::-1]
     for part in (*layers, root):
-        _widen(part)  # not all at once: the model is still whole on each process
+        # float32 not all at once: the model is still whole on each process
+        for parameter in part.parameters():
+            if parameter.requires_grad and parameter.dtype != torch.float32:
+                parameter.data = parameter.data.float()
         fully_shard(part, **settings)
         assert isinstance(part, FSDPModule)
         # The loss is divided by the whole batch's totals, so gradients are added.
@@ -206,13 +200,6 @@ def _shard(
         setattr(layer, FLAT_LAYER, MethodType(flat_layer, layer))
         register_fsdp_forward_method(layer, FLAT_LAYER)
     return root
-
-
-def _layers(model: PreTrainedModel) -> list[torch.nn.Module]:
-    """The blocks that transformers itself keeps in one piece, inner ones first."""
-    names = set(model._no_split_modules or ())
-    found = [each for each in model.modules() if type(each).__name__ in names]
-    return found[::-1]
 
 
 class _Allocation:

@@ -267,23 +267,21 @@ def delete_stored(notes: Path) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0  # another worker of this machine does it
-        return _delete_noted(notes)
-
-
-def _delete_noted(notes: Path) -> int:
-    code = 0
-    for note in sorted(notes.iterdir()):
-        if not _RUN_FOLDER.fullmatch(note.name):
-            continue
-        try:
-            load_ray()
-            worker = import_module("trainer.parallel.ray_worker")
-            worker.Storage(os.environ[STORAGE]).remove_whole(note.name)
-            note.unlink(missing_ok=True)
-        except Exception as error:  # noqa: BLE001 - each file system has its own
-            sys.stdout.write(hide_password(f"{note.name}: {first_line(error)}") + "\n")
-            code = EXIT_FAILED
-    return code
+        code = 0
+        for note in sorted(notes.iterdir()):
+            if not _RUN_FOLDER.fullmatch(note.name):
+                continue
+            try:
+                load_ray()
+                worker = import_module("trainer.parallel.ray_worker")
+                worker.Storage(os.environ[STORAGE]).remove_whole(note.name)
+                note.unlink(missing_ok=True)
+            except Exception as error:  # noqa: BLE001 - each file system has its own
+                sys.stdout.write(
+                    hide_password(f"{note.name}: {first_line(error)}") + "\n"
+                )
+                code = EXIT_FAILED
+        return code
 
 
 def show(args: argparse.Namespace) -> int:
@@ -412,8 +410,16 @@ class Driver:
             facts = self._wait_for_ranks()
             if facts is None:
                 return EXIT_STOPPED if self._requests.stop else -signal.SIGKILL
-            self._compare(facts)
-            self._call(self._relay.start, self._meeting(facts[0]))
+            ours = self._worker.versions_of(str(ROOT))
+            for rank in sorted(facts):
+                if complaint := complaint_of(facts[rank], ours, folder=self._out):
+                    self._call(self._relay.start, {})
+                    error = ClusterAway if facts[rank]["fault"] else CannotRun
+                    raise error(complaint)
+            self._call(
+                self._relay.start,
+                {"MASTER_ADDR": facts[0]["node"], "MASTER_PORT": str(facts[0]["port"])},
+            )
             return self._follow(echo)
         finally:
             probe.unlink(missing_ok=True)
@@ -489,7 +495,13 @@ class Driver:
 
     def _plan(self) -> Any:
         config = self._config
-        paths = [*named_models(config.model_dump()), *self._inputs()]
+        paths = [
+            *named_models(config.model_dump()),
+            config.data.rows,
+            *config.evaluation.sets.values(),
+            config.reference.token_file,
+            config.rollout.token_file,
+        ]
         files = self._files
         return self._worker.Plan(
             relay=self._relay,
@@ -497,7 +509,8 @@ class Driver:
             arguments=self._arguments(),
             out=str(files.out(self._token) if files else self._out),
             token=self._token,
-            paths=[path for path in paths if os.path.isabs(path)],
+            # Relative ones are beside the configuration.
+            paths=[path for path in paths if path and os.path.isabs(path)],
             environment={
                 name: os.environ[name]
                 for name in (*FACTS.values(), HANG_SECONDS)
@@ -507,13 +520,6 @@ class Driver:
             resume=files.resume if files else "",
             hang_seconds=float(os.environ.get(HANG_SECONDS) or 1_800),
         )
-
-    def _inputs(self) -> list[str]:
-        """Files that the configuration names; where relative they are beside it."""
-        config = self._config
-        named = [config.reference.token_file, config.rollout.token_file]
-        sets = config.evaluation.sets.values()
-        return [config.data.rows, *sets, *(each for each in named if each)]
 
     def _arguments(self) -> list[str]:
         args = argparse.Namespace(**vars(self._args))
@@ -567,26 +573,13 @@ class Driver:
                 return None
             if time.monotonic() > due:
                 due = time.monotonic() + WAITING_SECONDS
-                print_line(self._waiting(len(facts)))
-
-    def _waiting(self, num_joined: int) -> str:
-        kind = "GPU" if self._uses_gpus() else "CPU"
-        all_there = self._ray.cluster_resources().get(kind, 0)
-        free = self._ray.available_resources().get(kind, 0)
-        return (
-            f"Waiting for the Ray cluster: {num_joined} of {self._size} ranks have "
-            f"started; {free:g} of its {all_there:g} {kind}s are free."
-        )
-
-    def _compare(self, facts: Mapping[int, dict[str, Any]]) -> None:
-        ours = self._worker.versions_of(str(ROOT))
-        for rank in sorted(facts):
-            if complaint := complaint_of(facts[rank], ours, folder=self._out):
-                self._call(self._relay.start, {})
-                raise (ClusterAway if facts[rank]["fault"] else CannotRun)(complaint)
-
-    def _meeting(self, first: Mapping[str, Any]) -> dict[str, str]:
-        return {"MASTER_ADDR": first["node"], "MASTER_PORT": str(first["port"])}
+                kind = "GPU" if self._uses_gpus() else "CPU"
+                all_there = self._ray.cluster_resources().get(kind, 0)
+                free = self._ray.available_resources().get(kind, 0)
+                print_line(
+                    f"Waiting for the Ray cluster: {len(facts)} of {self._size} ranks "
+                    f"have started; {free:g} of its {all_there:g} {kind}s are free."
+                )
 
     def _follow(self, echo: _Echo) -> int:
         """The exit code that all have in common, as of processes of one machine."""
@@ -603,13 +596,20 @@ class Driver:
                 self._call(self._relay.order, self._worker.CHANGES, text)
             for _ in range(self._requests.take_stacks()):
                 self._call(self._relay.order, self._worker.STACKS)
-            fault = fault or self._fault_in(self._ends)
+            # The first; but where one was killed, it is why the others failed.
+            faults = [
+                code
+                for rank, code in self._ends.items()
+                if code not in ORDERLY and rank not in self._killed
+            ]
+            fault = fault or min(faults, default=0)
             now = time.monotonic()
             if self._ends and first_end is None:
                 first_end = now
             if first_end is not None and now > first_end + GRACE_SECONDS:
                 first_end = now
-                self._kill()
+                self._killed |= set(range(self._size)) - set(self._ends)
+                self._call(self._relay.order, self._worker.KILL)
         while self._news()["mail"]:  # of a rank that was lost
             pass
         if self._lack:
@@ -629,20 +629,6 @@ class Driver:
                 self._ends[rank] = -signal.SIGKILL
                 self._lost.add(rank)
                 self._killed.discard(rank)
-
-    def _fault_in(self, ends: Mapping[int, int]) -> int:
-        """The first; but where one was killed, it is why the others failed."""
-        faults = [
-            code
-            for rank, code in ends.items()
-            if code not in ORDERLY and rank not in self._killed
-        ]
-        return min(faults, default=0)
-
-    def _kill(self) -> None:
-        left = set(range(self._size)) - set(self._ends)
-        self._killed |= left
-        self._call(self._relay.order, self._worker.KILL)
 
     def _end(self, fault: int) -> int:
         ends = [self._ends[rank] for rank in range(self._size)]
@@ -757,7 +743,10 @@ class _Files:
         files = [self._folder / name for name in names if not os.path.isabs(name)]
         changes = self._out / self._worker.CHANGES_FILE
         try:
-            self._remove_left()
+            if self._is_newest():  # remove the rest of attempts whose driver was killed
+                for name in self._storage.names_in():
+                    if name.startswith(("inputs-", "probe-")):
+                        self._storage.remove(name)
             self._prune_checkpoints(keep={self.resume})
             for file in [self._args.config, *files]:
                 name = file.resolve().relative_to(self._folder)
@@ -765,27 +754,16 @@ class _Files:
             if changes.exists():
                 self._storage.put(changes, f"inputs-{token}/{changes.name}")
                 self._changes = changes.stat().st_mtime
-            self._put_checkpoint()
+            # The storage does not have that of a fork, say.
+            resume = self._resume_from
+            if resume is not None and not self._storage.has_checkpoint(self.resume):
+                folder = f"{self._worker.CHECKPOINTS}/{self.resume}"
+                self._storage.put_folder(resume, folder)
         except Exception as error:
             raise ClusterAway(
                 f"This worker cannot write to {STORAGE}: {first_line(error)}. Check "
                 "its address, and the credentials in the worker's environment."
             ) from error
-
-    def _put_checkpoint(self) -> None:
-        """That of a fork, say, which the storage does not have."""
-        if self._resume_from is None:
-            return
-        if not self._storage.has_checkpoint(self.resume):
-            name = f"{self._worker.CHECKPOINTS}/{self.resume}"
-            self._storage.put_folder(self._resume_from, name)
-
-    def _remove_left(self) -> None:
-        """What attempts whose drivers were killed have put there."""
-        if self._is_newest():
-            for name in self._storage.names_in():
-                if name.startswith(("inputs-", "probe-")):
-                    self._storage.remove(name)
 
     def remove_inputs(self, token: str) -> None:
         with suppress(Exception):  # else they stay there
@@ -827,35 +805,29 @@ class _Files:
         elif kind == worker.PULSE:
             path.touch()
         elif kind == worker.SAVED:
-            self._copy_checkpoint(name, on_file)
-            self._prune(name)
-
-    def _copy_checkpoint(self, name: str, on_file: Callable[[], None]) -> None:
-        """Into the run's folder, as if it had been saved there."""
-        unfinished = self._mirror / f".{name}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        self._storage.get_folder(
-            f"{self._worker.CHECKPOINTS}/{name}",
-            unfinished,
-            on_progress=(self._out / self._worker.PULSE_FILE).touch,
-            on_file=on_file,
-        )
-        shutil.rmtree(self._mirror / name, ignore_errors=True)
-        unfinished.rename(self._mirror / name)
-
-    def _prune(self, saved: str) -> None:
-        """As the trainer does on its node, which knows of no other attempts."""
-        step, attempt = place_of(Path(saved))
-        attempts: Path | None = self._args.attempts
-        prune_checkpoints(
-            self._mirror,
-            keep_last=self._config.checkpoint.keep_last,
-            step=step,
-            attempt=attempt,
-            attempts=attempts,
-        )
-        # The node uploads nothing else before it knows that this has been received.
-        self._prune_checkpoints()
+            # into the run's folder, as if it had been saved there
+            unfinished = self._mirror / f".{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            self._storage.get_folder(
+                f"{self._worker.CHECKPOINTS}/{name}",
+                unfinished,
+                on_progress=(self._out / self._worker.PULSE_FILE).touch,
+                on_file=on_file,
+            )
+            shutil.rmtree(self._mirror / name, ignore_errors=True)
+            unfinished.rename(self._mirror / name)
+            # As the trainer does on its node, which knows of no other attempts.
+            step, attempt = place_of(Path(name))
+            attempts: Path | None = self._args.attempts
+            prune_checkpoints(
+                self._mirror,
+                keep_last=self._config.checkpoint.keep_last,
+                step=step,
+                attempt=attempt,
+                attempts=attempts,
+            )
+            # The node uploads nothing else before it knows that this has been received.
+            self._prune_checkpoints()
 
     def _is_newest(self) -> bool:
         attempts, attempt = self._args.attempts, self._args.attempt

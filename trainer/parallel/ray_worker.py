@@ -458,7 +458,18 @@ class _Mirror:
                 if not has_sent:
                     self._is_over.wait(_POLL_SECONDS)
             if self._rank == 0:
-                self._send_rest()
+                # such as the batch of a step that failed
+                known = {EVENTS, PULSE_FILE, CHANGES_FILE}
+                for path in sorted(self._out.rglob("*")):
+                    is_known = path.name in known or path.suffix == ".log"
+                    if (
+                        path.is_file()
+                        and not is_known
+                        and path.stat().st_size <= _FILE_BYTES
+                    ):
+                        self._send(
+                            WRITE, str(path.relative_to(self._out)), path.read_bytes()
+                        )
             self._settle()
         except Exception as error:  # noqa: BLE001 - raised where the child is followed
             self._fault = error
@@ -549,14 +560,6 @@ class _Mirror:
                 self._pulse = pulse
                 send = self._plan.relay.send
                 self._sent_pulse = send.remote(PULSE, PULSE_FILE, b"")
-
-    def _send_rest(self) -> None:
-        """Such as the batch of a step that failed."""
-        known = {EVENTS, PULSE_FILE, CHANGES_FILE}
-        for path in sorted(self._out.rglob("*")):
-            is_known = path.name in known or path.suffix == ".log"
-            if path.is_file() and not is_known and path.stat().st_size <= _FILE_BYTES:
-                self._send(WRITE, str(path.relative_to(self._out)), path.read_bytes())
 
 
 class _Child:

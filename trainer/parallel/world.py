@@ -88,7 +88,12 @@ class Watchdog:
         try:
             self._store.compare_set(_CAUSE, "", word)  # the first one's stands
             if self._rank == 0:
-                self._wait_until_sent()
+                # The store goes with this process.
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                while time.monotonic() < deadline:
+                    if self._store.add(_RECEIVED, 0) >= self._size - 1:
+                        break
+                    time.sleep(_LOOK_SECONDS / 10)
         except dist.DistError:
             return  # the store went with the first process
 
@@ -97,14 +102,6 @@ class Watchdog:
         self._is_awake.set()
         self._is_found.wait(_PATIENCE_SECONDS)
         return self._found
-
-    def _wait_until_sent(self) -> None:
-        """The store goes with the first process."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            if self._store.add(_RECEIVED, 0) >= self._size - 1:
-                return
-            time.sleep(_LOOK_SECONDS / 10)
 
     def _watch(self, end: Callable[[Failure], None]) -> None:
         # a connection for each thread
@@ -334,7 +331,13 @@ def join_world(config: RunConfig) -> World:
         )
     on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
     if on_gpus:
-        _take_gpu(environment)
+        count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
+        if count < wanted:
+            raise ValueError(
+                f"This machine has {count} GPUs, but {wanted} processes. Start one "
+                'process per GPU, or set model.device to "cpu".'
+            )
+        torch.cuda.set_device(int(environment["LOCAL_RANK"]))
     patience = _patience(config.distributed, environment)
     is_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
     if sys.platform == "linux" and is_one_machine:
@@ -361,16 +364,6 @@ def join_world(config: RunConfig) -> World:
         ),
         _second=dist.new_group(backend="gloo", timeout=patience),
     )
-
-
-def _take_gpu(environment: Mapping[str, str]) -> None:
-    count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
-    if count < wanted:
-        raise ValueError(
-            f"This machine has {count} GPUs, but {wanted} processes. Start one "
-            'process per GPU, or set model.device to "cpu".'
-        )
-    torch.cuda.set_device(int(environment["LOCAL_RANK"]))
 
 
 def _is_about_connections(error: BaseException) -> bool:

@@ -110,16 +110,11 @@ def load_preset(name: str) -> Preset:
     for parts in (tree, scaled):
         unknown = set(parts) - set(PARTS)
         assert not unknown, f"{name}.toml sets {unknown}, which a preset cannot set"
-        _find_recipe(parts)
+        reward = parts["reward"]  # where a published recipe replaces its name
+        published = reward.pop("published", None)
+        if published is not None:
+            reward["recipe"] = load_published(published).model_dump()
     return Preset(name=name, **about, seed=seed, parts=tree, scaled=scaled)
-
-
-def _find_recipe(parts: Tree) -> None:
-    """Put a published recipe in the place of its name."""
-    reward = parts["reward"]
-    published = reward.pop("published", None)
-    if published is not None:
-        reward["recipe"] = load_published(published).model_dump()
 
 
 def published_names() -> list[str]:

@@ -19,7 +19,7 @@ from trainer.presets.preset import as_published, load_preset, published_names
 from trainer.rewards.function_forms import none_recognised, recognise, rule_names
 from trainer.rewards.rule import Sample, message_text, read_answer
 from trainer.rewards.rules.python_function import LARGEST_SCORE
-from trainer.rewards.scoring import Score, score_all
+from trainer.rewards.scoring import score_all
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import Recipe, check_rules, judges_groups
 
@@ -84,16 +84,12 @@ def _score(recipe: Recipe, options: argparse.Namespace) -> None:
         samples = [sample for _, sample in group]
         scores = score_all(recipe, samples, step=options.step)
         for (number, _), score in zip(group, scores, strict=True):
-            _tell(number, score)
-
-
-def _tell(number: int, score: Score) -> None:
-    found: dict[str, Any] = {"total": score.total, "rules": score.rules}
-    if score.metrics:
-        found["metrics"] = score.metrics
-    print(json.dumps(found))  # noqa: T201 - the command's output
-    for rule, error in score.errors.items():
-        _complain(f"line {number}, rule {rule}: {error}")
+            line: dict[str, Any] = {"total": score.total, "rules": score.rules}
+            if score.metrics:
+                line["metrics"] = score.metrics
+            print(json.dumps(line))  # noqa: T201 - the command's output
+            for rule, error in score.errors.items():
+                _complain(f"line {number}, rule {rule}: {error}")
 
 
 def _groups(recipe: Recipe, path: Path) -> Iterator[list[tuple[int, Sample]]]:

@@ -198,7 +198,17 @@ def _recognised(tree: ast.Module) -> Recognised:
             refused[name] = str(why)
             continue
         if form is not None:
-            functions[name] = _function(name, form, signature)
+            functions[name] = RewardFunction(
+                name=name,
+                form=form,
+                names=frozenset(signature.names),
+                required=signature.required,
+                reads=signature.reads,
+                takes_rest=bool(signature.rest),
+                wrong_type=_one_type_of(_NUMBERS, signature.returns)
+                if form == "trl"
+                else "",
+            )
     # A function that others call, or that reads a text alone, is a helper, unless all
     # are.
     helpers = {
@@ -623,18 +633,6 @@ def _tells_number(node: ast.AST) -> bool:
             _NUMBER.match(text)
         )
     return isinstance(node, ast.Constant) and isinstance(node.value, float)
-
-
-def _function(name: str, form: Form, signature: _Signature) -> RewardFunction:
-    return RewardFunction(
-        name=name,
-        form=form,
-        names=frozenset(signature.names),
-        required=signature.required,
-        reads=signature.reads,
-        takes_rest=bool(signature.rest),
-        wrong_type=_one_type_of(_NUMBERS, signature.returns) if form == "trl" else "",
-    )
 
 
 def _imports(tree: ast.AST) -> frozenset[str]:

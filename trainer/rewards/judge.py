@@ -84,19 +84,14 @@ def _ask(
 ) -> dict[str, Any]:
     judge = _judges.get(library)
     if judge is None or not judge.is_alive():
-        judge = _start(library)
+        if library in _judges:
+            _judges[library].end()
+        _judges[library] = judge = _Judge(library)
     try:
         return judge.ask(question, timeout_seconds)
     except JudgeFailed:
         _judges.pop(library).end()
         raise
-
-
-def _start(library: Library) -> _Judge:
-    if library in _judges:
-        _judges[library].end()
-    _judges[library] = judge = _Judge(library)
-    return judge
 
 
 class _Judge:

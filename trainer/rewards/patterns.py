@@ -25,7 +25,14 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise ValueError(_explain(pattern, error)) from error
+        reason = error.args[0] if error.args else ""
+        text = (
+            reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+        )
+        raise ValueError(
+            f'The pattern "{pattern}" is not valid: {text}. Patterns use RE2 syntax: '
+            "no look-around, no back-references, at most 1000 repeats."
+        ) from error
     except UnicodeEncodeError as error:
         raise ValueError(
             "The pattern contains half of a surrogate pair, which is not a character. "
@@ -42,12 +49,3 @@ def refuse_bad_pattern(pattern: str) -> str:
             f"{MAX_INSTRUCTIONS:,}. Use smaller or fewer repeats."
         )
     return pattern
-
-
-def _explain(pattern: str, error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
-    return (
-        f'The pattern "{pattern}" is not valid: {text}. Patterns use RE2 syntax: no '
-        "look-around, no back-references, at most 1000 repeats."
-    )

@@ -133,22 +133,18 @@ def reply_of(
         return {"problem": f"{type(error).__name__}: {error}"}
     if not seconds_left() and any(score["errors"] for score in scores):
         return {"problem": TIMED_OUT}  # not the rules' failure
-    return {
-        "scores": scores,
-        "seconds": (time.perf_counter() - begin) / len(samples),
-        "rule_seconds": _seconds_by_name(recipe, called),
-    }
-
-
-def _seconds_by_name(recipe: Recipe, called: Called) -> dict[str, float]:
-    """Of one completion, the mean over those of the group."""
-    found: dict[str, float] = {}
+    # Of one completion, the mean over those of the group.
+    rule_seconds: dict[str, float] = {}
     for spec in recipe.rules:
         params = spec.checked_params()
         taken = [s for kind, used, s in called if (kind, used) == (spec.kind, params)]
         if taken:
-            found[spec.name] = statistics.fmean(taken)
-    return found
+            rule_seconds[spec.name] = statistics.fmean(taken)
+    return {
+        "scores": scores,
+        "seconds": (time.perf_counter() - begin) / len(samples),
+        "rule_seconds": rule_seconds,
+    }
 
 
 if __name__ == "__main__":

@@ -245,7 +245,10 @@ class LlamaDecoder:
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
         kind: Callable[[Any], Layer] = PlainLayer
-        if _is_packed(policy):
+        dtype = policy.model.dtype
+        is_small = policy.num_parameters * dtype.itemsize <= _MAX_PACKED_BYTES
+        is_wide = dtype in (torch.float32, torch.float64)
+        if is_small and is_wide and not has_four_bits(policy.model):
             kind = PackedLayer
         self.layers = [kind(layer) for layer in body.layers]
         self._norm = Norm(body.norm)
@@ -329,8 +332,17 @@ class LlamaDecoder:
 
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory
-            moved = _moved(held, self.length, room=room, rows=rows)
-            self.held[place] = self._tidied(moved)
+            count, heads, _, size = held.shape
+            buffer = held.new_empty(
+                count if rows is None else len(rows), heads, room, size
+            )
+            if rows is None:
+                buffer[:, :, : self.length] = held[:, :, : self.length]
+            else:
+                torch.index_select(
+                    held[:, :, : self.length], 0, rows, out=buffer[:, :, : self.length]
+                )
+            self.held[place] = self._tidied(buffer)
 
     def _room_for_more(self) -> int:
         """Whole blocks, with room for a token at least."""
@@ -350,13 +362,6 @@ class LlamaDecoder:
         return bias_of(self.padding, self._last, dtype=self.held[0].dtype)
 
 
-def _is_packed(policy: Policy) -> bool:
-    dtype = policy.model.dtype
-    is_small = policy.num_parameters * dtype.itemsize <= _MAX_PACKED_BYTES
-    is_wide = dtype in (torch.float32, torch.float64)
-    return is_small and is_wide and not has_four_bits(policy.model)
-
-
 def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Tensor:
     """-inf where a row's prompt is padded, and 0 from there on; [rows, 1, 1, room]."""
     hides = functional.pad(padding, (0, room - padding.shape[1]), value=1) == 0
@@ -374,17 +379,4 @@ def _buffer_of(
     torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])
     torch.index_select(values, 0, owners, out=buffer[:, heads:, :length])
     states.keys = states.values = None  # the prompts' own are not needed any more
-    return buffer
-
-
-def _moved(
-    held: torch.Tensor, length: int, *, room: int, rows: torch.Tensor | None = None
-) -> torch.Tensor:
-    """What is held of some rows, or of all, in a new buffer of so much room."""
-    count, heads, _, size = held.shape
-    buffer = held.new_empty(count if rows is None else len(rows), heads, room, size)
-    if rows is None:
-        buffer[:, :, :length] = held[:, :, :length]
-    else:
-        torch.index_select(held[:, :, :length], 0, rows, out=buffer[:, :, :length])
     return buffer

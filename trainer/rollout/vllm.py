@@ -218,9 +218,25 @@ class VllmSampler:
         self.lora_rank = next(
             (rank for rank in _LORA_RANKS if 0 < settings.lora_rank <= rank), 0
         )
-        self._check_gpus()
+        wanted, there = self._num_workers, torch.cuda.device_count()
+        if self._on_gpu and wanted > there:
+            raise ValueError(
+                f"vLLM cannot split the model over {wanted} GPUs: this process has "
+                f"{there}. Lower the tensor parallel size, or make more GPUs visible "
+                "(CUDA_VISIBLE_DEVICES)."
+            )
         if not self._on_gpu:
-            _refuse_experts(settings)
+            # vLLM packs experts on a CPU only as it starts.
+            config = read_settings(
+                settings.model, revision=settings.revision
+            ).get_text_config()
+            for name in ("num_experts", "num_local_experts", "n_routed_experts"):
+                if (count := getattr(config, name, None) or 0) > 1:
+                    raise ValueError(
+                        "vLLM on a CPU would sample from old weights of this model's "
+                        f'{count} experts. Set rollout.engine to "transformers", or '
+                        "use a GPU."
+                    )
         try:
             with torch_as_it_was(), threads_shared_out(self._num_workers):
                 others = active_children()
@@ -276,7 +292,19 @@ class VllmSampler:
             self._wake("weights", "kv_cache")
             ids = self._llm.enqueue(
                 [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
-                [self._params(prompt.seed, params, eos_ids) for prompt in prompts],
+                [
+                    self._vllm.SamplingParams(
+                        max_tokens=params.max_new_tokens,
+                        temperature=params.temperature,
+                        seed=prompt.seed % 2**63,
+                        logprobs=0,  # of the token drawn, and of no other
+                        flat_logprobs=True,  # in lists, not an object for each token
+                        stop_token_ids=list(eos_ids),
+                        ignore_eos=True,  # those above are all
+                        detokenize=False,
+                    )
+                    for prompt in prompts
+                ],
                 use_tqdm=False,
                 lora_request=self._lora,
             )
@@ -379,15 +407,6 @@ class VllmSampler:
             return list(weights)
         return [(n, w.detach().to("cpu").contiguous()) for n, w in weights]
 
-    def _check_gpus(self) -> None:
-        wanted, there = self._num_workers, torch.cuda.device_count()
-        if self._on_gpu and wanted > there:
-            raise ValueError(
-                f"vLLM cannot split the model over {wanted} GPUs: this process has "
-                f"{there}. Lower the tensor parallel size, or make more GPUs visible "
-                "(CUDA_VISIBLE_DEVICES)."
-            )
-
     @contextmanager
     def _on_its_stream(self) -> Iterator[None]:
         """Give vLLM the stream it was started on, in whatever thread it is called.
@@ -454,33 +473,10 @@ class VllmSampler:
         params = SamplingParams(max_new_tokens=1, temperature=1.0)
         self.sample([SeededPrompt(token_ids=(0,), seed=0)], params, eos_ids=())
 
-    def _params(self, seed: int, params: SamplingParams, eos_ids: Sequence[int]) -> Any:
-        return self._vllm.SamplingParams(
-            max_tokens=params.max_new_tokens,
-            temperature=params.temperature,
-            seed=seed % 2**63,
-            logprobs=0,  # of the token drawn, and of no other
-            flat_logprobs=True,  # in lists, not an object for each token
-            stop_token_ids=list(eos_ids),
-            ignore_eos=True,  # those above are all
-            detokenize=False,
-        )
-
     def _forget_prefixes(self) -> None:
         """Keys and values of the weights before would be taken for the present ones."""
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not clear its prefix cache")
-
-
-def _refuse_experts(settings: SamplerSettings) -> None:
-    """Refuse a mixture on a CPU, where vLLM packs experts only as it starts."""
-    config = read_settings(settings.model, revision=settings.revision).get_text_config()
-    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
-        if (count := getattr(config, name, None) or 0) > 1:
-            raise ValueError(
-                f"vLLM on a CPU would sample from old weights of this model's {count} "
-                'experts. Set rollout.engine to "transformers", or use a GPU.'
-            )
 
 
 def free_vllm() -> None:

@@ -59,7 +59,14 @@ class WorkerExtension:
         model = self.get_model()
         with _config_of(self):
             _reloading().finalize_layerwise_reload(model, self.model_config)
-        _pack_heads(model)
+        # Lay out embeddings again, where a CPU's kernels have a copy of their own.
+        # Reloading does so for all layers but an output head that is tied to the
+        # input's embedding: its weights are never loaded by its own name, so its copy
+        # stays old.
+        layer: Any
+        for layer in model.modules():
+            if hasattr(layer, "cpu_linear") and layer.weight.numel():
+                layer.quant_method.process_weights_after_loading(layer)
         self.model_runner.reset_lora_state()
         if self._names_taken is None:
             return []
@@ -99,15 +106,3 @@ def _config_of(worker: Any) -> Any:
 
 def _reloading() -> Any:
     return importlib.import_module("vllm.model_executor.model_loader.reload")
-
-
-def _pack_heads(model: torch.nn.Module) -> None:
-    """Lay out embeddings again, where a CPU's kernels have a copy of their own.
-
-    Reloading does so for all layers but an output head that is tied to the input's
-    embedding: its weights are never loaded by its own name, so its copy stays old.
-    """
-    layer: Any
-    for layer in model.modules():
-        if hasattr(layer, "cpu_linear") and layer.weight.numel():
-            layer.quant_method.process_weights_after_loading(layer)

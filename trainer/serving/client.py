@@ -340,7 +340,10 @@ class Connection:
                         f"trainer {self.kind.command}`, and resume the run."
                     ) from None
                 if pause == _FIRST_PAUSE_SECONDS:
-                    _say(f"waiting for the {self.kind.name} at {self.url} ({reason})")
+                    sys.stdout.write(
+                        f"waiting for the {self.kind.name} at {self.url} ({reason})\n"
+                    )
+                    sys.stdout.flush()
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -413,8 +416,3 @@ def _sentence(reply: bytes) -> str:
     except (ValueError, RecursionError, LookupError, TypeError):
         return "no reason given"
     return reason.encode("utf-8", "replace").decode("utf-8")  # no half characters
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

@@ -89,7 +89,9 @@ class Answerer:
                 return
             jobs = self._with_others(first)
             try:
-                answers = self._answers([job.question for job in jobs])
+                questions = [job.question for job in jobs]
+                values = self._logprobs(join(questions))
+                answers = values.split([len(q.places) for q in questions])
             except Exception as error:  # noqa: BLE001 - told to those who asked
                 for job in jobs:
                     job.answer.set_exception(ValueError(explain(error)))
@@ -115,11 +117,6 @@ class Answerer:
                 self._held = job
                 return jobs
             jobs.append(job)
-
-    def _answers(self, questions: Sequence[Question]) -> Sequence[torch.Tensor]:
-        joined = join(questions)
-        answers = self._logprobs(joined).split([len(q.places) for q in questions])
-        return list(answers)
 
     @torch.inference_mode()
     def _logprobs(self, question: Question) -> torch.Tensor:

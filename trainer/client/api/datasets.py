@@ -72,7 +72,13 @@ class Datasets:
         Raises ValueError for an invalid file, Refused for an error of the server.
         """
         file = Path(path)
-        _check(file)
+        if not file.is_file():
+            fault = "is not a file" if file.exists() else "does not exist"
+            raise ValueError(
+                f"{file} {fault}. Pass a file of rows, such as sums.jsonl."
+            )
+        if file.stat().st_size == 0:
+            raise ValueError(f"{file} is empty. A dataset needs at least one row.")
         if key:
             headers_of(key)  # an invalid key fails before the upload
         if isinstance(dataset, str) and not dataset.isdecimal():
@@ -167,14 +173,6 @@ def fingerprint(path: Path) -> str:
     """SHA-256 of the file: after a change, a new upload starts."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check(file: Path) -> None:
-    if not file.is_file():
-        fault = "is not a file" if file.exists() else "does not exist"
-        raise ValueError(f"{file} {fault}. Pass a file of rows, such as sums.jsonl.")
-    if file.stat().st_size == 0:
-        raise ValueError(f"{file} is empty. A dataset needs at least one row.")
 
 
 def _error_text(job: Any) -> str:

@@ -116,14 +116,22 @@ class Judge:
 
         The result raises JudgeUnavailable.
         """
-        digest = self._digest(question)
+        endpoint = self._endpoint
+        digest = question.digest(
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            max_tokens=endpoint.max_tokens,
+            temperature=endpoint.temperature,
+        )
         with self._lock:
             asked = self._pending.get(digest)
             if asked is not None:
                 return asked
             known = self._ledger.find(digest, is_readable=is_readable)
             if known is not None:
-                return _done(known)
+                future: Future[Reply] = Future()
+                future.set_result(known)
+                return future
             try:
                 asked = self._threads.submit(self._ask, question, digest, deadline)
             except RuntimeError:
@@ -138,15 +146,6 @@ class Judge:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
         self._threads.shutdown()
-
-    def _digest(self, question: Question) -> bytes:
-        endpoint = self._endpoint
-        return question.digest(
-            base_url=endpoint.base_url,
-            model=endpoint.model,
-            max_tokens=endpoint.max_tokens,
-            temperature=endpoint.temperature,
-        )
 
     def _ask(self, question: Question, digest: bytes, deadline: float) -> Reply:
         endpoint = self._endpoint
@@ -279,9 +278,3 @@ def _result(asked: Future[Reply]) -> Reply | JudgeUnavailable:
         return error
     except CancelledError:
         return JudgeUnavailable(_ENDED)
-
-
-def _done(reply: Reply) -> Future[Reply]:
-    future: Future[Reply] = Future()
-    future.set_result(reply)
-    return future

@@ -58,7 +58,11 @@ class Ledger:
         if folder is not None:
             self._path = folder / _FOLDER / f"answers-{rank}.jsonl"
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            for path in _files(folder, attempts):
+            # Of all processes and attempts, the newest attempt last.
+            pattern = f"{_FOLDER}/answers-*.jsonl"
+            others = [] if attempts is None else attempts.glob(f"*/{pattern}")
+            files = {path.resolve() for path in [*folder.glob(pattern), *others]}
+            for path in sorted(files, key=_place):
                 self._read(path)
             # Python's own buffer would fail once more as the file is closed.
             self._file = self._path.open("ab+", buffering=0)
@@ -152,14 +156,6 @@ class Ledger:
             if "question" in line:
                 spent.tokens += line["tokens"]
                 self._earlier[bytes.fromhex(line["question"])] = path, place
-
-
-def _files(folder: Path, attempts: Path | None) -> list[Path]:
-    """Files of all processes and attempts, the newest attempt last."""
-    pattern = f"{_FOLDER}/answers-*.jsonl"
-    others = [] if attempts is None else attempts.glob(f"*/{pattern}")
-    found = {path.resolve() for path in [*folder.glob(pattern), *others]}
-    return sorted(found, key=_place)
 
 
 def _place(path: Path) -> tuple[int, int, str]:

@@ -146,7 +146,12 @@ def read_score(
         Unreadable: the reply is not of the form that was asked for.
     """
     if read_as == "yes_no":
-        return _read_yes_no(reply)
+        word = (last_line(reply) or "").strip(" *.\"'").lower()
+        if word not in ("yes", "no"):
+            raise Unreadable(
+                f"its last line is neither yes nor no: {_quote_end(reply)}"
+            )
+        return float(word == "yes")
     if read_as == "json_field":
         score = _read_field(reply, field)
     else:
@@ -195,13 +200,6 @@ def _read_last_number(reply: str, *, high: float) -> float:
     if most is not None and float(most) != high:
         raise Unreadable(f"its last line is not out of {high:g}: {_quote_end(reply)}")
     return float(number)
-
-
-def _read_yes_no(reply: str) -> float:
-    word = (last_line(reply) or "").strip(" *.\"'").lower()
-    if word not in ("yes", "no"):
-        raise Unreadable(f"its last line is neither yes nor no: {_quote_end(reply)}")
-    return float(word == "yes")
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

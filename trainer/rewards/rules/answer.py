@@ -145,15 +145,11 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
 def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None:
     """The number that counts as a completion's answer; None where there is none."""
     if params.mode == "as_published":
-        return _last_digits(completion)
+        # -7 reads as 7 here and 1,000 as 0: the published pattern has digits alone.
+        runs = compile_pattern(r"\d+\.\d+|\d+/\d+|\d+").findall(completion)
+        return read_number(runs[-1]) if runs else None
     text = _extract(completion, params)
     return None if text is None else last_number(text, percent=params.percent)
-
-
-def _last_digits(completion: str) -> Fraction | None:
-    """-7 reads as 7 here and 1,000 as 0: the published pattern has digits alone."""
-    runs = compile_pattern(r"\d+\.\d+|\d+/\d+|\d+").findall(completion)
-    return read_number(runs[-1]) if runs else None
 
 
 def _bounds(params: NumericAnswerParams) -> tuple[float, float]:

@@ -98,12 +98,13 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     if not code:
         return 0.0
     entry_point = column_of(sample.columns, params.entry_point_column)
+    is_name = isinstance(entry_point, str) and entry_point.isidentifier()
     result = run_tests(
         code,
         tests,
         Limits(wall_seconds=params.timeout_seconds, memory_mb=params.memory_mb),
         most=params.max_tests,
-        entry_point=entry_point if _is_name(entry_point) else None,
+        entry_point=entry_point if is_name else None,
     )
     _tell(result)
     if result.num_judged_inside and params.judged_inside == "refused":
@@ -124,10 +125,6 @@ def _code(completion: str, params: CodeTestsParams) -> str | None:
     if params.code_in == "tags":
         return last_block(completion, params.tag)
     return last_fence(completion, "python", "py", "python3", "ipython", "ipython3")
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
 
 
 def _tell(result: Result) -> None:

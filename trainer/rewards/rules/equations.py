@@ -92,7 +92,13 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
     Python's meaning of its characters, the target met to within 1e-5.
     """
     numbers = _numbers(sample, params.numbers_column)
-    target = _target(sample, params.target_column)
+    value = _column(sample, params.target_column)
+    target = _number(value)
+    if target is None:
+        raise NotApplicable(
+            f'Column "{params.target_column}" must be a number; this row has '
+            f"{quote(value)}. Map the column that holds the target."
+        )
     if params.mode == "as_published":
         return float(_passes_published(sample.completion, numbers, target, params))
     reply = reply_of(sample, read_thinking=params.read_thinking)
@@ -140,17 +146,6 @@ def _numbers(sample: Sample, column: str) -> list[int]:
             f"{quote(value)}. Map the column that holds the numbers."
         )
     return sorted(whole)
-
-
-def _target(sample: Sample, column: str) -> Fraction:
-    value = _column(sample, column)
-    number = _number(value)
-    if number is None:
-        raise NotApplicable(
-            f'Column "{column}" must be a number; this row has {quote(value)}. Map '
-            "the column that holds the target."
-        )
-    return number
 
 
 def _number(value: Any) -> Fraction | None:
@@ -229,7 +224,16 @@ def score_equations(sample: Sample, params: EquationsParams) -> float:
     equations = list(_equations(sample.completion))
     judged = [equation.is_true for equation in equations]
     if params.target_column:
-        target = _claimed_target(sample, params.target_column)
+        value = column_of(sample.columns, params.target_column)
+        is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
+        target = read_number(str(value)) if is_number else None
+        if target is None:
+            there = ", ".join(sorted(sample.columns)) or "none"
+            raise NotApplicable(
+                f'Column "{params.target_column}" must be a number; this row has '
+                f"{value!r:.80} (its columns: {there}). Name the column with the "
+                "target value."
+            )
         judged += [
             (equation.value == target) is (equation.mark == _HIT)
             for equation in equations
@@ -271,19 +275,6 @@ def _value(side: str) -> Fraction | None:
         return compute(side, as_python=True).value  # which has decimals
     except ArithmeticRefused:
         return None
-
-
-def _claimed_target(sample: Sample, column: str) -> Fraction:
-    value = column_of(sample.columns, column)
-    is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
-    number = read_number(str(value)) if is_number else None
-    if number is None:
-        there = ", ".join(sorted(sample.columns)) or "none"
-        raise NotApplicable(
-            f'Column "{column}" must be a number; this row has {value!r:.80} (its '
-            f"columns: {there}). Name the column with the target value."
-        )
-    return number
 
 
 EQUATIONS = Rule(

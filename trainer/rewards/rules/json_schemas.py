@@ -80,10 +80,22 @@ def _validator(text: str) -> Any:
     parts = list(_parts(resource))
     for part in parts:
         _refuse_what_is_not_known(part, is_top=part is schema)
-        _refuse_bad_patterns(part)
+        patterns = [*part.get("patternProperties", {})]
+        if "pattern" in part:
+            patterns.append(part["pattern"])
+        for pattern in patterns:
+            refuse_bad_pattern(pattern)
     _refuse_other_references(resource, parts)
     validator = _Validator(schema, registry=Registry())
-    _refuse_endless(validator, parts)
+    try:
+        for part in parts:
+            for probe in _PROBES:
+                _fits(validator.evolve(schema=part), probe)
+    except (_TooLong, RecursionError) as error:
+        raise ValueError(
+            "The schema recurses infinitely, or is too large to check. Every "
+            "cycle of references must pass through properties or items."
+        ) from error
     return validator
 
 
@@ -121,14 +133,6 @@ def _refuse_what_is_not_known(part: JsonObject, *, is_top: bool) -> None:
             )
 
 
-def _refuse_bad_patterns(part: JsonObject) -> None:
-    patterns = [*part.get("patternProperties", {})]
-    if "pattern" in part:
-        patterns.append(part["pattern"])
-    for pattern in patterns:
-        refuse_bad_pattern(pattern)
-
-
 def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None:
     """What is referred to must be a schema that was looked at."""
     resolver = Registry().resolver_with_root(resource)
@@ -146,18 +150,6 @@ def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None
                 "documents are not fetched: copy the part into $defs, and refer to it "
                 "as #/$defs/ and its name."
             )
-
-
-def _refuse_endless(validator: Any, parts: Sequence[JsonObject]) -> None:
-    try:
-        for part in parts:
-            for probe in _PROBES:
-                _fits(validator.evolve(schema=part), probe)
-    except (_TooLong, RecursionError) as error:
-        raise ValueError(
-            "The schema recurses infinitely, or is too large to check. Every "
-            "cycle of references must pass through properties or items."
-        ) from error
 
 
 def _fits(validator: Any, document: Any) -> bool:

@@ -46,7 +46,7 @@ from trainer.rewards.sandbox.limits import (
     MAX_WALL_SECONDS,
     Limits,
 )
-from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
+from trainer.rewards.sandbox.slot import how_it_ended, parsed
 from trainer.rewards.terms import without_defaults
 
 LARGEST_SCORE = 1_000
@@ -183,10 +183,6 @@ def _reply(
         raise Unscorable(str(error)) from error
     tell(shown(answer.stdout, answer.stdout_bytes))
     tell(shown(answer.stderr, answer.stderr_bytes))
-    return _read(answer, limits)
-
-
-def _read(answer: Answer, limits: Limits) -> dict[str, Any]:
     fault = how_it_ended(answer, limits)
     if fault is not None:
         raise Unscorable(f"The reward function {fault}, so there is no score.")

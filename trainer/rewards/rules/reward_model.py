@@ -87,22 +87,18 @@ class Classifiers:
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         key = repr(question["settings"])
         try:
-            child = self._running()
-            child.write(question)
+            if self._child is None:
+                kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+                self._child = Child(self._module, environment=kept)
+                self._child.read(timeout_seconds=_LOAD_SECONDS)
+            self._child.write(question)
             seconds = _ANSWER_SECONDS if key in self._loaded else _LOAD_SECONDS
-            reply = child.read(timeout_seconds=seconds)
+            reply = self._child.read(timeout_seconds=seconds)
         except NoReply:
             self._let_go()
             raise
         self._loaded.add(key)
         return reply
-
-    def _running(self) -> Child:
-        if self._child is None:
-            kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-            self._child = Child(self._module, environment=kept)
-            self._child.read(timeout_seconds=_LOAD_SECONDS)
-        return self._child
 
     def _let_go(self) -> None:
         if self._child is not None:

@@ -116,7 +116,9 @@ def _match(text: str, params: FormatTagsParams) -> str | None:
     if params.repeated_tags == "refused" and not _each_tag_once(text, params):
         return None
     thinking = match.group("thinking") if params.think_tag else ""
-    if params.repeated_tags == "refused_in_think" and _has_think_tag(thinking, params):
+    if params.repeated_tags == "refused_in_think" and (
+        f"<{params.think_tag}>" in thinking or f"</{params.think_tag}>" in thinking
+    ):
         return None
     answer: str = match.group("answer")
     return answer
@@ -146,10 +148,6 @@ def _each_tag_once(text: str, params: FormatTagsParams) -> bool:
         for tag in (params.think_tag, params.answer_tag)
         if tag
     )
-
-
-def _has_think_tag(text: str, params: FormatTagsParams) -> bool:
-    return f"<{params.think_tag}>" in text or f"</{params.think_tag}>" in text
 
 
 def _credit(text: str, params: FormatTagsParams) -> float:

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -152,7 +152,13 @@ def _walls(packages: Sequence[str]) -> list[str]:
     else:
         walls += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     python = _python()
-    for folder in _folders_above([*_readable(), *packages, python]):
+    # Each folder that a path lies in, the outer ones first; without the root.
+    folders = {
+        str(folder)
+        for path in [*_readable(), *packages, python]
+        for folder in Path(path).parents
+    }
+    for folder in sorted(folders - {"/"}):
         # By itself bubblewrap makes them as closed as a home outside is.
         walls += ["--perms", "0755", "--dir", folder]
     for path in _readable():
@@ -167,12 +173,6 @@ def _walls(packages: Sequence[str]) -> list[str]:
             walls += ["--ro-bind-try", path, path]
     walls += ["--ro-bind-try", python, python, "--dev", "/dev", "--chdir", "/"]
     return [*walls, "--remount-ro", "/dev", "--remount-ro", "/"]
-
-
-def _folders_above(paths: Iterable[str]) -> list[str]:
-    """Each folder that a path lies in, the outer ones first; without the root."""
-    found = {str(folder) for path in paths for folder in Path(path).parents}
-    return sorted(found - {"/"})
 
 
 def _readable() -> list[str]:

@@ -110,7 +110,11 @@ def make_group() -> Group:
         NoGroup: the machine has none for us.
     """
     parent = parent_here()
-    _remove_left(parent)
+    # Remove groups whose process was killed before it could.
+    for folder in _ours_in(parent):
+        pid = folder.name.removeprefix(f"{_PREFIX}-").partition("-")[0]
+        if not Path(f"/proc/{pid}").exists() and not _is_populated(folder):
+            _removed(folder)
     folder = parent / f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         folder.mkdir()
@@ -184,14 +188,6 @@ def _is_ours(folder: Path, *, is_mount: bool) -> bool:
         return (folder / "cgroup.type").exists()
     uid = os.geteuid()
     return uid != 0 and folder.stat().st_uid == uid
-
-
-def _remove_left(parent: Path) -> None:
-    """Groups whose process was killed before it could remove them."""
-    for folder in _ours_in(parent):
-        pid = folder.name.removeprefix(f"{_PREFIX}-").partition("-")[0]
-        if not Path(f"/proc/{pid}").exists() and not _is_populated(folder):
-            _removed(folder)
 
 
 def _ours_in(parent: Path) -> Iterator[Path]:

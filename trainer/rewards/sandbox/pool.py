@@ -141,7 +141,10 @@ class _Pool:
         with self._changed:
             try:
                 while not self._is_free(owner, ticket):
-                    self._queue(owner, ticket)
+                    if owner in self._places:  # another thread of the owner's got it
+                        self._leave_queue(ticket)
+                    elif ticket not in self._waiting:
+                        self._waiting.append(ticket)
                     left = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
                     if left <= 0 or not self._changed.wait(left):
                         raise SandboxFailed(
@@ -155,13 +158,6 @@ class _Pool:
             place = self._places.setdefault(owner, _Place(since=time.monotonic()))
             place.is_busy = True
             return place
-
-    def _queue(self, owner: str, ticket: object) -> None:
-        """Line up for a place, unless another thread of the owner's has got one."""
-        if owner in self._places:
-            self._leave_queue(ticket)
-        elif ticket not in self._waiting:
-            self._waiting.append(ticket)
 
     def _is_free(self, owner: str, ticket: object) -> bool:
         """Whether the owner's place, or room for a new one, is there; lock held."""

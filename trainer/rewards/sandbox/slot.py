@@ -93,7 +93,20 @@ class Slot:
         self.group = _group()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
         try:
-            self._process = self._start()
+            self._process = subprocess.Popen(
+                command(
+                    self.level,
+                    door=self.group.door if self.group else "",
+                    packages=self.packages,
+                ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd="/",
+                env=environment(),
+                start_new_session=True,
+                bufsize=0,
+            )
         except BaseException:
             self._release()
             raise
@@ -113,22 +126,6 @@ class Slot:
         if self.group is not None and not self.group.is_lived_in():
             self.group.remove()  # it was not let in
             self.group = None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command(
-                self.level,
-                door=self.group.door if self.group else "",
-                packages=self.packages,
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd="/",
-            env=environment(),
-            start_new_session=True,
-            bufsize=0,
-        )
 
     @property
     def pid(self) -> int:

@@ -272,7 +272,10 @@ def _holds(formula: Formula, replies: Replies) -> bool:
         return are_equal_as_json(_value(inner, replies), formula["value"])
     if kind == "truth":
         return is_true(_value(inner, replies))
-    values = [_operand(each, replies) for each in inner]
+    values = [
+        side["value"] if "value" in side else _value(side["step"], replies)
+        for side in inner
+    ]
     if kind == "compare":
         pairs = zip(values, formula["operators"], values[1:], strict=False)
         return all(compare(left, operator, right) for left, operator, right in pairs)
@@ -291,10 +294,6 @@ def _holds(formula: Formula, replies: Replies) -> bool:
 
 def _as_tree(number: float) -> Any:
     return number if math.isfinite(number) else {"f": repr(number)}
-
-
-def _operand(operand: Formula, replies: Replies) -> Any:
-    return operand["value"] if "value" in operand else _value(operand["step"], replies)
 
 
 def _value(step: int, replies: Replies) -> Any:

@@ -36,9 +36,15 @@ def run_child(
     """In the child. Never returns."""
     code = 1
     try:
-        _arrange(pipes, walls.files)
+        # Its pipes as 1 to 4, the rules as 6, nothing as 0, and none of the others.
+        for target, source in enumerate((NOTHING, *pipes)):
+            os.dup2(source, target)
         if walls.files is not None:
+            os.dup2(walls.files, _RULES)
             walls = walls._replace(files=_RULES)
+        os.close(NOTHING)
+        os.closerange(_RULES + (walls.files is not None), 256)
+        assert (QUESTIONS, REPLIES) == (3, 4)
         confine(call["limits"], walls, parent=parent, num_others=num_others)
         perform = CALLS[call["kind"]]
         call.clear()
@@ -50,7 +56,13 @@ def run_child(
     except BaseException:  # noqa: BLE001 - any error goes to stderr
         sys.excepthook(*sys.exc_info())
     finally:
-        _leave(code)
+        # at once, after what was printed is out; without another's exit handlers
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BaseException:  # noqa: BLE001, S112 - replaced by what ran, perhaps
+                continue
+        os._exit(code)
 
 
 def _exit_code(wanted: object) -> int:
@@ -66,27 +78,6 @@ def hold_places() -> None:
         os.dup2(nothing, number)
     if nothing not in (QUESTIONS, REPLIES, NOTHING, _RULES):
         os.close(nothing)
-
-
-def _arrange(pipes: tuple[int, int, int, int], rules: int | None) -> None:
-    """Its pipes as 1 to 4, the rules as 6, nothing as 0, and none of the others."""
-    for target, source in enumerate((NOTHING, *pipes)):
-        os.dup2(source, target)
-    if rules is not None:
-        os.dup2(rules, _RULES)
-    os.close(NOTHING)
-    os.closerange(_RULES + (rules is not None), 256)
-    assert (QUESTIONS, REPLIES) == (3, 4)
-
-
-def _leave(code: int) -> None:
-    """End at once, after what was printed is out; without another's exit handlers."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BaseException:  # noqa: BLE001, S112 - replaced by what ran, perhaps
-            continue
-    os._exit(code)
 
 
 _PART = 65_536
@@ -150,7 +141,8 @@ class CallProcess:
         waiting = [frame(question) for question in reversed(questions)]
         sending = memoryview(b"")
         while not end:
-            if not sending and waiting and self._may_send():
+            may_send = self._is_ready and len(self.replies) == self._num_sent
+            if not sending and waiting and may_send:
                 sending = memoryview(waiting.pop())
                 self._num_sent += 1
             if sending:
@@ -184,9 +176,6 @@ class CallProcess:
             self._poll.unregister(self._questions)
         return ready
 
-    def _may_send(self) -> bool:
-        return self._is_ready and len(self.replies) == self._num_sent
-
     def _write(self, data: memoryview) -> memoryview:
         try:
             return data[os.write(self._questions, data) :]
@@ -206,7 +195,13 @@ class CallProcess:
                 return False
             if len(self._received) < HEAD + length:
                 break
-            self._take(bytes(self._received[HEAD : HEAD + length]))
+            message = bytes(self._received[HEAD : HEAD + length])
+            if self._is_ready:
+                self._max_reply_bytes -= length
+                self.replies.append(message)
+            else:
+                # Nothing of the call's has run before this.
+                self._is_ready = message == READY
             del self._received[: HEAD + length]
         return len(self.replies) <= self._num_sent
 
@@ -222,14 +217,6 @@ class CallProcess:
             self._open.remove(descriptor)
             self._poll.unregister(descriptor)
         return part
-
-    def _take(self, message: bytes) -> None:
-        if self._is_ready:
-            self._max_reply_bytes -= len(message)
-            self.replies.append(message)
-        else:
-            # Nothing of the call's has run before this.
-            self._is_ready = message == READY
 
     def _reap(self, end: str) -> dict[str, Any]:
         if end != "ended":

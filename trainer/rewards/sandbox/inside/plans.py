@@ -78,12 +78,9 @@ class _Plan:
         if is_one and formulas:
             formulas = [{"all": formulas}]
         for formula in formulas:
-            self._add_test(formula)
-
-    def _add_test(self, formula: Formula) -> None:
-        self.num_tests += 1
-        if len(self.tests) < self._max_tests:
-            self.tests.append({"formula": formula, "num_steps": len(self.steps)})
+            self.num_tests += 1
+            if len(self.tests) < self._max_tests:
+                self.tests.append({"formula": formula, "num_steps": len(self.steps)})
 
     def _split_all(self, body: list[ast.stmt]) -> Iterator[Formula]:
         for statement in body:
@@ -99,7 +96,9 @@ class _Plan:
         elif isinstance(statement, ast.For) and (turns := self._turns(statement)):
             for body in turns:
                 yield from self._split_all(body)
-        elif _has_assert(statement):
+        elif any(
+            isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(statement)
+        ):
             yield {"inside": self._step(ast.unparse(statement), is_value=False)}
         elif not self._is_expectation(statement):
             self._set_up(statement)
@@ -187,7 +186,7 @@ class _Plan:
         except _Inside:
             del self.steps[num_steps:]
             whole = ast.Assert(test=statement.test, msg=None)
-            code = ast.unparse(self._with_expected(whole))
+            code = ast.unparse(_Substitute(dict(self._known)).visit(_copy(whole)))
             return {"inside": self._step(code, is_value=False)}
 
     def _formula(self, test: ast.expr) -> Formula:
@@ -200,7 +199,8 @@ class _Plan:
             return self._comparison(test)
         if isinstance(test, ast.Call):
             return self._call(test)
-        self._must_be_the_codes(test)
+        if any(isinstance(each, ast.Compare | ast.BoolOp) for each in ast.walk(test)):
+            raise _Inside
         return {"truth": self._ask(test)}
 
     def _comparison(self, test: ast.Compare) -> Formula:
@@ -230,10 +230,6 @@ class _Plan:
         if name in _BUILT_IN and name != self._entry_point:
             raise _Inside  # isinstance(f(1), int), all(…): the code may replace these
         return {"truth": self._ask(test)}
-
-    def _must_be_the_codes(self, test: ast.expr) -> None:
-        if any(isinstance(each, ast.Compare | ast.BoolOp) for each in ast.walk(test)):
-            raise _Inside
 
     # Operands
 
@@ -286,11 +282,6 @@ class _Plan:
         if isinstance(expression, ast.Name):
             return self._known.get(expression.id, expression)
         return expression
-
-    def _with_expected(self, statement: ast.stmt) -> ast.stmt:
-        known: dict[str, ast.expr] = dict(self._known)
-        changed: ast.stmt = _Substitute(known).visit(_copy(statement))
-        return changed
 
     def _is_expectation(self, statement: ast.stmt) -> bool:
         """An assignment of what is expected, which the code is not shown."""
@@ -388,10 +379,6 @@ def _bind(target: ast.expr, case: ast.expr) -> dict[str, ast.expr] | None:
 
 def _copy(statement: ast.stmt) -> ast.stmt:
     return ast.parse(ast.unparse(statement)).body[0]
-
-
-def _has_assert(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(statement))
 
 
 def _leaves(function: ast.FunctionDef) -> bool:
