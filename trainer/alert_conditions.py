@@ -41,7 +41,7 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def middle(readings: Iterable[float]) -> float:
+def safe_median(readings: Iterable[float]) -> float:
     """The median, computed on halves so that the sum of two floats cannot overflow."""
     return 2 * median([value / 2 for value in readings])
 
@@ -56,7 +56,7 @@ class Condition:
     kind: Kind
     threshold: float = 0.0
     for_steps: int = 1
-    back: int = 1  # of `changes`
+    lookback: int = 1  # of `changes`
     also_above: float | None = None  # a second, absolute bound of the TIMES kinds
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Condition:
         """Number of readings before a step that its bound depends on."""
         match self.kind:
             case Kind.CHANGES:
-                return self.back
+                return self.lookback
             case Kind.CONSTANT:
                 return 1
             case Kind.TIMES_USUAL | Kind.SHARE_OF_USUAL:
@@ -80,7 +80,7 @@ class Condition:
     @property
     def reach(self) -> int:
         """Number of readings that determine whether it holds now."""
-        return self.for_steps + max(self.back, USUAL)
+        return self.for_steps + max(self.lookback, USUAL)
 
     def describe(self, metric: str) -> str:
         """A sentence without its full stop."""
@@ -92,8 +92,8 @@ class Condition:
             case Kind.ABOVE | Kind.BELOW:
                 return f"{metric} {self.kind.value} {x}{for_steps}"
             case Kind.CHANGES:
-                ago = f"{self.back} {unit} earlier"
-                if self.back == 1:
+                ago = f"{self.lookback} {unit} earlier"
+                if self.lookback == 1:
                     ago = f"the previous {unit[:-1]}"
                 return f"{metric} changes by more than {x} % from {ago}{for_steps}"
             case Kind.MISSING:
@@ -158,13 +158,13 @@ class Track:
         is_full = len(self._first) == FIRST
         self._first_bound = self._times_median(self._first) if is_full else None
 
-    def heeds(self, value: float | None) -> bool:
+    def counts(self, value: float | None) -> bool:
         return value is not None or self.condition.kind is Kind.MISSING
 
     def read(self, value: float | None, *, reward: float | None = None) -> None:
         """`reward` stands beside an evaluation: the training reward as it was made."""
         overfits = self.condition.kind is Kind.OVERFITS
-        if (value is None and not self.heeds(value)) or (overfits and reward is None):
+        if (value is None and not self.counts(value)) or (overfits and reward is None):
             return
         passes = self._passes(value, reward)
         self.streak = self.streak + 1 if passes else 0
@@ -180,7 +180,7 @@ class Track:
         return self.streak >= self.condition.for_steps
 
     @property
-    def has_calmed(self) -> bool:
+    def has_recovered(self) -> bool:
         """As many readings are needed to take an alert back as to raise it."""
         return self.num_clear >= self.condition.for_steps
 
@@ -204,7 +204,7 @@ class Track:
             case Kind.BELOW | Kind.SHARE_OF_FIRST | Kind.SHARE_OF_USUAL:
                 return value < self.bound
             case Kind.CHANGES:
-                before = self._ago(condition.back)
+                before = self._ago(condition.lookback)
                 if not before:  # of 0 there is no per cent
                     return False
                 return abs(value - before) > self.bound * abs(before)
@@ -232,7 +232,7 @@ class Track:
 
     def _times_median(self, known: Iterable[float]) -> float:
         bound, also = (
-            self.condition.threshold * middle(known),
+            self.condition.threshold * safe_median(known),
             self.condition.also_above,
         )
         return bound if also is None else max(bound, also)

@@ -135,7 +135,7 @@ class RuleEvaluator(Generic[Id]):
     ) -> bool:
         """Whether this reading counts, for any of the metric's tracks."""
         tracks = [self.tracks[key] for key in keys]
-        if value is None and not any(track.heeds(value) for track in tracks):
+        if value is None and not any(track.counts(value) for track in tracks):
             return False
         for track in tracks:
             track.read(value, reward=reward)
@@ -164,7 +164,7 @@ class RuleEvaluator(Generic[Id]):
         for key in keys:
             track = self.tracks[key]
             if key in self.open:
-                if track.has_calmed:
+                if track.has_recovered:
                     yield self._recover(key, step)
             elif track.fires:
                 self.opened(key, track.bound)

@@ -62,24 +62,24 @@ def train(
     if saved is not None:
         load_state_dict(run, state, saved)
     apply_changes(run, state)
-    while (stage := _stage_at(state)) is not None and not should_stop():
-        is_begun = state.done_steps >= stage.first_step
+    while (phase := _phase_at(state)) is not None and not should_stop():
+        is_begun = state.done_steps >= phase.first_step
         with loading():
-            enter_phase(run, state, stage, saved=resume_from if is_begun else None)
+            enter_phase(run, state, phase, saved=resume_from if is_begun else None)
             run.world.gather(None)  # all load, or none does
         if is_begun and saved is not None and resume_from is not None:
             state.phase.load_state_dict(saved["phase"])
             run.prefetch.batch = _batch_ahead(run, state.phase, resume_from, saved)
         if not is_begun:
-            begin_phase(run, state, stage)
+            begin_phase(run, state, phase)
         # What it hears may move the phase's end.
-        while state.done_steps < state.phase.phase.last_step:
+        while state.done_steps < state.phase.phase_config.last_step:
             if run_step(run, state, should_stop=should_stop):
                 return
             apply_changes(run, state)
 
 
-def _stage_at(state: RunState) -> PhaseConfig | None:
+def _phase_at(state: RunState) -> PhaseConfig | None:
     """The phase that the next step belongs to; None when all are done."""
     phases = state.config.phase_configs
     return next((s for s in phases if s.last_step > state.done_steps), None)
@@ -104,20 +104,20 @@ def _batch_ahead(
     return batch if share <= config.reward.max_error_share else None
 
 
-def begin_phase(run: Run, state: RunState, stage: PhaseConfig) -> None:
+def begin_phase(run: Run, state: RunState, phase: PhaseConfig) -> None:
     """Tell of a phase that begins, and measure where the run does."""
     run.journal.rules.begin_phase()
-    if stage.name:
+    if phase.name:
         run.log.add(
             PhaseStarted,
-            step=stage.first_step,
-            name=stage.name,
-            first_step=stage.first_step,
-            last_step=stage.last_step,
+            step=phase.first_step,
+            name=phase.name,
+            first_step=phase.first_step,
+            last_step=phase.last_step,
         )
         run.log.flush()
-        print_line(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
-    if stage.first_step == 1:
+        print_line(f"phase {phase.name}: steps {phase.first_step} to {phase.last_step}")
+    if phase.first_step == 1:
         run_evaluation(run, state, step=0)
 
 
@@ -150,7 +150,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         f"length {_shown(metrics['completion/mean_length'])}  "
         f"{_shown(metrics['time/step'])} s"
     )
-    is_last = step == phase.phase.last_step
+    is_last = step == phase.phase_config.last_step
     del phase  # else a rollback would hold two phases' models at once
     if has_diverged:
         roll_back(run, state, outcome)

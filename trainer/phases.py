@@ -33,7 +33,7 @@ from trainer.seeding import derive
 class PhaseState:
     """What a phase holds. Its steps count from 1 at its beginning."""
 
-    phase: PhaseConfig
+    phase_config: PhaseConfig
     order: DataOrder
     source: CompletionSource
     reference: Reference | None
@@ -45,7 +45,7 @@ class PhaseState:
 
     @property
     def config(self) -> RunConfig:
-        return self.phase.config
+        return self.phase_config.config
 
     @property
     def kl_coef(self) -> float:
@@ -57,7 +57,7 @@ class PhaseState:
 
     def place(self, step: int) -> int:
         """The number of one of the run's steps within the phase."""
-        return step - self.phase.first_step + 1
+        return step - self.phase_config.first_step + 1
 
     def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
         """The prompts of a round of sampling; 0 is the step's own."""
@@ -69,7 +69,7 @@ class PhaseState:
 
         Each phase begins again: another one's settings may be of other completions.
         """
-        return self.config.rollout.one_step_off and step < self.phase.last_step
+        return self.config.rollout.one_step_off and step < self.phase_config.last_step
 
     def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
         """Updates between sampling and use, as a mean over a step's updates.
@@ -158,7 +158,7 @@ def make_phase(
     )
     loss = config.loss
     state = PhaseState(
-        phase=phase,
+        phase_config=phase,
         order=data_order(phase, num_rows=len(prompts)),
         source=source,
         reference=reference,

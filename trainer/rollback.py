@@ -55,11 +55,11 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         )
     state.setbacks.roll_back()
     run.prefetch.drop()
-    stage, checkpoint = state.phase.phase, state.newest_checkpoint
+    phase, checkpoint = state.phase.phase_config, state.newest_checkpoint
     name = "the starting model" if checkpoint is None else checkpoint.name
     if checkpoint is not None:
         verify_checkpoint(checkpoint)
-    is_within = checkpoint is not None and saved_step(checkpoint) >= stage.first_step
+    is_within = checkpoint is not None and saved_step(checkpoint) >= phase.first_step
     restored = restore_policy(state.config.model, checkpoint)
     # in place, since the rollout engine holds the target
     weights = dict(restored.model.named_parameters())
@@ -68,7 +68,7 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
             if weight.requires_grad:
                 weight.copy_(spread_like(weight, weights[name]))
     del restored
-    enter_phase(run, state, stage, saved=checkpoint if is_within else None)
+    enter_phase(run, state, phase, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
         state.phase.load_state_dict(saved_controllers(checkpoint)["phase"])
     sync_weights(run, state.phase)

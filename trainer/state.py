@@ -169,8 +169,8 @@ class RunState:
         self.config = config
         if self.current is None:
             return
-        first = self.current.phase.first_step
-        self.current.phase = next(
+        first = self.current.phase_config.first_step
+        self.current.phase_config = next(
             s for s in config.phase_configs if s.first_step == first
         )
 

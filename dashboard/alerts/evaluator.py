@@ -87,7 +87,7 @@ class RunEvaluator(RuleEvaluator[int]):
         """The number of past values of each metric that its conditions need."""
         found: dict[str, int] = {}
         for key, track in self.tracks.items():
-            if track.heeds(None) or is_evaluated(self.metrics[key]):
+            if track.counts(None) or is_evaluated(self.metrics[key]):
                 continue
             metric = self.metrics[key]
             found[metric] = max(found.get(metric, 0), track.condition.reach)

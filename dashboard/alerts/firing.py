@@ -128,7 +128,7 @@ def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:
         "kind": condition.kind.value,
         "threshold": condition.threshold,
         "for_steps": condition.for_steps,
-        "back": condition.back,
+        "back": condition.lookback,
     }
 
 

@@ -95,7 +95,7 @@ class Rule(models.Model):
 
     @property
     def condition(self) -> Condition:
-        own = Condition(kind=Kind(self.kind), back=self.back)
+        own = Condition(kind=Kind(self.kind), lookback=self.back)
         start = self.default.condition if self.default else own
         return replace(
             start,

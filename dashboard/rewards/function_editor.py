@@ -12,8 +12,8 @@ from trainer.rewards.function_forms import (
     TITLES,
     Form,
     RewardFunction,
-    chosen,
     recognise,
+    select,
 )
 from trainer.rewards.sandbox.levels import LEVELS, packages_here
 
@@ -53,7 +53,7 @@ def report_on(
     """`in_use`: functions that other rules with this source call."""
     found = recognise(source)
     try:
-        called = chosen(source, function.strip())
+        called = select(source, function.strip())
     except ValueError:
         called = None
     offered = {package.partition(" ")[0] for package in list_packages()}

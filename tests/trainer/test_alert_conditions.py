@@ -42,7 +42,7 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
             [2, 3],
         ),
         (
-            Condition(kind=Kind.CHANGES, threshold=50, back=2),
+            Condition(kind=Kind.CHANGES, threshold=50, lookback=2),
             [1, None, 1, None, 1.6],
             [4],
         ),
@@ -50,12 +50,12 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
         (Condition(kind=Kind.MISSING, for_steps=2), [None, 1, None, None], [3]),
         (Condition(kind=Kind.CONSTANT, for_steps=2), [1, 1, 1, 1, 2, 2], [2, 3]),
         (
-            Condition(kind=Kind.CHANGES, threshold=50, back=2),
+            Condition(kind=Kind.CHANGES, threshold=50, lookback=2),
             [1, 1, 1.5, 1.6, 0.7],
             [3, 4],
         ),
         # of 0 there is no per cent
-        (Condition(kind=Kind.CHANGES, threshold=50, back=1), [0, 5, 5], []),
+        (Condition(kind=Kind.CHANGES, threshold=50, lookback=1), [0, 5, 5], []),
         (
             Condition(kind=Kind.SHARE_OF_FIRST, threshold=0.5),
             [2, 2, 2, 2, 100, 1.1, 0.9],
@@ -107,11 +107,11 @@ def test_an_alert_calms_after_as_many_steps_as_it_took() -> None:
     track = Track(Condition(kind=Kind.ABOVE, threshold=1, for_steps=3))
     for value in [2, 2, 2, 0, 0]:
         track.read(value)
-    assert not track.has_calmed
+    assert not track.has_recovered
 
     track.read(0)
 
-    assert track.has_calmed
+    assert track.has_recovered
 
 
 def slow_passes(condition: Condition, readings: Readings) -> bool:
@@ -130,9 +130,9 @@ def slow_passes(condition: Condition, readings: Readings) -> bool:
             value, last, rel_tol=1e-9, abs_tol=1e-12
         )
     if condition.kind is Kind.CHANGES:
-        if len(before) < condition.back or not before[-condition.back]:
+        if len(before) < condition.lookback or not before[-condition.lookback]:
             return False
-        old = before[-condition.back]
+        old = before[-condition.lookback]
         return abs(value - old) > condition.threshold / 100 * abs(old)
     if condition.kind is Kind.SHARE_OF_FIRST:
         if len(before) < FIRST:
@@ -166,7 +166,7 @@ TIMES = [Kind.TIMES_FIRST, Kind.TIMES_USUAL]
 NUMBERS: dict[str, Any] = {
     "threshold": st.sampled_from([0.0, 0.5, 1.0, 2.0, 50.0]),
     "for_steps": st.integers(1, 4),
-    "back": st.integers(1, 5),
+    "lookback": st.integers(1, 5),
 }
 CONDITIONS = st.builds(
     Condition, kind=st.sampled_from(READ_BY_STEP), **NUMBERS

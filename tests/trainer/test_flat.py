@@ -175,7 +175,7 @@ def test_each_scored_token_is_predicted_from_what_is_before_it(
 
     layout = make_layout(texts, firsts, device=CPU)
 
-    places = iter(layout.predicting[layout.places].tolist())
+    places = iter(layout.query_rows[layout.scored_rows].tolist())
     for (prompt, completion), first in zip(texts, firsts, strict=True):
         whole = prompt + completion
         for offset in range(first, len(whole)):

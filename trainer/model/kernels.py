@@ -190,7 +190,7 @@ def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch
             )
         hidden = through(hidden, cos, sin, layout, is_last=index == last)
     # not index_select, whose backward pass goes row by row
-    hidden = functional.embedding(layout.places, hidden)
+    hidden = functional.embedding(layout.scored_rows, hidden)
     return _normed(body.norm, hidden)
 
 
@@ -209,7 +209,7 @@ def flat_layer(
     a prompt's other tokens no one reads.
     """
     hidden = _attention(layer, hidden, cos, sin, layout)
-    return _flat_mlp(layer, layout.only_predicting(hidden) if is_last else hidden)
+    return _flat_mlp(layer, layout.take_query_rows(hidden) if is_last else hidden)
 
 
 def _attention(

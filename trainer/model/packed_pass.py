@@ -68,7 +68,7 @@ def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
         use_cache=False,
         layout=layout,
     )[0][0]
-    return layout.scored.of(layout.only_predicting(hidden))
+    return layout.scored_rows_cuda.of(layout.take_query_rows(hidden))
 
 
 def use_attention(model: PreTrainedModel, name: str = _NAME) -> str:

@@ -30,17 +30,17 @@ class Layout:
 
     input_ids: torch.Tensor  # [N]
     positions: torch.Tensor  # [N]
-    predicting: torch.Tensor  # [K], tokens of the row that something is predicted from
-    answers: torch.Tensor  # [N], where among these a token is, if it is
-    not_predicting: torch.Tensor  # [N - K], the others: most of the prompts'
-    places: torch.Tensor  # [M], where among these each scored token is predicted
-    scored: Copies  # the same, for a pass on a GPU
+    query_rows: torch.Tensor  # [K], tokens of the row that something is predicted from
+    row_of_token: torch.Tensor  # [N], where among these a token is, if it is
+    other_rows: torch.Tensor  # [N - K], the others: most of the prompts'
+    scored_rows: torch.Tensor  # [M], where among these each scored token is predicted
+    scored_rows_cuda: Copies  # the same, for a pass on a GPU
     attention: Attention
 
-    def only_predicting(self, hidden: torch.Tensor) -> torch.Tensor:
+    def take_query_rows(self, hidden: torch.Tensor) -> torch.Tensor:
         """Of hidden states [N, H] those that something is predicted from, [K, H]."""
         found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
-            hidden, self.predicting, self.answers, self.not_predicting
+            hidden, self.query_rows, self.row_of_token, self.other_rows
         )
         return found
 
@@ -83,11 +83,11 @@ def make_layout(
     lengths = [len(prompt) for prompt in prompts]
     offsets = [0] * len(prompts) + [lengths[owner] for owner in owners]
     # completions of one prompt are all begun from its last token
-    predicting, places = _joined(scored).unique(return_inverse=True)
-    answers = torch.zeros(starts[-1], dtype=torch.long)
-    answers[predicting] = torch.arange(len(predicting))
-    is_predicting = torch.zeros(starts[-1], dtype=torch.bool)
-    is_predicting[predicting] = True
+    query_rows, scored_rows = _joined(scored).unique(return_inverse=True)
+    row_of_token = torch.zeros(starts[-1], dtype=torch.long)
+    row_of_token[query_rows] = torch.arange(len(query_rows))
+    is_query_row = torch.zeros(starts[-1], dtype=torch.bool)
+    is_query_row[query_rows] = True
     return Layout(
         input_ids=sent(token_tensor(rows), device),
         positions=sent(
@@ -97,11 +97,11 @@ def make_layout(
             ),
             device,
         ),
-        predicting=sent(predicting, device),
-        answers=sent(answers, device),
-        not_predicting=sent((~is_predicting).nonzero().squeeze(1), device),
-        places=sent(places, device),
-        scored=Copies.make(places.numpy(), device=device),
+        query_rows=sent(query_rows, device),
+        row_of_token=sent(row_of_token, device),
+        other_rows=sent((~is_query_row).nonzero().squeeze(1), device),
+        scored_rows=sent(scored_rows, device),
+        scored_rows_cuda=Copies.make(scored_rows.numpy(), device=device),
         attention=make_attention(
             lengths,
             [len(ids) for ids in written],

@@ -194,7 +194,7 @@ def _recognised(tree: ast.Module) -> Recognised:
             continue
         try:
             form = _form(name, signature)
-        except _NotOne as why:
+        except _NotAReward as why:
             refused[name] = str(why)
             continue
         if form is not None:
@@ -239,7 +239,7 @@ def _recognised(tree: ast.Module) -> Recognised:
 
 
 @lru_cache(maxsize=256)
-def chosen(source: str, name: str) -> RewardFunction:
+def select(source: str, name: str) -> RewardFunction:
     """The function that a rule calls.
 
     Without a name it is `reward`, as it was before there were names; else the only
@@ -468,12 +468,12 @@ def _signature(
         returns=returns,
         body=tuple(body),
         is_generator=any(
-            isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(body)
+            isinstance(node, ast.Yield | ast.YieldFrom) for node in _nodes_of_body(body)
         ),
     )
 
 
-def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+def _nodes_of_body(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Of a body, without those of functions inside."""
     waiting = list(body)
     while waiting:
@@ -517,7 +517,7 @@ def _partial(of: _Signature, call: ast.Call) -> _Signature:
     )
 
 
-class _NotOne(Exception):
+class _NotAReward(Exception):
     """Nearly of a form; the text is a clause that says what is missing."""
 
 
@@ -525,7 +525,7 @@ def _form(name: str, signature: _Signature) -> Form | None:
     """A callable's form; None for a helper.
 
     Raises:
-        _NotOne: it is nearly of a form.
+        _NotAReward: it is nearly of a form.
     """
     takes = set(signature.names) | signature.keys
     taken = takes | set(signature.positional)
@@ -540,12 +540,12 @@ def _form(name: str, signature: _Signature) -> Form | None:
 
 def _form_by_names(name: str, takes: set[str], taken: set[str]) -> Form | None:
     if plural := next((each for each in _PLURALS if each in taken), None):
-        raise _NotOne(
+        raise _NotAReward(
             f"{_PLURALS[plural]} is not supported; take one completion at a time"
         )
     if taken & {"completions", "completion_ids"}:
         if "completion" in taken:
-            raise _NotOne("it takes both completions and completion")
+            raise _NotAReward("it takes both completions and completion")
         return "trl"
     if "solution_str" in taken:
         return "verl"
@@ -563,23 +563,23 @@ _GIVEN = {"cohort": COHORT, "verl": VERL, "verifiers": VERIFIERS}
 
 def _check(form: Form, signature: _Signature) -> None:
     if unnamed := [n for n in signature.positional if n in signature.required]:
-        raise _NotOne(f"its parameter {unnamed[0]} cannot be given by name")
+        raise _NotAReward(f"its parameter {unnamed[0]} cannot be given by name")
     if signature.is_generator:
-        raise _NotOne("it yields its results; return them")
+        raise _NotAReward("it yields its results; return them")
     if form == "trl":
         if read := sorted(signature.reads & UNKNOWN):
-            raise _NotOne(
+            raise _NotAReward(
                 f"it reads {read[0]}, which a rule does not know: scores depend on the "
                 "row and the completion alone"
             )
     elif unknown := signature.required - _GIVEN[form]:
         first = next(name for name in signature.names if name in unknown)
-        raise _NotOne(
+        raise _NotAReward(
             f"its parameter {first} is unknown; {TITLES[form]} functions get "
             f"{', '.join(sorted(_GIVEN[form]))}"
         )
     if wrong := _one_type_of(_WRONG_TYPES[form], signature.returns):
-        raise _NotOne(f"it returns {wrong}")
+        raise _NotAReward(f"it returns {wrong}")
 
 
 _NUMBERS = frozenset({"float", "int", "bool"})

@@ -71,7 +71,7 @@ class RolloutClient:
     def hold(self) -> None:
         """Have it sample for this run and for no other."""
         self._check_model()
-        # a server that it is held by still, by an older connection, takes this one
+        # a server leased to this run still, by an older connection, takes this one
         headers = {HOLD_HEADER: self._word}
         try:
             held = self._connection.open(
@@ -93,7 +93,7 @@ class RolloutClient:
         self._held, self._word = held, word
 
     def close(self) -> None:
-        """Let it be held by another run."""
+        """Let it be leased by another run."""
         if self._held is not None:
             self._held.close()
             self._held = None

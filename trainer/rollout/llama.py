@@ -20,10 +20,10 @@ class Layer(Protocol):
     scale: float  # of the attention's logits
     num_kv: int  # key-value heads
 
-    def ask(
-        self, hidden: torch.Tensor, turns: Sequence[torch.Tensor]
+    def project_qkv(
+        self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """From hidden [rows, H] and the rows of `turning` at the tokens' positions.
+        """From hidden [rows, H] and the tables' rows at the tokens' positions.
 
         Returns:
             (queries [rows, kv heads, sharing heads, d]: heads that share keys stand
@@ -32,16 +32,18 @@ class Layer(Protocol):
         """
         ...
 
-    def finish(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """The layer's output [rows, H] from its input and what attention brought."""
         ...
 
-    def arranged(self, keys: torch.Tensor) -> torch.Tensor:
+    def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         """The model's keys [..., d] in the order in which the layer has them."""
         ...
 
-    def turning(self, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What turns queries and keys, [positions, 1, ·], from [positions, d]."""
+    def rotary_tables(
+        self, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Tables that rotate queries and keys, [positions, 1, ·]; of [positions, d]."""
         ...
 
 
@@ -64,10 +66,10 @@ class PlainLayer:
             else None
         )
 
-    def ask(
-        self, hidden: torch.Tensor, turns: Sequence[torch.Tensor]
+    def project_qkv(
+        self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = turns
+        cos, sin = rotary
         inputs, shape = self._attention_norm(hidden), (len(hidden), -1, self._size)
         queries = self._attention.q_proj(inputs).view(shape)
         keys = self._attention.k_proj(inputs).view(shape)
@@ -80,17 +82,19 @@ class PlainLayer:
         grouped = queries.unflatten(1, (self.num_kv, -1))
         return grouped, torch.cat([keys, values], dim=1)
 
-    def finish(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         hidden = hidden + self._attention.o_proj(attended.flatten(1))
         inputs, mlp = self._mlp_norm(hidden), self._mlp
         inner = functional.silu(mlp.gate_proj(inputs)).mul_(mlp.up_proj(inputs))
         found: torch.Tensor = hidden + mlp.down_proj(inner)
         return found
 
-    def arranged(self, keys: torch.Tensor) -> torch.Tensor:
+    def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         return keys
 
-    def turning(self, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def rotary_tables(
+        self, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         return cos[:, None], signed(sin)[:, None]
 
 
@@ -150,8 +154,8 @@ class PackedLayer:
         by_head: torch.Tensor = heads.unflatten(0, (-1, self._size))
         return by_head.index_select(1, self._pairs).flatten(0, 1)
 
-    def ask(
-        self, hidden: torch.Tensor, turns: Sequence[torch.Tensor]
+    def project_qkv(
+        self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         found = _mapped(
             _over_norm(hidden, self._attention_root), self._inputs, self._inputs_bias
@@ -159,11 +163,11 @@ class PackedLayer:
         turned = found[:, : self._num_turned]
         if self._head_root is not None and self._head_gain is not None:
             turned.copy_(_over_norm(turned, self._head_root).mul_(self._head_gain))
-        torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(turns[0])
+        torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(rotary[0])
         queries = found[:, : self._num_heads].unflatten(1, (self.num_kv, -1))
         return queries, found[:, self._num_heads :]
 
-    def finish(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         attended = attended.transpose(1, 2).flatten(1)
         hidden = torch.addmm(hidden, attended, self._output)
         if self._output_bias is not None:
@@ -175,10 +179,12 @@ class PackedLayer:
             hidden += self._down_bias
         return hidden
 
-    def arranged(self, keys: torch.Tensor) -> torch.Tensor:
+    def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         return keys.index_select(-1, self._pairs)
 
-    def turning(self, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def rotary_tables(
+        self, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         half = self._size // 2
         return (torch.complex(cos[:, None, :half], sin[:, None, :half]),)
 
@@ -262,7 +268,7 @@ class LlamaDecoder:
         ]
         positions = torch.arange(self._last, device=policy.device)
         cos, sin = body.rotary_emb(weights[:1], positions[None])
-        self._turning = self.layers[0].turning(cos[0], sin[0])
+        self._rotary = self.layers[0].rotary_tables(cos[0], sin[0])
         self._bias = self._new_bias()
 
     @property
@@ -306,9 +312,9 @@ class LlamaDecoder:
             bias: added to the attention's logits, [rows, 1, 1, span].
         """
         hidden = functional.embedding(chosen, self._embedding)
-        turns = [table[positions] for table in self._turning]
+        rotary = [table[positions] for table in self._rotary]
         for layer, held in zip(self.layers, self.held, strict=True):
-            queries, states = layer.ask(hidden, turns)
+            queries, states = layer.project_qkv(hidden, rotary)
             put(held, states)
             seen = held[:, :, :span]
             attended = functional.scaled_dot_product_attention(
@@ -318,7 +324,7 @@ class LlamaDecoder:
                 attn_mask=bias,
                 scale=layer.scale,
             )
-            hidden = layer.finish(hidden, attended)
+            hidden = layer.output(hidden, attended)
         return self._norm(hidden)
 
     def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
@@ -373,7 +379,7 @@ def _buffer_of(
     layer: Layer, states: Any, owners: torch.Tensor, *, room: int
 ) -> torch.Tensor:
     """Each row's keys, then values, of its prompt: [rows, 2 · kv heads, room, d]."""
-    keys, values = layer.arranged(states.keys), states.values
+    keys, values = layer.permute_keys(states.keys), states.values
     _, heads, length, size = keys.shape
     buffer = keys.new_empty(len(owners), 2 * heads, room, size)
     torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])

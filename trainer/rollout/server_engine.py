@@ -121,7 +121,7 @@ class VllmServerEngine:
         """Nothing to do: its memory is the servers'."""
 
     def close(self) -> None:
-        """Let the servers be held by another run."""
+        """Let the servers be leased by another run."""
         for server in self._servers:
             server.close()
 
@@ -164,9 +164,9 @@ class VllmServerEngine:
             try:
                 return server.sample(prompts, params, eos_ids=eos_ids)
             except Forgotten:
-                with self._joining:  # others may have been forgotten too
+                with self._joining:  # others may have lost it too
                     self._join([server])
-        raise _restless(server)
+        raise _keeps_restarting(server)
 
     def _join(self, servers: Sequence[RolloutClient]) -> None:
         """Hold these and send them the policy; again those started again meanwhile."""
@@ -183,10 +183,10 @@ class VllmServerEngine:
                     )
             servers = self._send_all(servers)
         if servers:
-            raise _restless(servers[0])
+            raise _keeps_restarting(servers[0])
 
     def _send_all(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
-        """Send what servers need that have nothing yet; those that forgot the run."""
+        """Send what servers need that have nothing; those that lost the run's state."""
         adapters = self._policy.adapter_weights()
         lost: list[RolloutClient] = []
         if adapters is not None:
@@ -199,7 +199,7 @@ class VllmServerEngine:
         return lost + self._send_policy([s for s in servers if s not in lost])
 
     def _send_policy(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
-        """Have them sample the policy of now; those that forgot the run."""
+        """Have them sample the policy of now; those that lost the run's state."""
         lost: list[RolloutClient] = []
         swapping = [server for server in servers if server.swaps]
         whole = [server for server in servers if not server.swaps]
@@ -222,7 +222,7 @@ class VllmServerEngine:
         rank: int = 0,
         alpha: float = 0.0,
     ) -> list[RolloutClient]:
-        """Send each part to all before the next; those that forgot the run.
+        """Send each part to all before the next; those that lost the run's state.
 
         A part is packed once, and is all that is in memory of what is sent.
         """
@@ -249,7 +249,7 @@ class VllmServerEngine:
 def _reach(
     servers: Sequence[RolloutClient], act: Callable[[RolloutClient], None]
 ) -> list[RolloutClient]:
-    """Do something with each at the same time; those that forgot the run."""
+    """Do something with each at the same time; those that lost the run's state."""
 
     def is_lost(server: RolloutClient) -> bool:
         try:
@@ -262,7 +262,7 @@ def _reach(
     return [server for server, gone in zip(servers, lost, strict=True) if gone]
 
 
-def _restless(server: RolloutClient) -> ValueError:
+def _keeps_restarting(server: RolloutClient) -> ValueError:
     return ValueError(
         f"The rollout server at {server.url} lost this run {_MAX_JOINS} times during "
         "one request. Check the server's log, and resume the run."

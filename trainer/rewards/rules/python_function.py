@@ -21,10 +21,10 @@ from trainer.rewards.function_forms import (
     LEGACY,
     TRL,
     RewardFunction,
-    chosen,
     has_function,
     none_recognised,
     recognise,
+    select,
 )
 from trainer.rewards.rule import (
     Example,
@@ -115,7 +115,7 @@ class PythonFunctionParams(Params):
     @classmethod
     def _can_be_called(cls, function: str, info: ValidationInfo) -> str:
         if "source" in info.data:
-            chosen(info.data["source"], function)
+            select(info.data["source"], function)
         return function
 
     @model_validator(mode="after")
@@ -129,7 +129,7 @@ class PythonFunctionParams(Params):
 
     @property
     def called(self) -> RewardFunction:
-        return chosen(self.source, self.function)
+        return select(self.source, self.function)
 
 
 def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:

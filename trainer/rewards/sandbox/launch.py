@@ -8,8 +8,8 @@ import os
 import sys
 
 if __name__ == "__main__":
-    door, *command = sys.argv[1:]
-    for path, text in (("/proc/self/oom_score_adj", "1000"), (door, "0")):
+    cgroup_path, *command = sys.argv[1:]
+    for path, text in (("/proc/self/oom_score_adj", "1000"), (cgroup_path, "0")):
         try:
             with open(path, "w", encoding="ascii") as file:
                 file.write(text)

@@ -91,19 +91,21 @@ def _may_be_read(path: str, folder: str, level: Level) -> bool:
     return bool(is_open and os.stat(path).st_mode & stat.S_IROTH)
 
 
-def command(level: Level, *, door: str = "", packages: Sequence[str] = ()) -> list[str]:
+def command(
+    level: Level, *, cgroup_path: str = "", packages: Sequence[str] = ()
+) -> list[str]:
     """What is run: Python without site-packages, that reads its program from a pipe.
 
     Args:
-        door: that of the control group which it moves into.
+        cgroup_path: that of the control group which it moves into.
         packages: those that functions will import; with any, all may be read.
     """
     python = [_python(), "-P", "-s", "-S", "-B", "-c", _BOOT]
     if level == "A":
         program = bubblewrap()
         assert program is not None
-        python = [program, *_walls(_folders(level, packages)), "--", *python]
-    return [sys.executable, "-I", str(_FOLDER / "launch.py"), door, *python]
+        python = [program, *_bwrap_options(_folders(level, packages)), "--", *python]
+    return [sys.executable, "-I", str(_FOLDER / "launch.py"), cgroup_path, *python]
 
 
 def environment() -> dict[str, str]:
@@ -139,18 +141,18 @@ def _folders(level: Level, packages: Sequence[str]) -> list[str]:
     return [*folders, *(each for each in libraries if os.path.isdir(each))]
 
 
-def _walls(packages: Sequence[str]) -> list[str]:
+def _bwrap_options(packages: Sequence[str]) -> list[str]:
     """Bubblewrap's options. As root none for users: the sandbox drops root by itself,
     since a user made by bubblewrap is not one that the kernel counts for."""
-    walls = [
+    options = [
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
         "--unshare-cgroup-try", "--hostname", "sandbox", "--new-session",
         "--as-pid-1", "--cap-drop", "ALL",
     ]  # fmt: skip
     if os.geteuid() == 0:
-        walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        walls += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+        options += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     python = _python()
     # Each folder that a path lies in, the outer ones first; without the root.
     folders = {
@@ -160,19 +162,19 @@ def _walls(packages: Sequence[str]) -> list[str]:
     }
     for folder in sorted(folders - {"/"}):
         # By itself bubblewrap makes them as closed as a home outside is.
-        walls += ["--perms", "0755", "--dir", folder]
+        options += ["--perms", "0755", "--dir", folder]
     for path in _readable():
         if os.path.islink(path):
-            walls += ["--symlink", os.readlink(path), path]
+            options += ["--symlink", os.readlink(path), path]
         else:
-            walls += ["--ro-bind-try", path, path]
+            options += ["--ro-bind-try", path, path]
     for path in packages:
-        walls += ["--ro-bind", path, path]
+        options += ["--ro-bind", path, path]
     for path in _DATA:
         if not path.startswith("/dev"):
-            walls += ["--ro-bind-try", path, path]
-    walls += ["--ro-bind-try", python, python, "--dev", "/dev", "--chdir", "/"]
-    return [*walls, "--remount-ro", "/dev", "--remount-ro", "/"]
+            options += ["--ro-bind-try", path, path]
+    options += ["--ro-bind-try", python, python, "--dev", "/dev", "--chdir", "/"]
+    return [*options, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def _readable() -> list[str]:

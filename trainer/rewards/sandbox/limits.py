@@ -88,7 +88,7 @@ class Group:
         self.folder = folder
 
     @property
-    def door(self) -> str:
+    def cgroup_path(self) -> str:
         """The file that a process writes 0 to when it moves in."""
         return str(self.folder / "cgroup.procs")
 

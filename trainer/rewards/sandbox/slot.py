@@ -96,7 +96,7 @@ class Slot:
             self._process = subprocess.Popen(
                 command(
                     self.level,
-                    door=self.group.door if self.group else "",
+                    cgroup_path=self.group.cgroup_path if self.group else "",
                     packages=self.packages,
                 ),
                 stdin=subprocess.PIPE,

@@ -182,7 +182,7 @@ def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
 def test_a_sandbox_that_is_not_let_in_runs_without(
     real_parent: Path, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits.Group, "door", "/nowhere/cgroup.procs")
+    monkeypatch.setattr(limits.Group, "cgroup_path", "/nowhere/cgroup.procs")
 
     caller = Caller(level)
 

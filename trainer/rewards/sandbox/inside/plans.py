@@ -41,7 +41,7 @@ def perform_plan() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             for text in question["tests"]:
                 number += 1
-                plan.add(text, is_one=len(question["tests"]) > 1)
+                plan.add(text, is_single=len(question["tests"]) > 1)
         found = {"steps": plan.steps, "tests": plan.tests, "num_tests": plan.num_tests}
     except SyntaxError as error:
         found = {
@@ -54,7 +54,7 @@ def perform_plan() -> None:
     reply(found)
 
 
-class _Inside(Exception):
+class _NotSeparable(Exception):
     """This cannot be separated from what it expects."""
 
 
@@ -70,12 +70,12 @@ class _Plan:
         self._known: dict[str, ast.expr] = {}
         self._test_functions: set[str] = set()
 
-    def add(self, text: str, *, is_one: bool) -> None:
-        """A test's statements; where `is_one`, its asserts count as one test."""
+    def add(self, text: str, *, is_single: bool) -> None:
+        """A test's statements; where `is_single`, its asserts count as one test."""
         module = ast.parse(text)
         self._known = _expected_names(module)
         formulas = list(self._split_all(module.body))
-        if is_one and formulas:
+        if is_single and formulas:
             formulas = [{"all": formulas}]
         for formula in formulas:
             self.num_tests += 1
@@ -93,7 +93,7 @@ class _Plan:
             yield from self._function(statement)
         elif isinstance(statement, ast.ClassDef):
             self._set_up(statement)
-        elif isinstance(statement, ast.For) and (turns := self._turns(statement)):
+        elif isinstance(statement, ast.For) and (turns := self._unroll(statement)):
             for body in turns:
                 yield from self._split_all(body)
         elif any(
@@ -159,13 +159,13 @@ class _Plan:
             and statement.value.func.id in self._test_functions
         )
 
-    def _turns(self, loop: ast.For) -> list[list[ast.stmt]]:
+    def _unroll(self, loop: ast.For) -> list[list[ast.stmt]]:
         """The body once for each listed case; empty where it must be run as a loop."""
         if loop.orelse or not all(isinstance(each, ast.Assert) for each in loop.body):
             return []
         try:
             cases = self._literal(loop.iter)
-        except _Inside:
+        except _NotSeparable:
             return []
         if not isinstance(cases, ast.List | ast.Tuple) or len(cases.elts) > _MAX_TURNS:
             return []
@@ -183,7 +183,7 @@ class _Plan:
         num_steps = len(self.steps)
         try:
             return self._formula(statement.test)
-        except _Inside:
+        except _NotSeparable:
             del self.steps[num_steps:]
             whole = ast.Assert(test=statement.test, msg=None)
             code = ast.unparse(_Substitute(dict(self._known)).visit(_copy(whole)))
@@ -200,7 +200,7 @@ class _Plan:
         if isinstance(test, ast.Call):
             return self._call(test)
         if any(isinstance(each, ast.Compare | ast.BoolOp) for each in ast.walk(test)):
-            raise _Inside
+            raise _NotSeparable
         return {"truth": self._ask(test)}
 
     def _comparison(self, test: ast.Compare) -> Formula:
@@ -208,43 +208,44 @@ class _Plan:
         operands = [test.left, *test.comparators]
         distance = _distance(operands[0])
         if distance and len(operands) == 2:
-            left, right = map(self._operand, self._sides(list(distance)))
+            left, right = map(self._operand, self._operands(list(distance)))
             limit = {"value": self._expected(operands[1])}
             return {"distance": [left, right], "operator": operators[0], "limit": limit}
         return {
-            "compare": [self._operand(each) for each in self._sides(operands)],
+            "compare": [self._operand(each) for each in self._operands(operands)],
             "operators": operators,
         }
 
     def _call(self, test: ast.Call) -> Formula:
         name = ast.unparse(test.func)
         if name in ("math.isclose", "isclose") and len(test.args) == 2:
-            left, right = map(self._operand, self._sides(test.args))
+            left, right = map(self._operand, self._operands(test.args))
             near = {"relative": 1e-9, "absolute": 0.0}
             names = {"rel_tol": "relative", "abs_tol": "absolute"}
             for keyword in test.keywords:
                 if keyword.arg not in names:
-                    raise _Inside
+                    raise _NotSeparable
                 near[names[keyword.arg]] = self._expected(keyword.value)
             return {"isclose": [left, right], **near}
         if name in _BUILT_IN and name != self._entry_point:
-            raise _Inside  # isinstance(f(1), int), all(…): the code may replace these
+            # isinstance(f(1), int), all(…): the code may replace these
+            raise _NotSeparable
         return {"truth": self._ask(test)}
 
     # Operands
 
-    def _sides(self, operands: list[ast.expr]) -> list[ast.expr | Formula]:
+    def _operands(self, operands: list[ast.expr]) -> list[ast.expr | Formula]:
         """Each operand: what is expected as a value, what the code gives as it is."""
         sides: list[ast.expr | Formula] = [*operands]
         for number, each in enumerate(operands):
-            with contextlib.suppress(_Inside):
+            with contextlib.suppress(_NotSeparable):
                 sides[number] = {"value": encode(ast.literal_eval(self._literal(each)))}
         # Worked out last to first: the code's side is mostly on the left, and its
         # function may bear the name of one that is built in.
         for number in reversed(range(len(operands))):
             is_last_open = sum(isinstance(side, ast.expr) for side in sides) == 1
             if isinstance(sides[number], ast.expr) and not is_last_open:
-                with contextlib.suppress(_Inside):
+                with contextlib.suppress(_NotSeparable):
                     sides[number] = {"value": self._expected(operands[number])}
         return sides
 
@@ -254,28 +255,28 @@ class _Plan:
     def _ask(self, expression: ast.expr) -> int:
         names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
         if names & self._known.keys():
-            raise _Inside  # it is more than an operand after all
+            raise _NotSeparable  # it is more than an operand after all
         return self._step(ast.unparse(expression), is_value=True)
 
     def _expected(self, expression: ast.expr) -> Any:
-        """Its value, worked out without the code; _Inside where that cannot be."""
+        """Work out its value without the code; _NotSeparable where that cannot be."""
         expression = self._literal_or_itself(expression)
         names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
         if self._entry_point in names:
-            raise _Inside
+            raise _NotSeparable
         try:
             code = compile(ast.Expression(expression), "<test>", "eval")
             value = encode(eval(code, dict(self._names)))  # nosec B307 # noqa: S307 - in a sandbox
         except Exception:  # noqa: BLE001 - it needs the code's names, or has no value
-            raise _Inside from None
+            raise _NotSeparable from None
         if isinstance(value, dict) and "o" in value:
-            raise _Inside
+            raise _NotSeparable
         return value
 
     def _literal(self, expression: ast.expr) -> ast.expr:
         expression = self._literal_or_itself(expression)
         if not _is_literal(expression):
-            raise _Inside
+            raise _NotSeparable
         return expression
 
     def _literal_or_itself(self, expression: ast.expr) -> ast.expr:
