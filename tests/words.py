@@ -4,6 +4,8 @@
 
 Names are those that Python code defines, files, CSS classes and URL names; prose is
 templates, strings, help pages and documents. Each word says what to write instead.
+
+A docstring begins with a verb, or a class's and a property's with an article or a noun.
 """
 
 from __future__ import annotations
@@ -56,6 +58,23 @@ PROSE = {
     r"(comes|come|came) to nothing": "fails",
     r"as (he|she|they) please": "freely",
 }
+# Packages whose docstrings are checked; and words that begin none of them.
+DOCUMENTED = (
+    "trainer/algorithm/",
+    "trainer/model/",
+    "trainer/output/",
+    "trainer/presets/",
+    "trainer/rewards/",
+    "trainer/serving/",
+    "trainer/starter/",
+)
+PROPERTIES = {"property", "cached_property"}
+FRAGMENTS = "What|Of|Those|As|How|Where|Which|Who|Whether|Behind|Beside|None|One|Each"
+# Nor does one of these, or a number, begin a function's.
+NO_VERBS = (
+    r"A|All|Also|An|Another|At|Both|By|Every|For|From|If|In|It|Its|No|Not|Nothing|On|"
+    r"Some|That|The|Their|To|Until|Why|With|Without|\d.*"
+)
 
 
 def main() -> int:
@@ -90,7 +109,10 @@ def list_faults() -> Iterator[str]:
 def _in_python(file: str, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), start=1):
         yield from _in_prose(file, number, line.partition("# ")[2])
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    if file.startswith(DOCUMENTED):
+        yield from _in_docstrings(file, tree)
+    for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield from _in_name(file, node.lineno, node.name)
@@ -102,6 +124,18 @@ def _in_python(file: str, text: str) -> Iterator[str]:
                 yield from _in_name(file, node.lineno, node.attr)
             case ast.Constant(value=str() as value) if " " in value:
                 yield from _in_prose(file, node.lineno, value)
+
+
+def _in_docstrings(file: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            decorators = {ast.unparse(each) for each in node.decorator_list}
+            is_noun = isinstance(node, ast.ClassDef) or decorators & PROPERTIES
+            words = FRAGMENTS if is_noun else f"{FRAGMENTS}|{NO_VERBS}"
+            first = (ast.get_docstring(node) or "Do").split()[0].rstrip(",.:;")
+            if re.fullmatch(words, first):
+                kind = "an article or a noun" if is_noun else "a verb"
+                yield f"{file}:{node.lineno}: {node.name}: begin with {kind}: {first} …"
 
 
 def _in_script(file: str, text: str) -> Iterator[str]:

@@ -42,7 +42,9 @@ def finite(value: float | None) -> float | None:
 
 
 def safe_median(readings: Iterable[float]) -> float:
-    """The median, computed on halves so that the sum of two floats cannot overflow."""
+    """Return the median, computed on halves so that the
+    sum of two floats cannot overflow.
+    """
     return 2 * median([value / 2 for value in readings])
 
 
@@ -83,7 +85,7 @@ class Condition:
         return self.for_steps + max(self.lookback, USUAL)
 
     def describe(self, metric: str) -> str:
-        """A sentence without its full stop."""
+        """Return a sentence without its full stop."""
         x, n = f"{self.threshold:g}", self.for_steps
         unit = "evaluations" if is_evaluated(metric) else "steps"
         for_steps = f" for {n} {unit}" if n > 1 else ""
@@ -238,12 +240,12 @@ class Track:
         return bound if also is None else max(bound, also)
 
     def _best(self) -> tuple[float, float]:
-        """The best evaluation, and the training reward as it was made."""
+        """Return the best evaluation, and the training reward as it was made."""
         values = (value for value in self._recent if value is not None)
         return max(zip(values, self._rewards, strict=True), key=lambda pair: pair[0])
 
     def _ago(self, readings: int) -> float | None:
-        """The value so many readings before the one at hand."""
+        """Return the value so many readings before the one at hand."""
         return self._recent[-readings] if len(self._recent) >= readings else None
 
     def state_dict(self) -> dict[str, Any]:

@@ -83,8 +83,8 @@ class RuleEvaluator(Generic[Id]):
     def step(
         self, step: int, metrics: Metrics, *, without: Collection[str] = ()
     ) -> Iterator[Triggered[Id] | Recovered[Id]]:
-        """What comes of a step's metrics; rules of the codes in `without` say nothing
-        of it, and are not open."""
+        """Yield what comes of a step's metrics; rules of the codes in `without` say
+        nothing of it, and are not open."""
         keys = self.read_step(step, metrics, without=without)
         if without:
             idle = [k for k in self.open if self.rules[k[0]].code in without]
@@ -133,7 +133,7 @@ class RuleEvaluator(Generic[Id]):
         *,
         reward: float | None = None,
     ) -> bool:
-        """Whether this reading counts, for any of the metric's tracks."""
+        """Return whether this reading counts, for any of the metric's tracks."""
         tracks = [self.tracks[key] for key in keys]
         if value is None and not any(track.counts(value) for track in tracks):
             return False

@@ -123,7 +123,7 @@ def _is_message(turn: Any) -> bool:
 def split_rows(
     rows: Sequence[Row], *, num_eval_rows: int, seed: int
 ) -> tuple[list[Row], list[Row]]:
-    """Rows to train on and rows held out; the seed draws which."""
+    """Return rows to train on and rows held out; the seed draws which."""
     if num_eval_rows >= len(rows):
         raise ValueError(
             f"{num_eval_rows} held-out prompts leave none of the {len(rows)} rows to "
@@ -161,7 +161,7 @@ class DataOrder:
         return self.num_rows // self.prompts_per_step
 
     def places(self, step: int) -> list[int]:
-        """The rows of a step, steps counted from 1."""
+        """Return the rows of a step, steps counted from 1."""
         assert step >= 1
         epoch, index = divmod(step - 1, self.steps_per_pass)
         order = permutation(derive(self.seed, "order", epoch), self.num_rows)
@@ -169,7 +169,8 @@ class DataOrder:
         return order[first : first + self.prompts_per_step]
 
     def round_indices(self, step: int, turn: int) -> list[int]:
-        """The rows of a step's round of sampling: its own in round 0, then others.
+        """Return the rows of a step's round of sampling:
+        its own in round 0, then others.
 
         No row occurs in two rounds of a step; when all have occurred there are none.
         """
@@ -214,7 +215,7 @@ _SCHEMA_KEYS = ("type", "function", "name", "description", "parameters", "proper
 
 
 def _in_order(schema: Any) -> Any:
-    """A schema with its keys in the order in which models have seen them."""
+    """Return a schema with its keys in the order in which models have seen them."""
     if isinstance(schema, list):
         return [_in_order(item) for item in schema]
     if not isinstance(schema, dict):
@@ -243,7 +244,7 @@ class PromptRenderer:
         )
 
     def render(self, row: Row) -> Prompt:
-        """The prompt of a row; ValueError when it is empty or too long."""
+        """Return the prompt of a row; ValueError when it is empty or too long."""
         prompt, limit = self._render(row), self._config.max_prompt_tokens
         num_tokens = len(prompt.token_ids)
         if not 0 < num_tokens <= limit:
@@ -255,11 +256,11 @@ class PromptRenderer:
         return prompt
 
     def count_tokens(self, row: Row) -> int:
-        """How long the prompt of a row is, whatever is allowed."""
+        """Return how long the prompt of a row is, whatever is allowed."""
         return len(self.token_ids(row))
 
     def token_ids(self, row: Row) -> tuple[int, ...]:
-        """The prompt of a row, whatever length is allowed."""
+        """Return the prompt of a row, whatever length is allowed."""
         return self._render(row).token_ids
 
     def _render(self, row: Row) -> Prompt:
@@ -304,7 +305,7 @@ class PromptRenderer:
         return text
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
-        """Token ids of a text that continues a prompt, without an EOS token.
+        """Return token ids of a text that continues a prompt, without an EOS token.
 
         They are the tokens of prompt and text together after those of the prompt, if no
         token crosses the boundary: some tokenizers encode the start of a text

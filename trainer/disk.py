@@ -34,7 +34,7 @@ class DiskFull(Exception):
 
 
 def bytes_needed(num_bytes: int) -> int:
-    """How much must be free to save so much."""
+    """Return how much must be free to save so much."""
     return int(_MARGIN * num_bytes) + RESERVED_BYTES
 
 
@@ -62,7 +62,9 @@ def disk_too_small(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
 def full_disk(
     folder: Path, num_bytes: int, *, purpose: str, error: BaseException
 ) -> DiskFull:
-    """The error of a failed write, also if another disk than this folder's is full."""
+    """Return the error of a failed write, also if
+    another disk than this folder's is full.
+    """
     free = free_bytes(folder)
     if free < num_bytes:
         return disk_too_small(folder, num_bytes, purpose=purpose)
@@ -147,7 +149,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def place_of(path: Path) -> tuple[int, int]:
-    """The step and the attempt that a checkpoint's folder is named for."""
+    """Return the step and the attempt that a checkpoint's folder is named for."""
     match = _CHECKPOINT.search(path.name)
     assert match is not None, path
     return int(match[1]), int(match[2])

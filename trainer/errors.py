@@ -33,7 +33,7 @@ class Failure:
 
 
 def explain(error: BaseException) -> str:
-    """The sentence for the user; ValueErrors and our own exceptions are one."""
+    """Return the sentence for the user; ValueErrors and our own exceptions are one."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"Out of GPU memory: {first_line(error)} Lower optim.micro_batch_tokens "
@@ -56,7 +56,7 @@ def explain(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a tensor did not fit, on a GPU or on the machine."""
+    """Return whether a tensor did not fit, on a GPU or on the machine."""
     # torch tells it of the machine's memory in a RuntimeError's text only
     says_so = "can't allocate memory" in str(error)
     return isinstance(error, torch.OutOfMemoryError) or says_so
@@ -84,7 +84,7 @@ class ScoresMissing(Exception):
 
 
 def error_share(groups: Sequence[Group]) -> float:
-    """The share of scores whose judgement failed, of those that were asked for.
+    """Return the share of scores whose judgement failed, of those that were asked for.
 
     A rule that has nothing to judge a row by does not count.
     """
@@ -106,7 +106,7 @@ def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
 
 
 def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
-    """What rules failed of, the commonest first; at most 5 different ones."""
+    """Return what rules failed of, the commonest first; at most 5 different ones."""
     counts = Counter(
         (rule, score.errors[rule])
         for group in groups

@@ -32,7 +32,7 @@ _EVERY_K = 16
 
 
 def reported_ks(num_samples: int) -> list[int]:
-    """The k of pass@k and maj@k: 1, 2, 3 … n, or 1, 2, 4 … n when n is large."""
+    """Return the k of pass@k and maj@k: 1, 2, 3 … n, or 1, 2, 4 … n when n is large."""
     if num_samples <= _EVERY_K:
         return list(range(1, num_samples + 1))
     powers = [2**p for p in range(num_samples.bit_length()) if 2**p < num_samples]
@@ -40,7 +40,7 @@ def reported_ks(num_samples: int) -> list[int]:
 
 
 def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> Floats:
-    """Probability that one of k completions is correct, [P, K].
+    """Return probability that one of k completions is correct, [P, K].
 
     1 - C(n-c, k) / C(n, k): unbiased, from n samples of which c are correct
     (arXiv:2107.03374, section 2.1). Computed as Π_{j<k} (n-c-j) / (n-j), without
@@ -69,7 +69,7 @@ def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> 
 
 
 def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> Floats:
-    """Probability that a group of each prompt has two different rewards; [P].
+    """Return probability that a group of each prompt has two different rewards; [P].
 
     1 - Σ_v C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards have,
     unbiased as pass@k is. Where rewards are right or wrong it estimates
@@ -121,7 +121,7 @@ def majority_places(answers: Sequence[str | None]) -> list[int | None]:
 
 
 def mean_interval(values: Floats, *, num_samples: int) -> tuple[Floats, Floats]:
-    """95 % confidence intervals of means over prompts, [M] and [M].
+    """Return 95 % confidence intervals of means over prompts, [M] and [M].
 
     Wilson's score interval (1927) with the effective number of observations that the
     variance between prompts implies, m·(1-m)·P / s² (Korn, Graubard 1998), and
@@ -221,7 +221,7 @@ def evaluation_metrics(
     correctness: Correctness,
     read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
-    """Mean reward, pass@k and maj@k over prompts, length, truncated share.
+    """Return mean reward, pass@k and maj@k over prompts, length, truncated share.
 
     A completion passes when it is correct. maj@k is the share of prompts where the most
     frequent of the first k answers passes. Each has its 95 % confidence interval as
@@ -267,7 +267,9 @@ def evaluation_metrics(
 def majority_is_right(
     groups: Sequence[Group], right: Bools, read_answer: AnswerReader
 ) -> Bools:
-    """Whether the most frequent answer of the first k passes, [P, n] for k = 1 … n."""
+    """Return whether the most frequent answer of the
+    first k passes, [P, n] for k = 1 … n.
+    """
     found = np.zeros_like(right)
     for row, group in enumerate(groups):
         special = group.prompt.special_tokens
@@ -281,7 +283,9 @@ def majority_is_right(
 def _mean_reward(
     groups: Sequence[Group], *, bounds: tuple[float, float]
 ) -> dict[str, float | None]:
-    """The mean over prompts of their mean rewards; unscorable prompts are left out."""
+    """Return the mean over prompts of their mean
+    rewards; unscorable prompts are left out.
+    """
     means = [_mean(group.scored_rewards) for group in groups if group.scored_rewards]
     if not means:
         return {"mean": None, "mean/low": None, "mean/high": None}

@@ -309,7 +309,7 @@ def parse_event(line: bytes | str) -> Event:
 
 
 def _parse_preview(line: bytes | str, error: ValidationError) -> Event:
-    """The first previews called the attempt an epoch."""
+    """Return the first previews called the attempt an epoch."""
     tree = json.loads(line)
     if "epoch" not in tree:
         raise error

@@ -141,7 +141,7 @@ class Footprint:
         return whole // rollout.tensor_parallel_size
 
     def engine_cache(self, rows: int) -> int:
-        """What vLLM needs there for so many completions of full length."""
+        """Return what vLLM needs there for so many completions of full length."""
         return self._cache(rows) // self._config.rollout.tensor_parallel_size
 
     @property
@@ -216,7 +216,8 @@ class Footprint:
         return sizes.layers * layer - unasked * mlp + last
 
     def _inputs_kept(self, *which: str) -> int:
-        """Bytes of a token's inputs to a layer's linear maps that gradients need.
+        """Return bytes of a token's inputs to a layer's
+        linear maps that gradients need.
 
         `which` are some of those that `_INPUTS` names, each a tensor of its own.
         """
@@ -280,7 +281,7 @@ class Footprint:
         return _FLOAT32 * (kept + chunks + head) + hidden
 
     def kv_cache(self, rows: int) -> int:
-        """Keys and values of so many completions sampled at the same time."""
+        """Return keys and values of so many completions sampled at the same time."""
         return self._cache(rows) if self.is_sampled else 0
 
     def _cache(self, rows: int) -> int:
@@ -296,7 +297,9 @@ class Footprint:
         return self.kv_cache(1) + drawn
 
     def sampling(self, rows: int) -> int:
-        """Logits of the token being drawn, or what prompts need, if that is more."""
+        """Return logits of the token being drawn, or
+        what prompts need, if that is more.
+        """
         if not self.is_sampled and not self.engine_weights:
             return 0
         sizes, rollout = self._sizes, self._config.rollout
@@ -370,7 +373,7 @@ def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
 
 
 def most_completions(config: RunConfig, num_held_out: int) -> int:
-    """Completions that a phase asks for together, in a step or an evaluation."""
+    """Return completions that a phase asks for together, in a step or an evaluation."""
     wanted = config.completions_per_step
     if config.evaluation.every_steps:
         held_out = num_held_out * config.evaluation.samples_per_prompt
@@ -379,13 +382,13 @@ def most_completions(config: RunConfig, num_held_out: int) -> int:
 
 
 def largest_update(config: RunConfig, *, num_processes: int) -> int:
-    """Tokens of a process's part of an update at most."""
+    """Return tokens of a process's part of an update at most."""
     sequences = -(-_sequences_per_update(config) // num_processes)
     return sequences * config.longest_sequence
 
 
 def _packed_rows(config: RunConfig, tokens: int) -> int:
-    """Completions of full length in a micro-batch, as `model.packing` cuts them."""
+    """Get completions of full length in a micro-batch, as `model.packing` cuts them."""
     prompt, group = config.data.max_prompt_tokens, config.rollout.group_size
     each = config.rollout.max_new_tokens + prompt / 4
     groups = int(tokens // (prompt + group * each))

@@ -157,7 +157,7 @@ def _sample(
     watch: Watch,
     scorer: Scorer,
 ) -> tuple[list[Group], float]:
-    """The scored groups, and the seconds of scoring; some of it while sampling."""
+    """Give the scored groups, and the seconds of scoring; some of it while sampling."""
     scores_steps = config.advantage.credit == "process"
     scoring = scorer.begin(
         prompts,
@@ -173,7 +173,7 @@ def _sample(
 
 
 def differs(group: Group, config: RunConfig, *, step: int = 1) -> bool:
-    """Whether the compared rewards of a group differ, before any scaling.
+    """Return whether the compared rewards of a group differ, before any scaling.
 
     These are its rewards; if rules are normalised separately, those of any rule with a
     weight at this step; with credit = "process", those of its steps.

@@ -106,7 +106,7 @@ def fit_to_memory(run: Run, state: RunState) -> None:
 def train_on(
     run: Run, state: RunState, batch: SampledBatch, *, watch: Stopwatch
 ) -> StepOutcome:
-    """Log-probs, advantages and updates of a batch."""
+    """Return log-probs, advantages and updates of a batch."""
     phase, config, gathered = state.phase, state.phase.config, batch.gathered
     age = phase.num_updates - batch.num_updates
     whole = batch_of(gathered.groups, config.loss)
@@ -220,7 +220,8 @@ def run_update(
     rate: float,
     kept: Collection[int] = (),
 ) -> UpdateResult:
-    """One update by a minibatch, done again with less at once if memory runs out.
+    """Return one update by a minibatch, done again
+    with less at once if memory runs out.
 
     Of the completions at the places `kept` of the step's batch token values are kept.
     """
@@ -241,7 +242,7 @@ def add_gradients(
     *,
     kept: Collection[int] = (),
 ) -> Pass:
-    """The gradient of a minibatch, summed over its micro-batches.
+    """Return the gradient of a minibatch, summed over its micro-batches.
 
     A pass that fails leaves no gradient behind, so it can be repeated.
 
@@ -285,7 +286,8 @@ def add_gradients(
 def loss_of(
     policy: Policy, micro: MicroBatch, terms: LossTerms
 ) -> tuple[torch.Tensor, TokenStatistics, torch.Tensor, torch.Tensor]:
-    """Loss and statistics of a micro-batch, and its log-probs and entropy, [B, T].
+    """Return loss and statistics of a micro-batch, and
+    its log-probs and entropy, [B, T].
 
     Without old log-probs the policy is still the old one, so those of this pass serve.
     """

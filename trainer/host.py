@@ -40,7 +40,7 @@ def settle_in() -> None:
 
 
 def num_cores() -> int:
-    """Those that this process may use, which can be fewer than the machine has."""
+    """Give those that this process may use, which can be fewer than the machine has."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -125,7 +125,7 @@ def tick() -> None:
 
 
 def num_ticks() -> int:
-    """Number of ticks, at most one a second."""
+    """Return number of ticks, at most one a second."""
     return _pulse.count
 
 

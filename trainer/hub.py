@@ -155,7 +155,7 @@ def _check_file(folder: Path, name: str) -> None:
 
 
 def _ask(source: str, revision: str) -> str | None:
-    """Why the hub gives no answer; None where it gives one, be it a refusal."""
+    """Return why the hub gives no answer; None where it gives one, be it a refusal."""
     found: list[str | None] = []
 
     def ask() -> None:
@@ -183,14 +183,16 @@ def _fault_of(source: str, revision: str) -> str | None:
 
 
 def _innermost(error: BaseException) -> Exception:
-    """What the network did, which HTTP libraries wrap."""
+    """Return what the network did, which HTTP libraries wrap."""
     while cause := error.__cause__ or error.__context__:
         error = cause
     return error if isinstance(error, Exception) else OSError()
 
 
 def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:
-    """Whether the tokenizer is and, where they are needed, settings and all weights."""
+    """Return whether the tokenizer is and, where they
+    are needed, settings and all weights.
+    """
     files = {
         name: find_file(source, name, revision, local=True)
         for name in (CONFIG, *_TOKENIZERS)
@@ -205,7 +207,7 @@ def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:
 def weight_files(
     source: str, revision: str | None, *, local: bool = False
 ) -> dict[str, Path | None]:
-    """A model's files of weights by name, as far as they are there.
+    """Return a model's files of weights by name, as far as they are there.
 
     Raises:
         ValueError: the list of them cannot be read.
@@ -227,7 +229,7 @@ def _names_in(index: Path) -> list[str]:
 def find_file(
     source: str, name: str, revision: str | None, *, local: bool = False
 ) -> Path | None:
-    """A file of a model folder or hub id; with `local`, no hub is asked."""
+    """Return a file of a model folder or hub id; with `local`, no hub is asked."""
     try:
         path = cached_file(
             source,

@@ -78,7 +78,7 @@ class HostAllowlist:
 
 
 def read_url(url: str) -> Target:
-    """The parts of a base URL.
+    """Return the parts of a base URL.
 
     Raises:
         ValueError: it is none, or has parts that a base URL has not.
@@ -93,7 +93,7 @@ def read_url(url: str) -> Target:
 
 
 def read_link(url: str) -> Target:
-    """The parts of a file's URL; its query belongs to the path.
+    """Return the parts of a file's URL; its query belongs to the path.
 
     Raises:
         ValueError: it is none, or holds a name and a password.
@@ -179,7 +179,7 @@ def check_target(target: Target, allowlist: HostAllowlist) -> None:
 
 
 def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list[Any]:
-    """The socket addresses of a host, as `socket.getaddrinfo` gives them.
+    """Return the socket addresses of a host, as `socket.getaddrinfo` gives them.
 
     They are to be connected to as they are: asked again, a name may say otherwise.
 
@@ -212,7 +212,7 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
 
 
 def why_unreachable(error: Exception) -> str:
-    """What happened and what to do, to follow "It could not be reached: "."""
+    """Return what happened and what to do, to follow "It could not be reached: "."""
     match error:
         case socket.gaierror():
             return (
@@ -243,7 +243,8 @@ def why_unreachable(error: Exception) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is one of the internet's, that anyone may be sent to.
+    """Return whether an IP address is one of the
+    internet's, that anyone may be sent to.
 
     >>> is_public("::ffff:10.0.0.7")
     False

@@ -80,7 +80,7 @@ def train(
 
 
 def _phase_at(state: RunState) -> PhaseConfig | None:
-    """The phase that the next step belongs to; None when all are done."""
+    """Return the phase that the next step belongs to; None when all are done."""
     phases = state.config.phase_configs
     return next((s for s in phases if s.last_step > state.done_steps), None)
 
@@ -88,7 +88,7 @@ def _phase_at(state: RunState) -> PhaseConfig | None:
 def _batch_ahead(
     run: Run, phase: PhaseState, checkpoint: Path, saved: Mapping[str, Any]
 ) -> SampledBatch | None:
-    """The checkpoint's batch for the next step, if the phase samples ahead.
+    """Return the checkpoint's batch for the next step, if the phase samples ahead.
 
     A batch at which the run would pause is sampled and scored again, and so is that of
     a fork with other prompts, sampling or rewards.
@@ -122,7 +122,9 @@ def begin_phase(run: Run, state: RunState, phase: PhaseConfig) -> None:
 
 
 def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> bool:
-    """One step with all that is due after it; whether the run is to stop behind it."""
+    """Return one step with all that is due after it;
+    whether the run is to stop behind it.
+    """
     phase, step = state.phase, state.done_steps + 1
     config = phase.config
     watch, run.journal.step = Stopwatch(), step

@@ -70,7 +70,8 @@ def choose_sizes(
     tokens: int | Literal["auto"] = "auto",
     checkpointing: bool | Literal["auto"] = "auto",
 ) -> PassSizes | None:
-    """What of tokens and checkpointing is "auto", by the memory that passes take.
+    """Return what of tokens and checkpointing is
+    "auto", by the memory that passes take.
 
     Gradient checkpointing stays off where enough tokens fit without it: those that are
     asked for, or 16,384, but no more than an update has. Of several processes the one
@@ -102,7 +103,9 @@ def choose_sizes(
 
 
 def fitting_rows(*, free: float, row_bytes: float) -> int:
-    """Completions that can be sampled together to their full length, one at least."""
+    """Return completions that can be sampled together
+    to their full length, one at least.
+    """
     return max(1, int(SAMPLING_SHARE * free / row_bytes))
 
 
@@ -124,7 +127,8 @@ def engine_sizes(
     gpu_bytes: float | None,
     on_gpu: bool,
 ) -> EngineSizes:
-    """What of `rollout.cache_gib` and `rollout.sleep` is "auto", by the GPU's memory.
+    """Return what of `rollout.cache_gib` and
+    `rollout.sleep` is "auto", by the GPU's memory.
 
     Args:
         config: of the run.
@@ -387,7 +391,9 @@ def _engine_of(
     gpu_bytes: int | None,
     beside_bytes: int,
 ) -> tuple[int, bool]:
-    """Bytes of vLLM in the trainer's process, and whether it sleeps during updates."""
+    """Return bytes of vLLM in the trainer's process,
+    and whether it sleeps during updates.
+    """
     if config.rollout.engine != "vllm":
         return 0, False
     held_bytes = SPARE_BYTES + model.training + beside_bytes

@@ -37,7 +37,7 @@ class Metric:
     has_interval: bool = False
 
     def parts_of(self, name: str) -> dict[str, str] | None:
-        """What stands in the places in angle brackets; None for another metric."""
+        """Give what stands in the places in angle brackets; None for another metric."""
         if not name.startswith(self.name.partition("<")[0]):
             return None  # a run may have thousands of names
         places = re.split(r"<(\w+)>", self.name)
@@ -459,7 +459,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 def keep_first(
     metrics: Mapping[str, float | None], names: set[str], *, limit: int
 ) -> dict[str, float | None]:
-    """The metrics with one of a run's first names, which `names` collects."""
+    """Return the metrics with one of a run's first names, which `names` collects."""
     for name in metrics:
         if len(names) >= limit:
             return {name: value for name, value in metrics.items() if name in names}
@@ -472,13 +472,13 @@ OTHER = "Other metrics"  # of an external trainer, without a family
 
 @lru_cache(maxsize=4_096)
 def find_metric(name: str) -> Metric | None:
-    """The exact name before one with a place for names."""
+    """Return the exact name before one with a place for names."""
     found = [one for group in METRICS.values() for one in group if one.matches(name)]
     return min(found, key=lambda one: "<" in one.name, default=None)
 
 
 def group_of(name: str) -> str:
-    """Its group in the registry, or the family of another metric: `x` of `x/y`."""
+    """Give its group in the registry, or the family of another metric: `x` of `x/y`."""
     metric = find_metric(name)
     if metric is None:
         family, slash, _ = name.partition("/")
@@ -488,7 +488,7 @@ def group_of(name: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def rank_of(name: str) -> tuple[int, str, str]:
-    """A sort key: the registry's order, then other metrics by family and name."""
+    """Give a sort key: the registry's order, then other metrics by family and name."""
     metric = find_metric(name)
     listed = [one for group in METRICS.values() for one in group]
     rank = listed.index(metric) if metric else len(listed)
@@ -501,7 +501,7 @@ def group_names(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def title_of(name: str, *, with_unit: bool = False) -> str:
-    """The metric in words; the name itself where it is not in the registry.
+    """Return the metric in words; the name itself where it is not in the registry.
 
     >>> title_of("kl/mean", with_unit=True), title_of("reward/format/mean")
     ('KL to reference (nats per token)', 'Score of format')
@@ -536,7 +536,8 @@ def list_titles() -> list[tuple[str, str, str]]:
 
 
 def better_of(name: str) -> Better | None:
-    """Whether the higher or the lower value of a metric is the better one, if either.
+    """Return whether the higher or the lower value of a
+    metric is the better one, if either.
 
     >>> better_of("reward/mean"), better_of("time/step"), better_of("entropy")
     ('higher', 'lower', None)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 
 def resolve_inside(folder: Path, name: str) -> Path:
-    """The real path of a file, which may not exist.
+    """Return the real path of a file, which may not exist.
 
     A folder `snapshots/<commit>` of a hub's cache has links to `blobs` beside it.
 

@@ -120,7 +120,7 @@ class Dimensions:
 
 
 def read_dimensions(path: str) -> Dimensions:
-    """The sizes of the model in a folder.
+    """Return the sizes of the model in a folder.
 
     Raises:
         ValueError: it holds none, or one whose sizes are not known.
@@ -147,7 +147,7 @@ def read_dimensions(path: str) -> Dimensions:
 
 
 def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
-    """The sizes in a model's configuration, by whichever names it has for them.
+    """Return the sizes in a model's configuration, by whichever names it has for them.
 
     Raises:
         ValueError: one is missing.
@@ -232,7 +232,7 @@ class RewardWeights:
 
 
 def weigh_reward_models(config: RunConfig, *, on_gpu: bool) -> RewardWeights:
-    """All of the run's: a model of one phase stays in memory for the others.
+    """Return all of the run's: a model of one phase stays in memory for the others.
 
     Args:
         config: of the run.
@@ -260,12 +260,14 @@ def weigh_reward_models(config: RunConfig, *, on_gpu: bool) -> RewardWeights:
 
 
 def takes_gpu(device: str, *, on_gpu: bool) -> bool:
-    """Whether what has this `device` setting is on a GPU; `on_gpu`: there is one."""
+    """Return whether what has this `device` setting is
+    on a GPU; `on_gpu`: there is one.
+    """
     return device == "cuda" or (device == "auto" and on_gpu)
 
 
 def _models(config: RunConfig) -> Iterator[RewardModelParams]:
-    """Each that is loaded: two rules that read one model alike share it."""
+    """Yield each that is loaded: two rules that read one model alike share it."""
     seen = set()
     for phase in config.phase_configs:
         for recipe in phase.config.reward.recipes:
@@ -280,7 +282,7 @@ def _models(config: RunConfig) -> Iterator[RewardModelParams]:
 
 
 def weights_in(folder: Path, *, bytes_each: int) -> int:
-    """Bytes of a folder's weights in memory, floats at `bytes_each`.
+    """Return bytes of a folder's weights in memory, floats at `bytes_each`.
 
     Raises:
         ValueError: the folder has no safetensors that can be read.

@@ -56,23 +56,24 @@ class PhaseState:
         return LossTerms(self.config, totals, self.kl_coef, self.reference)
 
     def place(self, step: int) -> int:
-        """The number of one of the run's steps within the phase."""
+        """Return the number of one of the run's steps within the phase."""
         return step - self.phase_config.first_step + 1
 
     def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
-        """The prompts of a round of sampling; 0 is the step's own."""
+        """Return the prompts of a round of sampling; 0 is the step's own."""
         places = self.order.round_indices(self.place(step), round)
         return [prompts[place] for place in places]
 
     def samples_ahead(self, step: int) -> bool:
-        """Whether the next step's batch is sampled beside this one of the run's steps.
+        """Return whether the next step's batch is sampled
+        beside this one of the run's steps.
 
         Each phase begins again: another one's settings may be of other completions.
         """
         return self.config.rollout.one_step_off and step < self.phase_config.last_step
 
     def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
-        """Updates between sampling and use, as a mean over a step's updates.
+        """Return updates between sampling and use, as a mean over a step's updates.
 
         In a step of u updates the n-th trains on what was sampled n - 1 updates ago,
         and `age` more where the batch was sampled so many before the step. A frozen
@@ -175,7 +176,9 @@ def make_phase(
 
 
 def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
-    """The first phase's is that of a run without phases; each later one is its own."""
+    """Return the first phase's is that of a run without
+    phases; each later one is its own.
+    """
     config, seed = phase.config, phase.config.seed
     if phase.goes_on:
         seed = derive(seed, "phase", phase.first_step)
@@ -187,7 +190,7 @@ def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
 def _start(
     phase: PhaseConfig, policy: Policy, saved: Path | None
 ) -> FrozenReference | None:
-    """The weights that a later phase began with, where it samples from them."""
+    """Return the weights that a later phase began with, where it samples from them."""
     if not phase.goes_on or phase.config.rollout.source != "start":
         return None
     start = FrozenReference(

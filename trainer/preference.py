@@ -30,7 +30,7 @@ def update_by_preferences(
     minibatches: Sequence[Minibatch],
     update: Callable[[Minibatch, int], UpdateResult],
 ) -> tuple[Floats, list[UpdateResult]]:
-    """Updates by DPO, whose loss is reported in place of its surrogate's.
+    """Return updates by DPO, whose loss is reported in place of its surrogate's.
 
     Args:
         groups: of the step's batch.

@@ -102,7 +102,7 @@ def recommend(
 
 
 def size_in_config(model_config: Mapping[str, Any]) -> float | None:
-    """Parameters of the model with this config.json; None: it does not tell."""
+    """Return parameters of the model with this config.json; None: it does not tell."""
     try:
         return dimensions_of(model_config).num_parameters
     except (ValueError, TypeError, ArithmeticError):  # it may contain anything
@@ -110,7 +110,7 @@ def size_in_config(model_config: Mapping[str, Any]) -> float | None:
 
 
 def size_in_name(model: str) -> float | None:
-    """Parameters that a model's name tells; None: it does not.
+    """Return parameters that a model's name tells; None: it does not.
 
     >>> size_in_name("Qwen/Qwen2.5-0.5B-Instruct"), size_in_name("org/model")
     (500000000.0, None)
@@ -124,7 +124,7 @@ def size_in_name(model: str) -> float | None:
 def _fits_whole(
     num_parameters: float, *, on_gpu: bool | None, memory_bytes: int | None
 ) -> bool:
-    """Whether a device holds what full training keeps of each weight."""
+    """Return whether a device holds what full training keeps of each weight."""
     if on_gpu is None or memory_bytes is None:
         return num_parameters <= _LARGEST_FULL
     return num_parameters * _FULL_BYTES[on_gpu] <= _STATIC_SHARE * memory_bytes

@@ -88,7 +88,7 @@ def _num_tokens_until(
     *,
     at_least: int,
 ) -> int:
-    """How many tokens end at or before a place in the text they decode to."""
+    """Return how many tokens end at or before a place in the text they decode to."""
 
     def end_of(num_tokens: int) -> int:
         return _num_begun(decode_text(tokenizer, token_ids[:num_tokens]), text)
@@ -98,7 +98,8 @@ def _num_tokens_until(
 
 
 def _num_begun(decoded: str, text: str) -> int:
-    """Characters of a text that its first tokens, decoded alone, complete or begin.
+    """Return characters of a text that its first
+    tokens, decoded alone, complete or begin.
 
     A character may be spread over several tokens. The first of them decode to
     replacement characters, one or more as the tokenizer likes; the character counts
@@ -146,7 +147,9 @@ HERE = Scorer()
 
 
 def spare_workers() -> int:
-    """One less than this process's share of the cores, which samples; at least one."""
+    """Return one less than this process's share of the
+    cores, which samples; at least one.
+    """
     share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(max(share - 1, 1), _MOST_WORKERS)
 
@@ -198,7 +201,7 @@ class Scoring:
             self._steps[index] = _Steps(ends, asked)
 
     def finish(self, completions: Sequence[Sequence[Rollout]]) -> list[Group]:
-        """The groups in order, and those that no one had added.
+        """Return the groups in order, and those that no one had added.
 
         Raises:
             ScoringFailed: a completion cannot be scored.

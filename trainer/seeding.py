@@ -20,7 +20,7 @@ _SECOND = 0x94D049BB133111EB - 2**64
 
 
 def derive(seed: int, *parts: str | int) -> int:
-    """A 64-bit seed for one purpose, unrelated to the seed of any other.
+    """Return a 64-bit seed for one purpose, unrelated to the seed of any other.
 
     >>> derive(0, "sample", 1, 17, 0) == derive(0, "sample", 1, 17, 0)
     True
@@ -30,7 +30,7 @@ def derive(seed: int, *parts: str | int) -> int:
 
 
 def permutation(seed: int, length: int) -> list[int]:
-    """The numbers 0 … length-1 in an order fixed by the seed."""
+    """Return the numbers 0 … length-1 in an order fixed by the seed."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(length)
     return [int(index) for index in order]
 
@@ -60,7 +60,7 @@ def uniforms(
 
 
 def _shifted(bits: torch.Tensor, places: int) -> torch.Tensor:
-    """64 bits moved to the right, zeros coming in, as for unsigned numbers."""
+    """Return 64 bits moved to the right, zeros coming in, as for unsigned numbers."""
     return (bits >> places) & ((1 << (64 - places)) - 1)
 
 

@@ -250,7 +250,9 @@ def _spread(
     on_slowed: OnSlowed,
     at_rest: threading.Event,
 ) -> tuple[Policy, RolloutEngine]:
-    """The policy as the world's processes train it together, and what samples it."""
+    """Return the policy as the world's processes train
+    it together, and what samples it.
+    """
     if world.size == 1:
         return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
     sharded, rollout = ShardedPolicy(policy, world), config.rollout
@@ -269,7 +271,7 @@ def _spread(
 def _eval_files(
     config: RunConfig, renderer: PromptRenderer, *, folder: Path
 ) -> dict[str, list[Prompt]]:
-    """The prompts of each file that any phase is evaluated on."""
+    """Return the prompts of each file that any phase is evaluated on."""
     names = {
         name
         for phase in config.phase_configs
@@ -334,7 +336,7 @@ def announce(run: Run, state: RunState) -> None:
 
 
 def _sandbox(config: RunConfig) -> dict[str, str]:
-    """The level that reward code runs at, where a rule runs code."""
+    """Return the level that reward code runs at, where a rule runs code."""
     return {"sandbox": f"level {find_sandbox().level}"} if config.runs_code else {}
 
 

@@ -75,7 +75,7 @@ class Prompts:
         return chain(self.train, self.held_out, further)
 
     def eval_sets(self, config: RunConfig) -> dict[str, Sequence[Prompt]]:
-        """The held-out sets of a phase that have prompts, by name."""
+        """Return the held-out sets of a phase that have prompts, by name."""
         further = config.evaluation.sets
         sets = {HELD_OUT: self.held_out} | {
             name: self.eval_files[file] for name, file in further.items()
@@ -176,7 +176,7 @@ class RunState:
 
 
 def state_dict(run: Run, state: RunState) -> dict[str, Any]:
-    """What a checkpoint holds beside weights, optimizer and reference."""
+    """Return what a checkpoint holds beside weights, optimizer and reference."""
     return {
         "alerts": run.journal.rules.state_dict(),
         "memory": state.budget.state_dict(),
@@ -199,7 +199,7 @@ def load_state_dict(run: Run, state: RunState, saved: Mapping[str, Any]) -> None
 
 
 def task_digest(config: RunConfig, prompts: Prompts) -> str:
-    """SHA-256 of what a batch sampled ahead depends on, beside the weights.
+    """Return SHA-256 of what a batch sampled ahead depends on, beside the weights.
 
     How many scores may fail and who scores them changes none of them, nor does what
     "auto" stands for, which is written as it was before there was such a choice.

@@ -91,7 +91,7 @@ def read_shapes(path: Path) -> dict[str, torch.Size]:
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a file with their names, on the CPU, one after the other."""
+    """Yield the tensors of a file with their names, on the CPU, one after the other."""
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 - it is no mapping
             yield name, file.get_tensor(name)

@@ -58,7 +58,7 @@ def load_bounded(path: str, *, revision: str | None) -> PreTrainedTokenizerBase:
 def load_tokenizer(
     path: str, *, revision: str | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model folder or hub id.
+    """Return the tokenizer of a model folder or hub id.
 
     Where there is a tokenizer.json it is taken as it stands: AutoTokenizer may choose
     a class by the model's type instead, whose own rules then override the file's
@@ -100,7 +100,7 @@ def load_tokenizer(
 
 
 def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
-    """What a model wrote, its special tokens and its spaces with it."""
+    """Return what a model wrote, its special tokens and its spaces with it."""
     text = tokenizer.decode(
         list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
@@ -109,20 +109,20 @@ def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Tokens that stand for no text, such as the one that ends a completion."""
+    """Return tokens that stand for no text, such as the one that ends a completion."""
     added = tokenizer.added_tokens_decoder.items()
     named: set[int] = set(tokenizer.all_special_ids)
     return named | {token_id for token_id, token in added if token.special}
 
 
 def special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The same tokens as `special_ids`, as they are decoded."""
+    """Return the same tokens as `special_ids`, as they are decoded."""
     added = tokenizer.added_tokens_decoder.values()
     named = [str(token) for token in tokenizer.all_special_tokens]
     return named + [token.content for token in added if token.special]
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, without what follows its first line."""
+    """Return what an exception says, without what follows its first line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

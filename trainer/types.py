@@ -50,7 +50,7 @@ class Rollout:
         logprobs: tuple[float, ...],
         end_reason: EndReason,
     ) -> Self:
-        """What a policy wrote that no one answered."""
+        """Return what a policy wrote that no one answered."""
         turn = Turn(text=text, token_ids=token_ids, logprobs=logprobs)
         return cls(turns=(turn,), end_reason=end_reason)
 

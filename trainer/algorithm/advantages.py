@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 
 def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
-    """Rewards of P groups, float64 [P, G], G the largest group; NaN = no score.
+    """Return rewards of P groups, float64 [P, G], G the largest group; NaN = no score.
 
     >>> reward_matrix([[1.0, None], [0.5]])
     array([[1. , nan],
@@ -142,7 +142,7 @@ def _divisor(
 
 
 def _is_constant(values: Floats, scored: Bools) -> Bools:
-    """Whether each group's scores are all the same; [P, 1]."""
+    """Return whether each group's scores are all the same; [P, 1]."""
     highest = np.where(scored, values, -np.inf).max(
         axis=1, keepdims=True, initial=-np.inf
     )
@@ -197,7 +197,7 @@ def process_advantages(
     *,
     group_size: int | None = None,
 ) -> list[Floats]:
-    """Token advantages from the rewards of reasoning steps.
+    """Return token advantages from the rewards of reasoning steps.
 
     The step rewards of a group's completions are pooled and compared with one another;
     a token's advantage is the sum over the steps that end after it (arXiv:2402.03300,
@@ -255,7 +255,9 @@ def process_advantages(
 def _spread_steps(
     values: Sequence[float], ends: Sequence[int], *, num_tokens: int
 ) -> Floats:
-    """Each token's sum of the values of the steps that end after it, [num_tokens]."""
+    """Return each token's sum of the values of the
+    steps that end after it, [num_tokens].
+    """
     tokens = np.zeros(num_tokens)
     for value, end in zip(values, ends, strict=True):
         tokens[:end] += value

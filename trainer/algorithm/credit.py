@@ -76,7 +76,8 @@ def credit_groups(
 
 
 def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
-    """Each completion's scores that count by rule, [G, R]; NaN where there is none.
+    """Return each completion's scores that count by
+    rule, [G, R]; NaN where there is none.
 
     The overlong penalty, where there is one, counts as the last rule.
     """
@@ -92,7 +93,7 @@ def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
 
 
 def rule_weights(reward: RewardConfig, *, step: int) -> list[float]:
-    """Weights, at a step of the run, of what `rule_rewards` gives.
+    """Return weights, at a step of the run, of what `rule_rewards` gives.
 
     The overlong penalty is normalised like a rule, which takes its size away; as weight
     it has it again.
@@ -104,7 +105,7 @@ def rule_weights(reward: RewardConfig, *, step: int) -> list[float]:
 
 
 def step_rewards(group: Group) -> list[list[float]]:
-    """Rewards of each completion's steps, NaN = no score.
+    """Return rewards of each completion's steps, NaN = no score.
 
     The last step also has the completion's own reward: what the steps led to.
     """

@@ -110,7 +110,7 @@ class AdaptiveKL:
         self.coef *= 1 + error * share
 
     def state_dict(self) -> dict[str, float]:
-        """All that the next update depends on, beside the configuration."""
+        """Return all that the next update depends on, beside the configuration."""
         return {"coef": self.coef}
 
     def load_state_dict(self, state: dict[str, float]) -> None:

@@ -32,7 +32,7 @@ def importance_ratio(
 
 
 def compares_with_the_old_policy(loss: LossConfig) -> bool:
-    """Whether the objective uses the policy's own log-probs before the batch."""
+    """Return whether the objective uses the policy's own log-probs before the batch."""
     uses_ratio = (
         loss.surrogate != "reinforce"
         or loss.importance_correction is not None
@@ -47,7 +47,7 @@ def surrogate_losses(
     advantages: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor:
-    """Each token's policy loss, [B, T]; r = ratio, A = advantage.
+    """Return each token's policy loss, [B, T]; r = ratio, A = advantage.
 
     - clip, gspo: -min(r·A, clip(r, 1-low, 1+high)·A); with dual_clip = c, where A < 0
       the loss is at most -c·A (arXiv:1912.09729).
@@ -69,7 +69,9 @@ def surrogate_losses(
 def clipped_tokens(
     ratio: torch.Tensor, advantages: torch.Tensor, config: LossConfig
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where the lower, the upper and the dual bound take the gradient; bool [B, T]."""
+    """Return where the lower, the upper and the dual
+    bound take the gradient; bool [B, T].
+    """
     low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
     never = torch.zeros_like(low)
     match config.surrogate:
@@ -85,7 +87,7 @@ def clipped_tokens(
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTotals:
-    """What a whole batch holds, so that each of its parts is divided alike."""
+    """The totals of a whole batch, so that each of its parts is divided alike."""
 
     num_tokens: int
     num_sequences: int
@@ -106,7 +108,7 @@ def objective(
     covered: torch.Tensor | None = None,
     totals: BatchTotals,
 ) -> tuple[torch.Tensor, TokenStatistics]:
-    """The share of a batch's loss that the given sequences contribute.
+    """Return the share of a batch's loss that the given sequences contribute.
 
     Summed over the parts of any split of the batch it is the batch's loss, since
     `totals` (of the whole batch) sets the divisor. `covered` are the places of the
@@ -258,7 +260,7 @@ def aggregate(
     *,
     totals: BatchTotals,
 ) -> torch.Tensor:
-    """One number from token losses [B, T].
+    """Return one number from token losses [B, T].
 
     - token_mean: Σ / tokens of the batch.
     - sequence_mean_token_mean: mean over sequences of their token means.

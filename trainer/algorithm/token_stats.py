@@ -46,7 +46,7 @@ class TokenStatistics:
 
     @classmethod
     def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
-        """The statistics of all micro-batches as one."""
+        """Return the statistics of all micro-batches as one."""
         joined = {}
         for each in fields(cls):
             values = [getattr(part, each.name) for part in parts]
@@ -56,7 +56,7 @@ class TokenStatistics:
         return cls(**joined)  # type: ignore[arg-type]  # as above
 
     def of_all(self, world: World) -> TokenStatistics:
-        """The statistics of what all processes went through, on the CPU."""
+        """Return the statistics of what all processes went through, on the CPU."""
         if world.size == 1:
             return self
         return TokenStatistics.joined(world.gather(self.on_cpu()))
@@ -68,7 +68,7 @@ class TokenStatistics:
         )
 
     def metrics(self, *, samples_kl: bool = False) -> dict[str, float]:
-        """Means, extremes and shares under the names that charts know.
+        """Return means, extremes and shares under the names that charts know.
 
         With `samples_kl` the KL is of some tokens, whose extremes would say little.
         """
@@ -102,7 +102,7 @@ class TokenStatistics:
 
 
 def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
-    """How far the rollout engine's log-probs are from the trainer's.
+    """Return how far the rollout engine's log-probs are from the trainer's.
 
     With d = log π_trainer - log π_engine of tokens that the engine sampled: the mean
     and the largest |d|, and KL(engine || trainer) by k3 = exp(d) - d - 1.

@@ -120,7 +120,7 @@ def list_presets(args: Namespace) -> None:
 
 
 def _fetch_limit(args: Namespace) -> int | None:
-    """One more than is listed, to know whether there are more."""
+    """Return one more than is listed, to know whether there are more."""
     return args.limit + 1 if args.limit else None
 
 

@@ -84,7 +84,7 @@ class Delivery:
         self.spool.save(state)
 
     def _stored(self, state: State) -> Any:
-        """The run's state on the server, and its last line."""
+        """Return the run's state on the server, and its last line."""
         return self.server.get(f"/external-runs/{state.run}/events")
 
     def _next_attempt(self, state: State) -> bool:

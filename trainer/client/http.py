@@ -45,7 +45,7 @@ class Refused(Exception):
         self.code = str(problem.get("code", ""))  # such as datasets.name_taken
 
     def reworded(self, words: Mapping[str, str]) -> Refused:
-        """The same error, with API fields replaced by the caller's arguments."""
+        """Return the same error, with API fields replaced by the caller's arguments."""
         message = str(self)
         for field, argument in words.items():
             message = message.replace(field, argument)
@@ -110,7 +110,7 @@ class Server:
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Any:
-        """The response's JSON. Raises only Unreachable or Refused."""
+        """Return the response's JSON. Raises only Unreachable or Refused."""
         with (
             self._translated_errors(),
             self._open(method, path, body, headers, timeout_seconds) as response,
@@ -180,7 +180,7 @@ class Server:
 
 
 def query_of(**query: Value) -> str:
-    """A query string, without values that are None or empty.
+    """Return a query string, without values that are None or empty.
 
     >>> query_of(step=0, cursor="", limit=None)
     '?step=0'
@@ -233,7 +233,7 @@ def login_path() -> Path:
 
 
 def find_server(url: str = "", token: str = "") -> Server:
-    """The arguments, else the environment, else the saved login.
+    """Return the arguments, else the environment, else the saved login.
 
     ValueError: no login, or none for this server.
     """

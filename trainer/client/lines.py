@@ -73,7 +73,7 @@ MAX_TEXT = 200_000  # characters of one completion
 
 
 def encode(tree: Mapping[str, Any]) -> bytes:
-    """One line with its newline. Numbers that are not finite become null."""
+    """Return one line with its newline. Numbers that are not finite become null."""
     text = json.dumps(plain(tree), ensure_ascii=False, separators=(",", ":"))
     # "replace": a decoder may leave a lone surrogate, which UTF-8 cannot encode.
     line = text.encode("utf-8", "replace")
@@ -83,7 +83,9 @@ def encode(tree: Mapping[str, Any]) -> bytes:
 
 
 def left_out(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
-    """A warning in place of a line that the server or a proxy refuses as too large."""
+    """Return a warning in place of a line that the
+    server or a proxy refuses as too large.
+    """
     return {
         "type": "warned",
         "time": tree["time"],
@@ -100,7 +102,7 @@ def number_line(line: bytes, *, number: int, attempt: int) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A JSON value; other types, such as NumPy scalars, become a number or text."""
+    """Get a JSON value; other types, such as NumPy scalars, become a number or text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Mapping):
@@ -139,7 +141,8 @@ class Completion:
 
 
 def answer_of(value: Any) -> str | list[str] | None:
-    """A dataset's answer: text as it is, other values as JSON; of a list, any is right.
+    """Return a dataset's answer: text as it is, other
+    values as JSON; of a list, any is right.
 
     >>> answer_of(["4", "four"])
     ['4', 'four']
@@ -157,7 +160,7 @@ def _as_json(value: Any) -> str:
 
 
 def text_of(messages: Any) -> str:
-    """A prompt or completion as text: several messages with their roles.
+    """Return a prompt or completion as text: several messages with their roles.
 
     >>> text_of([{"role": "user", "content": "1 + 1?"}])
     '1 + 1?'
@@ -225,7 +228,9 @@ def group_tree(
 def signal_of(
     scored: Sequence[float], *, right_from: float | None, lowest: float | None
 ) -> Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]:
-    """Whether a group's rewards differ; `lowest` is the lowest reward of the run."""
+    """Return whether a group's rewards differ;
+    `lowest` is the lowest reward of the run.
+    """
     if not scored:
         return "unscorable"
     if min(scored) < max(scored):
@@ -238,7 +243,7 @@ def signal_of(
 
 
 def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """A step's metrics from its groups; lengths only if all are known.
+    """Return a step's metrics from its groups; lengths only if all are known.
 
     They precede what a trainer logs, which may be a mean over several steps.
     """

@@ -57,7 +57,7 @@ def watch(
 
 
 def _never_raising(event: Callable[..., None]) -> Callable[..., None]:
-    """An error here must not stop the training; it ends the reporting instead."""
+    """Give an error here must not stop the training; it ends the reporting instead."""
 
     def call(self: Watcher, *args: Any, **kwargs: Any) -> None:
         if (
@@ -192,7 +192,9 @@ class Watcher:
         self._step, self._pending = int(state.global_step), self._measured()
 
     def _measured(self) -> dict[str, float | None]:
-        """Means over the step's batches. TRL logs means over all steps since a log."""
+        """Return means over the step's batches. TRL logs
+        means over all steps since a log.
+        """
         measured = {}
         for name, values in _metrics(self.trainer).items():
             known, num_read = self._read.get(name, ([], 0))
@@ -245,7 +247,7 @@ class Watcher:
 
 
 def _metrics(trainer: Any) -> dict[str, list[float]]:
-    """What TRL measured since its last log, a value for each batch."""
+    """Return what TRL measured since its last log, a value for each batch."""
     metrics: dict[str, dict[str, list[float]]] = getattr(trainer, "_metrics", {})
     return metrics.get("train", {})
 

@@ -204,7 +204,7 @@ def _log_continued(spool: Spool, name: str, last_step: int) -> None:
 
 
 def _last_reported(spool: Spool) -> int:
-    """The last step that an earlier attempt reported in full."""
+    """Return the last step that an earlier attempt reported in full."""
     last = 0
     for index in range(1, len(spool.state().attempts) + 1):
         with spool.events_path(index).open("rb") as file:

@@ -40,7 +40,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _largest_set(config: RunConfig, folder: Path) -> int:
-    """Rows of the largest file that the run is evaluated on; ValueError where none."""
+    """Return rows of the largest file that the run is
+    evaluated on; ValueError where none.
+    """
     names = {
         n
         for phase in config.phase_configs
@@ -61,7 +63,7 @@ def _num_lines(path: Path) -> int:
 
 
 def table(config: RunConfig, found: MemoryEstimate) -> str:
-    """The parts, a line each, and the total."""
+    """Return the parts, a line each, and the total."""
     lines = [f"{config.model.path}, with every text at its full length:"]
     for title, value, parts in (
         (
@@ -120,7 +122,7 @@ def _line(title: str, num_bytes: int) -> str:
 
 
 def _shown(num_bytes: int) -> str:
-    """A size in the unit that leaves it at least 1.
+    """Return a size in the unit that leaves it at least 1.
 
     >>> _shown(3 * 2**20 // 2)
     '1.5 MiB'

@@ -70,7 +70,8 @@ _QUICK_SECONDS = 5.0
 
 
 def config_of_probe(config: RunConfig) -> RunConfig:
-    """The run's first phase in one process, sampling from its policy, without the rest.
+    """Return the run's first phase in one process,
+    sampling from its policy, without the rest.
 
     Nothing is held out, evaluated or saved, so that only what a step needs is loaded.
     """
@@ -148,7 +149,7 @@ class Probing:
         self.run.close()
 
     def sample(self, *, on_prompt: Callable[[int], None]) -> Iterator[list[Group]]:
-        """The scored groups, batch by batch; told of each prompt as it is done."""
+        """Give the scored groups, batch by batch; told of each prompt as it is done."""
         at_once = max(1, self.config.completions_per_step // self.num_samples)
         for first in range(0, len(self.prompts), at_once):
             groups = self._sample(self.prompts[first : first + at_once], on_prompt)
@@ -233,7 +234,7 @@ class Probing:
         return time.perf_counter() - begin
 
     def metrics(self) -> Metrics:
-        """The measured metrics: those of `trainer.evaluation`, and
+        """Return the measured metrics: those of `trainer.evaluation`, and
 
         num_prompts num_samples num_unscored   prompts, completions of each, of all
         signal/share /low /high                of groups of the run's size whose
@@ -316,7 +317,9 @@ class Probing:
         }
 
     def _rounds(self, found: Metrics) -> float:
-        """Of sampling in a step: refills replace groups without signal."""
+        """Estimate the rounds of sampling in a step:
+        refills replace groups without signal.
+        """
         rollout = self.config.rollout
         share = found["signal/share"]
         if rollout.dynamic_sampling != "refill" or not isinstance(share, float):
@@ -563,7 +566,9 @@ def _sample_side(
     *,
     on_prompt: Callable[[int], None],
 ) -> list[Group]:
-    """With the scores that an evaluation gives: by the weights a schedule ends with."""
+    """Sample, with the scores that an evaluation gives:
+    by the weights a schedule ends with.
+    """
     renderer = PromptRenderer(
         policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
     )

@@ -161,7 +161,7 @@ def measure(
 
 
 def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:
-    """What is wrong, with what to do about it; None when nothing is."""
+    """Return what is wrong, with what to do about it; None when nothing is."""
     worst = max(gap.mean for gap in gaps)
     if not worst <= limit:
         return (

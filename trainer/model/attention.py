@@ -37,7 +37,7 @@ class Attention(Protocol):
         scale: float,
         window: int | None = None,
     ) -> torch.Tensor:
-        """What each token's attention brings, [N, heads · values' d].
+        """Return what each token's attention brings, [N, heads · values' d].
 
         Args:
             queries: [N, heads, d].
@@ -135,7 +135,7 @@ def _kernel() -> Callable[..., Any]:
 
 
 def takes_varlen(model: PreTrainedModel, head_sizes: Iterable[int]) -> bool:
-    """Whether the kernel takes heads of these sizes where a model is."""
+    """Return whether the kernel takes heads of these sizes where a model is."""
     try:
         _kernel()
     except ImportError:
@@ -179,7 +179,7 @@ class Copies:
         )
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows [N, …] as their copies [M, …]."""
+        """Return rows [N, …] as their copies [M, …]."""
         found: torch.Tensor = _Copied.apply(rows, self)  # type: ignore[no-untyped-call]  # torch's
         return found
 
@@ -207,7 +207,7 @@ class _Copied(torch.autograd.Function):
 def sent(
     values: torch.Tensor | np.ndarray[Any, Any], device: torch.device
 ) -> torch.Tensor:
-    """Values on a device; a GPU takes them while the host goes on."""
+    """Return values on a device; a GPU takes them while the host goes on."""
     found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type != "cuda":
         return found.to(device)
@@ -238,12 +238,12 @@ class Block:
         return len(self.scatter)
 
     def pad(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Values of the block's tokens as [B, T, …]; anything on padding."""
+        """Return values of the block's tokens as [B, T, …]; anything on padding."""
         found: torch.Tensor = Moved.apply(tokens, self.gather, self.scatter, None)  # type: ignore[no-untyped-call]  # torch's
         return found.view(*self.shape, *tokens.shape[1:])
 
     def unpad(self, values: torch.Tensor) -> torch.Tensor:
-        """Values [B, T, …] as those of the block's tokens."""
+        """Return values [B, T, …] as those of the block's tokens."""
         found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
             values.flatten(0, 1), self.scatter, self.gather, self.padding
         )
@@ -252,7 +252,9 @@ class Block:
     def with_prompt(
         self, own: torch.Tensor, prompts: torch.Tensor | None
     ) -> torch.Tensor:
-        """Keys or values [B, T, …] behind those of each sequence's prompt [P, L, …]."""
+        """Return keys or values [B, T, …] behind those of
+        each sequence's prompt [P, L, …].
+        """
         if self.owners is None or prompts is None:
             return own
         # a product with ones and zeros copies, and its gradient adds up
@@ -262,7 +264,7 @@ class Block:
     def bias_of(
         self, window: int | None, *, most_keys: int, dtype: torch.dtype
     ) -> torch.Tensor | None:
-        """What is added to the attention's logits; `most_keys` of all prompts."""
+        """Give what is added to the attention's logits; `most_keys` of all prompts."""
         if window is None:
             return self.bias
         if window not in self.windows:
@@ -348,7 +350,7 @@ def make_attention(
     dtype: torch.dtype,
     is_varlen: bool,
 ) -> Attention:
-    """The attention of a row of prompts and completions.
+    """Return the attention of a row of prompts and completions.
 
     Args:
         prompts: how long each is, in falling order.
@@ -457,7 +459,7 @@ def _bias(
     most_keys: int,
     window: int | None = None,
 ) -> torch.Tensor:
-    """0 where a token sees a key and -inf elsewhere, [B, 1, T, keys]."""
+    """Return 0 where a token sees a key and -inf elsewhere, [B, 1, T, keys]."""
     count, width = shape
     places = torch.arange(width)
     gap = places[:, None] - places  # to a key of the sequence's own tokens, [T, T]

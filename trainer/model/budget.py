@@ -52,7 +52,7 @@ class GpuMemory:
         self._device = device
 
     def free_bytes(self, *, enough: float = math.inf) -> int:
-        """What can be taken, that of torch's own blocks included.
+        """Return what can be taken, that of torch's own blocks included.
 
         They are not looked through, one by one, where without them there is enough.
         """
@@ -60,7 +60,8 @@ class GpuMemory:
         return free if free >= enough else free + self._unused_bytes()
 
     def _unused_bytes(self) -> int:
-        """Of torch's blocks, without those that only graphs or vLLM may use.
+        """Count the unused bytes of torch's blocks, without those that only graphs or
+        vLLM may use.
 
         What a sleeping vLLM gave back is no part of them: the driver tells it as free,
         while torch still counts it as vLLM's.
@@ -78,7 +79,7 @@ class GpuMemory:
         return torch.cuda.get_device_properties(self._device).total_memory
 
     def peak_bytes(self, work: Callable[[], Result]) -> tuple[int, Result]:
-        """The most that work holds at once, beside what is held before it."""
+        """Return the most that work holds at once, beside what is held before it."""
         torch.cuda.reset_peak_memory_stats(self._device)
         before = torch.cuda.memory_allocated(self._device)
         result = work()
@@ -86,7 +87,7 @@ class GpuMemory:
 
 
 def memory_of(device: torch.device) -> GpuMemory | None:
-    """None on a CPU, whose memory other programs share."""
+    """Return the device's memory; None on a CPU, whose memory other programs share."""
     return GpuMemory(device) if device.type == "cuda" else None
 
 
@@ -175,7 +176,7 @@ class MemoryBudget:
     def measure(
         self, policy: Policy, config: RunConfig, memory: GpuMemory, work: Work[object]
     ) -> PassMemory:
-        """What passes of two sizes take; what is made once is made before."""
+        """Return what passes of two sizes take; what is made once is made before."""
         length = min(_LENGTH, config.longest_sequence)
         sizes = [tokens // length * length for tokens in _MEASURED]
         peaks = []
@@ -218,7 +219,7 @@ class MemoryBudget:
         return minibatch
 
     def cut(self, batch: Batch, policy: Policy) -> Minibatch:
-        """A batch for a policy's updates, cut into what memory bears."""
+        """Return a batch for a policy's updates, cut into what memory bears."""
         return Minibatch(
             batch,
             max_tokens=self.tokens,
@@ -253,7 +254,9 @@ class MemoryBudget:
     def _try(
         self, minibatch: Minibatch, work: Work[Result]
     ) -> tuple[list[Result], str | None]:
-        """The result, or why there is none; the others are not kept waiting for it."""
+        """Return the result, or why there is none; the
+        others are not kept waiting for it.
+        """
         if self._shared is not None:
             self._shared.begin_pass()
         try:
@@ -276,7 +279,7 @@ class MemoryBudget:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """What memory was seen to bear; `begin_phase` heeds it."""
+        """Take over what memory was seen to bear, for `begin_phase`."""
         self._limit = state["limit"]
         self._take(self.tokens)
         if "chosen" in state:
@@ -289,7 +292,9 @@ class _Measure(Protocol):
 
 
 def _choose(config: RunConfig, measure: _Measure, *, num_processes: int) -> PassSizes:
-    """As `choose_sizes` does, with gradient checkpointing measured where it matters."""
+    """Choose as `choose_sizes` does, with gradient
+    checkpointing measured where it matters.
+    """
     settings: dict[str, Any] = {
         "longest": config.longest_sequence,
         "largest": largest_update(config, num_processes=num_processes),

@@ -33,7 +33,7 @@ _NO_ID = -1  # of a token that is in no text
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Which model, and what is read from it."""
+    """The model, and what is read from it."""
 
     path: str
     revision: str | None
@@ -83,7 +83,7 @@ class Classifier:
 
     @torch.inference_mode()
     def scores(self, conversations: Sequence[Messages]) -> list[float]:
-        """A number for each, in order, as the settings ask for it."""
+        """Return a number for each, in order, as the settings ask for it."""
         texts = [self._encode(messages) for messages in conversations]
         found = [0.0] * len(texts)
         for rows in self._batches(texts):
@@ -133,14 +133,15 @@ class Classifier:
         return [float(value) for value in self._read(logits)]
 
     def _read(self, logits: torch.Tensor) -> torch.Tensor:
-        """From the [B, labels] logits of each text, [B]."""
+        """Read the score [B] from the [B, labels] logits of each text."""
         if self._settings.score_as == "probability":
             return logits.softmax(dim=-1)[:, self._label]
         chosen = logits[:, self._label]
         return chosen.sigmoid() if self._settings.score_as == "sigmoid" else chosen
 
     def _encode(self, messages: Messages) -> _Text:
-        """With the model's own chat template, or as prompt and reply where it has none.
+        """Encode with the model's own chat template, or as prompt and reply where it
+        has none.
 
         A classifier of tokens is to read the end of the reply, so it is not closed.
         """
@@ -173,7 +174,9 @@ class Classifier:
 def _readable(
     message: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """A message that calls tools, as text for a chat template that knows of none."""
+    """Return a message that calls tools, as text for a
+    chat template that knows of none.
+    """
     if message.get("tool_calls") and "tool_calls" not in str(tokenizer.chat_template):
         return {"role": message["role"], "content": message_text(message)}
     return dict(message)
@@ -182,7 +185,7 @@ def _readable(
 def _padded(
     mask: torch.Tensor, rows: Sequence[Sequence[int]], padding: int
 ) -> torch.Tensor:
-    """Numbers where the [B, L] mask is true, row by row, and padding elsewhere."""
+    """Give numbers where the [B, L] mask is true, row by row, and padding elsewhere."""
     padded = torch.full(mask.shape, padding)
     padded[mask] = torch.tensor([number for row in rows for number in row])
     return padded
@@ -222,7 +225,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def _label(model: PreTrainedModel, settings: Settings) -> int:
-    """The place of the label that is the score."""
+    """Return the place of the label that is the score."""
     labels = model.config.id2label or {}
     names = {str(name): int(index) for index, name in labels.items()}
     if settings.label in names:
@@ -240,7 +243,9 @@ def _label(model: PreTrainedModel, settings: Settings) -> int:
 
 
 def _own_device(device: torch.device) -> torch.device:
-    """Of a machine's GPUs the one that the trainer beside which this runs has."""
+    """Return, of a machine's GPUs, the one that the
+    trainer beside which this runs has.
+    """
     if device.type != "cuda":
         return device
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
@@ -248,7 +253,7 @@ def _own_device(device: torch.device) -> torch.device:
 
 
 def main() -> int:
-    """A line when ready, and one for each question, until standard input ends."""
+    """Give a line when ready, and one for each question, until standard input ends."""
     replies = take_over_stdout()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     transformers.logging.set_verbosity_error()

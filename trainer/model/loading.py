@@ -44,7 +44,8 @@ ADAPTER = "default"  # the name that peft knows an adapter by
 
 
 def is_built_like_llama(model: PreTrainedModel) -> bool:
-    """Whether each layer is known: norm, attention to all tokens, norm, gated MLP.
+    """Return whether each layer is known: norm,
+    attention to all tokens, norm, gated MLP.
 
     Its linear maps may have adapters, and weights in 4 bits.
     """
@@ -64,7 +65,7 @@ def is_built_like_llama(model: PreTrainedModel) -> bool:
 
 
 def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """What loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
+    """Return what loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
     settings = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -87,7 +88,9 @@ def keep_packing(model: PreTrainedModel) -> None:
 
 
 def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
-    """The numbers that a weight stands for, as they are where it is not quantized."""
+    """Return the numbers that a weight stands for, as
+    they are where it is not quantized.
+    """
     state: Any = getattr(weight, "quant_state", None)  # bitsandbytes' own
     if state is None:
         return weight.detach()
@@ -117,7 +120,8 @@ class AdapterWeights:
 
 
 def merged_weight(linear: Any) -> torch.Tensor:
-    """A linear map's weight with its adapter, if it has one: W + (alpha / rank) · B·A.
+    """Return a linear map's weight with its adapter, if
+    it has one: W + (alpha / rank) · B·A.
 
     In W's number format; a W in 4 bits is unpacked first.
     """
@@ -134,7 +138,7 @@ def merged_weight(linear: Any) -> torch.Tensor:
 def load_model(
     source: str, config: ModelConfig, *, revision: str | None
 ) -> PreTrainedModel:
-    """The model of a folder or hub id, on its device and in its number format.
+    """Return the model of a folder or hub id, on its device and in its number format.
 
     Raises:
         ValueError: it cannot be read, or there is no GPU though one is asked for.
@@ -219,7 +223,7 @@ def prepare_device(device: torch.device, *, tf32: bool = True) -> None:
 
 
 def pick_device(config: ModelConfig, *, setting: str = "model.device") -> torch.device:
-    """The device to load a model on; `setting`: what the user names it by.
+    """Return the device to load a model on; `setting`: what the user names it by.
 
     Raises:
         ValueError: there is no GPU, or torch has no kernels for it.
@@ -272,7 +276,8 @@ _IGNORED = {
 
 
 def model_fingerprint(source: str, *, revision: str | None = None) -> str:
-    """SHA-256 over a saved model's settings, its weights' shapes and rows of each.
+    """Return SHA-256 over a saved model's settings, its
+    weights' shapes and rows of each.
 
     The rows are read from the files, without loading the model, and rounded to
     bfloat16: the same model saved in another number format or in other pieces keeps
@@ -292,14 +297,15 @@ def model_fingerprint(source: str, *, revision: str | None = None) -> str:
 
 
 def num_parameters(source: str, *, revision: str | None = None) -> int:
-    """Numbers in a saved model's weights; raises as `model_fingerprint` does."""
+    """Return numbers in a saved model's weights; raises as `model_fingerprint` does."""
     return sum(math.prod(shape) for _, shape, _ in _rows(source, revision))
 
 
 def in_checkpoint_form(
     model: PreTrainedModel, weights: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weights with the names and shapes of the model's checkpoint, layer by layer.
+    """Yield weights with the names and shapes of the
+    model's checkpoint, layer by layer.
 
     transformers joins a layer's experts in one tensor, whose name not all kinds of
     models have in vLLM.

@@ -32,7 +32,8 @@ _FUSED_VOCABULARY = 16_384
 
 
 class LogitMap(NamedTuple):
-    """What a model does to the product z of its head: c·tanh(s·z / c), or s·z.
+    """The map that a model applies to the product z of its head: c·tanh(s·z / c), or
+    s·z.
 
     Cohere and Granite scale their logits; Gemma bounds them (arXiv:2408.00118).
     """
@@ -41,7 +42,7 @@ class LogitMap(NamedTuple):
     cap: float | None = None  # c
 
     def __call__(self, product: torch.Tensor) -> torch.Tensor:
-        """Logits in float32, or what is wider."""
+        """Return logits in float32, or what is wider."""
         logits = product.to(_wide(product.dtype))
         if self.scale != 1:
             logits = logits * self.scale
@@ -61,7 +62,7 @@ class LogitMap(NamedTuple):
         return d_logits.mul_(1 - (logits / self.cap).square())
 
     def at(self, temperature: float) -> LogitMap:
-        """The same with its logits divided by a temperature."""
+        """Return the same with its logits divided by a temperature."""
         cap = None if self.cap is None else self.cap / temperature
         return LogitMap(self.scale / temperature, cap)
 
@@ -70,7 +71,7 @@ PLAIN = LogitMap()
 
 
 class _Reference(NamedTuple):
-    """What the divergence is measured against; it gets no gradient."""
+    """The logits that the divergence is measured against; it gets no gradient."""
 
     hidden: torch.Tensor  # [N, H]
     weight: torch.Tensor  # [V, H]
@@ -263,7 +264,7 @@ class _FusedLogProbs(torch.autograd.Function):
 def _chunk_values(
     logits: torch.Tensor, targets: torch.Tensor, logit_map: LogitMap
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probs, entropies and log Σ exp of a chunk's products [C, V], each [C]."""
+    """Get log-probs, entropies and log Σ exp of a chunk's products [C, V], each [C]."""
     logits = logit_map(logits)
     log_sum = torch.logsumexp(logits, dim=-1)
     logprobs = logits - log_sum[:, None]
@@ -281,7 +282,7 @@ def _chunk_gradient(
     grad_entropy: torch.Tensor | None,
     logit_map: LogitMap,
 ) -> torch.Tensor:
-    """The gradient of a chunk's products [C, V], in their number format."""
+    """Return the gradient of a chunk's products [C, V], in their number format."""
     dtype, logits = logits.dtype, logit_map(logits)
     logprobs = logits - log_sum[:, None]
     slopes = -grad_logprob[:, None]
@@ -295,7 +296,7 @@ def _chunk_gradient(
 
 @cache
 def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The work as one kernel; as it is where it cannot be compiled."""
+    """Return the work as one kernel; as it is where it cannot be compiled."""
     # else a dozen processes are started, and stay
     torch._inductor.config.compile_threads = 1
     compiled, failed = torch.compile(work, dynamic=True), False
@@ -317,12 +318,14 @@ def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether a compiler's seconds are worth while, whatever the number of tokens."""
+    """Return whether a compiler's seconds are worth
+    while, whatever the number of tokens.
+    """
     return hidden.is_cuda and weight.shape[0] > _FUSED_VOCABULARY
 
 
 def _chunk_size(vocabulary: int, device: torch.device) -> int:
-    """Tokens whose logits are held at a time."""
+    """Return tokens whose logits are held at a time."""
     size = max(1, _MAX_LOGITS // vocabulary)
     if device.type != "cuda" or size >= _GPU_TOKENS:
         return size

@@ -40,24 +40,24 @@ class Adapters:
         self._base = base
 
     def of(self, model: PreTrainedModel) -> Adapters:
-        """The same in a copy of the model."""
+        """Return the same in a copy of the model."""
         return Adapters(model, base=self._base)
 
     def off(self) -> AbstractContextManager[None]:
-        """Inside, the model is its base."""
+        """Make the model its base inside."""
         return adapters_off(self._model)
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return merged_weights(self._model)
 
     def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights under the adapters, as `merged_weights` names them."""
+        """Yield the weights under the adapters, as `merged_weights` names them."""
         for name, parameter in self._model.named_parameters():
             if ".lora_A." not in name and ".lora_B." not in name:
                 yield name.replace(".base_layer.", "."), unpacked(parameter)
 
     def weights(self) -> AdapterWeights:
-        """The adapters by themselves; the tensors are the model's own."""
+        """Return the adapters by themselves; the tensors are the model's own."""
         config = _config(self._model)
         return AdapterWeights(
             tensors=tuple(
@@ -152,7 +152,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
 
 
 def adapter_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The number format of A and B in a model of some format: on a GPU the same.
+    """Return the number format of A and B in a model of some format: on a GPU the same.
 
     Where theirs is another, peft makes a copy of each adapted layer's input, and
     multiplies in float32, which is slow there.
@@ -171,7 +171,7 @@ def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 @contextmanager
 def adapters_off(model: torch.nn.Module) -> Iterator[None]:
-    """Inside, the model is its base."""
+    """Make the model its base inside."""
     layers = [layer for _, layer in _layers(model)]
     for layer in layers:
         layer.enable_adapters(enabled=False)
@@ -183,7 +183,7 @@ def adapters_off(model: torch.nn.Module) -> Iterator[None]:
 
 
 def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights of the model, each with the name that it has without adapters.
+    """Yield the weights of the model, each with the name that it has without adapters.
 
     One at a time: together the merged ones are as large as the model.
     """
@@ -213,7 +213,9 @@ def _layers(model: torch.nn.Module) -> Iterator[tuple[str, LoraLayer]]:
 
 
 def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
-    """Names of the layers that `model.lora_targets` means; never the output head."""
+    """Return names of the layers that
+    `model.lora_targets` means; never the output head.
+    """
     head = model.get_output_embeddings()
     linear = [
         name

@@ -15,7 +15,7 @@ from trainer.parallel.world import ALONE, World
 
 @dataclass(kw_only=True)
 class Shard:
-    """What one process gets."""
+    """A process's share."""
 
     places: list[int] = field(default_factory=list)
     filler: int | None = None  # another's, taken along to keep step
@@ -103,7 +103,7 @@ class Minibatch:
         return micros
 
     def idle_micro_batches(self) -> list[MicroBatch]:
-        """As many as there are, with next to nothing in them."""
+        """Return as many as there are, with next to nothing in them."""
         token = self.batch.samples[0].prompt_ids[0]
         tiny = replace(
             self.batch,
@@ -129,12 +129,12 @@ class Minibatch:
 
     @property
     def is_single_file(self) -> bool:
-        """Whether each completion is alone already, so that nothing can be cut."""
+        """True where each completion is alone already, so that nothing can be cut."""
         return self.num_parts == len(self.batch.samples)
 
 
 def _unweighed(micro: MicroBatch) -> MicroBatch:
-    """The micro-batch with no token that the loss covers."""
+    """Return the micro-batch with no token that the loss covers."""
     return replace(
         micro,
         mask=torch.zeros_like(micro.mask),
@@ -168,7 +168,9 @@ def _carry_over(
 def _rows(
     name: str, micro_batches: Sequence[MicroBatch], *, send: bool
 ) -> dict[int, torch.Tensor] | None:
-    """Each completion's log-probs; None where some have none. On the CPU to send."""
+    """Return each completion's log-probs; None where
+    some have none. On the CPU to send.
+    """
     rows: dict[int, torch.Tensor] = {}
     for micro in micro_batches:
         values: torch.Tensor | None = getattr(micro, name)
@@ -181,7 +183,7 @@ def _rows(
 def completion_sums(
     micro_batches: Sequence[MicroBatch], values: Sequence[torch.Tensor]
 ) -> dict[int, float]:
-    """Each completion's sum of token values, by its place in the step's batch.
+    """Return each completion's sum of token values, by its place in the step's batch.
 
     `values` are [B, T] for each micro-batch; the prompt's tokens are left out.
     """
@@ -194,7 +196,9 @@ def completion_sums(
 
 
 def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
-    """What all processes found of their completions, float64, in the batch's order."""
+    """Return what all processes found of their
+    completions, float64, in the batch's order.
+    """
     found: dict[int, float] = {}
     for each in world.gather(dict(own)):
         found |= each

@@ -34,7 +34,7 @@ class Optimizer:
         self._adamw = _adamw(self._masters, config)
 
     def gradient_norm(self) -> torch.Tensor:
-        """The norm of all gradients, which all processes must ask for."""
+        """Return the norm of all gradients, which all processes must ask for."""
         gradients = [p.grad for p in self._masters if p.grad is not None]
         return whole(torch.nn.utils.get_total_norm(gradients))
 
@@ -52,7 +52,7 @@ class Optimizer:
 
     @property
     def missing_bytes(self) -> int:
-        """Of the moments in this process that the first step makes."""
+        """Bytes of the moments in this process that the first step makes."""
         each = 8 if self._config.optimizer == "adamw" else 2
         return each * sum(
             (p.to_local() if isinstance(p, DTensor) else p).numel()
@@ -71,7 +71,7 @@ class Optimizer:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Inside, a backward pass adds to the masters' gradients, in float32.
+        """Let a backward pass inside add to the masters' gradients, in float32.
 
         Each weight's own gradient is freed as soon as it is there, so that never all
         of them are in memory.
@@ -98,7 +98,7 @@ class Optimizer:
         return [(p, master) for p, master in pairs if p is not master]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """All that the next step depends on, as named tensors."""
+        """Return all that the next step depends on, as named tensors."""
         return dict(self.tensors())
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -56,7 +56,8 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 
 def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
-    """Last hidden states [M, H] where the scored tokens of a layout are predicted.
+    """Return last hidden states [M, H] where the scored
+    tokens of a layout are predicted.
 
     transformers' own pass over the row, by a model that was given to `use_attention`.
     """
@@ -82,7 +83,7 @@ def use_attention(model: PreTrainedModel, name: str = _NAME) -> str:
 
 
 def num_windows(model: PreTrainedModel) -> int | None:
-    """Layers that see a window; None where some see the text in another way."""
+    """Return layers that see a window; None where some see the text in another way."""
     config: Any = model.config.get_text_config()
     has_window = getattr(config, "sliding_window", None) is not None
     kinds: list[str] | None = getattr(config, "layer_types", None)

@@ -38,7 +38,9 @@ class Layout:
     attention: Attention
 
     def take_query_rows(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of hidden states [N, H] those that something is predicted from, [K, H]."""
+        """Take, of hidden states [N, H], those that
+        something is predicted from, [K, H].
+        """
         found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
             hidden, self.query_rows, self.row_of_token, self.other_rows
         )
@@ -53,7 +55,7 @@ def make_layout(
     dtype: torch.dtype = torch.float32,
     is_varlen: bool = False,
 ) -> Layout:
-    """The layout of some prompts with their completions.
+    """Return the layout of some prompts with their completions.
 
     Args:
         sequences: token ids of a prompt and of its completion, both at least one.
@@ -114,13 +116,13 @@ def make_layout(
 
 
 def token_tensor(rows: Iterable[Sequence[int]]) -> torch.Tensor:
-    """The tokens of some rows, one row behind another, on the CPU."""
+    """Return the tokens of some rows, one row behind another, on the CPU."""
     # torch would take several times as long over a list
     return torch.from_numpy(np.fromiter(chain.from_iterable(rows), dtype=np.int64))
 
 
 def _joined(ranges: Iterable[range]) -> torch.Tensor:
-    """The numbers of some ranges, one range behind another."""
+    """Return the numbers of some ranges, one range behind another."""
     ends = torch.tensor([(each.start, each.stop) for each in ranges])
     counts = ends[:, 1] - ends[:, 0]
     before = counts.cumsum(0) - counts
@@ -134,7 +136,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSample:
-    """One prompt with one completion.
+    """A prompt with one completion.
 
     >>> TrainingSample(
     ...     prompt_ids=(5, 9), completion_ids=(7, 2), sampling_logprobs=(-0.1, -0.7)
@@ -183,14 +185,14 @@ class MicroBatch:
 
     @property
     def completions(self) -> list[slice]:
-        """Where in each of the B rows the completion's tokens are."""
+        """The completion's tokens in each of the B rows."""
         return [
             slice(len(sample.prompt_ids) - first, sample.num_tokens - first)
             for sample, first in zip(self.samples, self.firsts, strict=True)
         ]
 
     def layout(self, dtype: torch.dtype, *, is_varlen: bool = False) -> Layout:
-        """Its tokens without padding, for activations of a number format."""
+        """Return its tokens without padding, for activations of a number format."""
         kind = dtype, is_varlen
         if kind not in self._layouts:
             self._layouts[kind] = make_layout(
@@ -203,7 +205,7 @@ class MicroBatch:
         return self._layouts[kind]
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Values of the N tokens as [B, T], 0 on padding."""
+        """Return values of the N tokens as [B, T], 0 on padding."""
         flat = values.new_zeros(self.mask.numel())
         return flat.index_copy(0, self.slots, values).view_as(self.mask)
 
@@ -219,7 +221,7 @@ class Batch:
 
     @property
     def places(self) -> frozenset[int]:
-        """Of its samples in the step's batch."""
+        """Places of its samples in the step's batch."""
         return frozenset(range(self.first, self.first + len(self.samples)))
 
     @property
@@ -234,7 +236,7 @@ class Batch:
 
     @property
     def covered_places(self) -> list[int]:
-        """Of its samples with a token that the loss covers, among its own."""
+        """Places of its samples with a token that the loss covers, among its own."""
         pairs = enumerate(self.samples)
         return [place for place, each in pairs if _covered(each, self.loss).any()]
 
@@ -261,7 +263,8 @@ class Batch:
         return parts
 
     def cut(self, *, max_tokens: int, is_packed: bool = False) -> list[list[int]]:
-        """Places of the samples in parts of at most `max_tokens`, the largest first.
+        """Return places of the samples in parts of at most
+        `max_tokens`, the largest first.
 
         A sample beyond that goes alone. Packed samples share their prompts, so they
         stay together by prompt; padded ones by length.
@@ -334,7 +337,7 @@ class Batch:
 
 
 def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
-    """The completions of some groups, group after group."""
+    """Return the completions of some groups, group after group."""
     return Batch(
         tuple(
             TrainingSample(
@@ -377,7 +380,8 @@ def set_advantages(
 
 
 def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Places of sequences, longest first, cut so that rows × longest ≤ max_tokens.
+    """Return places of sequences, longest first, cut so
+    that rows × longest ≤ max_tokens.
 
     The longest come first, so a step that does not fit in memory fails at once.
 
@@ -398,7 +402,8 @@ def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int
 def split_by_prompt(
     samples: Sequence[TrainingSample], *, max_tokens: int
 ) -> list[list[int]]:
-    """Places of samples in parts that each have at most `max_tokens` packed tokens.
+    """Return places of samples in parts that each have
+    at most `max_tokens` packed tokens.
 
     A prompt counts once in a part, and a quarter more for each completion, whose
     attention has a copy of its keys. Prompts go into the first part that has room for
@@ -442,14 +447,14 @@ def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:
 
 
 def _loss_mask(sample: TrainingSample) -> Bools:
-    """Of each token of the completion, whether the policy wrote it."""
+    """Tell of each token of the completion whether the policy wrote it."""
     if sample.loss_mask is None:
         return np.ones(len(sample.completion_ids), dtype=bool)
     return np.array(sample.loss_mask, dtype=bool)
 
 
 def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
-    """Of each token that gets a log-prob, whether the loss covers it."""
+    """Tell of each token that gets a log-prob whether the loss covers it."""
     num_prompt = len(sample.prompt_ids) - _first_scored(sample, loss)
     covered = np.concatenate([np.ones(num_prompt, dtype=bool), _loss_mask(sample)])
     if loss.mask_truncated and sample.end_reason == "length":

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class TokenPredictor(Protocol):
-    """What a full KL compares the policy with: a model split at its output embedding.
+    """A model to compare the policy with in a full KL, split at its output embedding.
 
     A `Policy` is one.
     """
@@ -99,7 +99,7 @@ class Policy:
 
     @property
     def is_packed(self) -> bool:
-        """Whether completions of a micro-batch share their prompt's pass."""
+        """True where completions of a micro-batch share their prompt's pass."""
         return self.form != "padded"
 
     @property
@@ -108,7 +108,7 @@ class Policy:
         return self
 
     def copied(self, *, shares_fixed: bool = False) -> Policy:
-        """Another one with weights of its own, to be sampled from.
+        """Return another one with weights of its own, to be sampled from.
 
         With `shares_fixed`, weights that are not trained are the same tensors.
         """
@@ -135,7 +135,7 @@ class Policy:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Inside, no layer recomputes, which would switch its cache off."""
+        """Keep layers from recomputing inside, which would switch its cache off."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
@@ -190,11 +190,11 @@ class Policy:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits [N, V] of hidden states [N, H], in float32."""
+        """Return logits [N, V] of hidden states [N, H], in float32."""
         return self.logit_map(self.head(hidden))
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
-        """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
+        """Give last hidden states [N, H] where a micro-batch's tokens are predicted."""
         tick()
         if self.form == "padded":
             return self._padded_hidden(micro)
@@ -210,7 +210,7 @@ class Policy:
         return hidden.flatten(0, 1).index_select(0, micro.places).to(self.head.weight)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The model's weights with their names, its adapters merged into them."""
+        """Give the model's weights with their names, its adapters merged into them."""
         if self._adapters is not None:
             return self._adapters.merged_weights()
         return ((name, p.detach()) for name, p in self.model.named_parameters())
@@ -222,7 +222,7 @@ class Policy:
         return self.weights()
 
     def adapter_weights(self) -> AdapterWeights | None:
-        """The adapters by themselves; None where there are none."""
+        """Return the adapters by themselves; None where there are none."""
         return None if self._adapters is None else self._adapters.weights()
 
     @property
@@ -230,7 +230,7 @@ class Policy:
         return self._adapters is not None
 
     def adapters_off(self) -> AbstractContextManager[None]:
-        """Inside, this is the model that the adapters were put into."""
+        """Make this, inside, the model that the adapters were put into."""
         return nullcontext() if self._adapters is None else self._adapters.off()
 
     def save(self, folder: Path) -> None:
@@ -249,7 +249,7 @@ class Policy:
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs and entropies of a micro-batch's completion tokens, [B, T]."""
+        """Give log-probs and entropies of a micro-batch's completion tokens, [B, T]."""
         logprob, entropy = token_logprobs(
             self.hidden(micro),
             self.head,
@@ -328,7 +328,7 @@ class Policy:
         read: torch.Tensor | None = None,
         product: torch.Tensor | None = None,
     ) -> bool:
-        """Whether logits are what `logits` makes of hidden states.
+        """Return whether logits are what `logits` makes of hidden states.
 
         Args:
             logits: of the model.
@@ -403,7 +403,8 @@ class Policy:
         return f"FlashAttention is not available ({failure})" if failure else ""
 
     def _try(self, micro: MicroBatch, expected: torch.Tensor) -> tuple[str, set[int]]:
-        """What is wrong with a packed pass, "" if nothing is; and sizes of its heads.
+        """Return what is wrong with a packed pass, "" if
+        nothing is; and sizes of its heads.
 
         Of bfloat16, hidden states bear a difference that a wrong model would too. So a
         layer may ask for nothing that `model.attention` does not know, and all must
@@ -446,7 +447,7 @@ class Policy:
 
 
 def _trial(policy: Policy) -> MicroBatch:
-    """A few tokens, with prompts that are shared."""
+    """Return a few tokens, with prompts that are shared."""
     lengths = ((3, 4), (3, 2), (5, 3), (5, 1))
     vocabulary = policy.head.weight.shape[0]
     samples = tuple(
@@ -533,7 +534,7 @@ def _logit_map(model: PreTrainedModel) -> LogitMap:
 def _eos_ids(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[int, ...]:
-    """Tokens that end a completion: the model's own list, and the tokenizer's."""
+    """Give tokens that end a completion: the model's own list, and the tokenizer's."""
     found: set[int] = set()
     for config in (model.generation_config, model.config):
         ids = getattr(config, "eos_token_id", None)

@@ -31,7 +31,7 @@ class Reference(Protocol):
 
     @property
     def has_moved(self) -> bool:
-        """Whether a checkpoint must hold its weights."""
+        """True where a checkpoint must hold its weights."""
         ...
 
     def add_logprobs(
@@ -55,7 +55,7 @@ class Reference(Protocol):
 def make_reference(
     phase: PhaseConfig, policy: Policy, *, saved: Path | None = None
 ) -> Reference | None:
-    """The reference of a run or phase; None if it has none.
+    """Return the reference of a run or phase; None if it has none.
 
     Args:
         stage: the phase, or the run without phases. The frozen reference of a phase
@@ -89,7 +89,7 @@ def make_reference(
 
 
 def base_of(policy: Policy, config: RunConfig) -> BaseReference:
-    """The policy without its adapters, where no one else switches them."""
+    """Return the policy without its adapters, where no one else switches them."""
     whole = policy.whole
     if config.rollout.one_step_off and whole is not policy:
         # it is sampled from at the same time, with its adapters on
@@ -98,7 +98,7 @@ def base_of(policy: Policy, config: RunConfig) -> BaseReference:
 
 
 def reference_server(config: RunConfig) -> ServerReference:
-    """The server that `config.reference` names, asked for its model.
+    """Return the server that `config.reference` names, asked for its model.
 
     Raises:
         ValueError: it is not there, or holds another model.
@@ -118,7 +118,7 @@ def reference_server(config: RunConfig) -> ServerReference:
 
 
 def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) -> Policy:
-    """The model that the run of a policy started from, held fixed.
+    """Return the model that the run of a policy started from, held fixed.
 
     One whose weights `will_move` is not quantized: 4 bits cannot take them over.
     """
@@ -161,7 +161,7 @@ class BaseReference:
             return self.policy.hidden(micro)
 
     def after_step(self, step: int, policy: Policy) -> None:
-        """It stays as it is; configurations that want more are refused."""
+        """Stay as it is; configurations that want more are refused."""
 
     def save(self, folder: Path) -> None:
         raise AssertionError("the base model under adapters never changes")
@@ -240,7 +240,7 @@ class FrozenReference(BaseReference):
 
 
 def _masters(model: Policy) -> dict[str, torch.Tensor]:
-    """Weights in float32 where they are kept in less.
+    """Return weights in float32 where they are kept in less.
 
     A small share of a small difference would be rounded away in bfloat16, each time.
     """
@@ -261,7 +261,9 @@ _PARKED_EVERY = 16  # steps
 
 
 def make_kl_sample(config: RunConfig, policy: Policy) -> KLSample | None:
-    """What measures a KL that nothing depends on; None: there is none to measure."""
+    """Return what measures a KL that nothing depends
+    on; None: there is none to measure.
+    """
     if not config.samples_kl:
         return None
     if config.model.lora_rank > 0:
@@ -319,7 +321,7 @@ class KLSample:
         self._every = every
 
     def places(self, batch: Batch, *, step: int) -> list[int]:
-        """Indices of the chosen completions in a step's batch.
+        """Return indices of the chosen completions in a step's batch.
 
         The choice ignores lengths, else short completions would be over-represented.
         """
@@ -396,7 +398,7 @@ class KLSample:
         temperature: float,
         max_tokens: int,
     ) -> list[torch.Tensor]:
-        """The reference's log-probs of each sample, padded."""
+        """Return the reference's log-probs of each sample, padded."""
         is_packed = self.reference.policy.is_packed
         micros = [
             batch.pack(rows, device=device)

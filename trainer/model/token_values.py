@@ -55,7 +55,7 @@ class TokenValues:
 
 
 def rows_of(micro: MicroBatch, kept: Collection[int]) -> list[int]:
-    """Rows of a micro-batch whose places in the step's batch are among `kept`."""
+    """Give rows of a micro-batch whose places in the step's batch are among `kept`."""
     if micro.is_filler:
         return []
     return [row for row, member in enumerate(micro.members) if member in kept]
@@ -71,7 +71,7 @@ def token_values(
     config: RunConfig,
     totals: BatchTotals,
 ) -> dict[int, TokenValues]:
-    """Values of some rows of a micro-batch, behind its backward pass.
+    """Return values of some rows of a micro-batch, behind its backward pass.
 
     They stay on its device, which is not waited for.
 
@@ -154,7 +154,7 @@ def coefficients(
 def tokens_of_all(
     own: Mapping[int, TokenValues], world: World
 ) -> dict[int, TokenValues]:
-    """What all processes found, by place in the step's batch, on the CPU."""
+    """Return what all processes found, by place in the step's batch, on the CPU."""
     found: dict[int, TokenValues] = {}
     for each in world.gather({place: own[place].on_cpu() for place in own}):
         found |= each

@@ -138,7 +138,7 @@ def save_checkpoint(
 
 @contextmanager
 def _writing(unfinished: Path, needs: int) -> Iterator[None]:
-    """Where the disk is full, what was written so far goes."""
+    """Remove what was written so far where the disk is full."""
     folder = unfinished.parent
     with raise_disk_full(folder, needs, purpose="the checkpoint being saved"):
         try:
@@ -219,7 +219,7 @@ def verify_checkpoint(path: Path) -> None:
 def newest_checkpoint(
     folder: Path, *, on_refused: Callable[[str], None] = lambda _reason: None
 ) -> Path | None:
-    """The furthest checkpoint of a folder that verifies."""
+    """Return the furthest checkpoint of a folder that verifies."""
     for path in reversed(list_checkpoints(folder)):
         try:
             verify_checkpoint(path)
@@ -231,13 +231,14 @@ def newest_checkpoint(
 
 
 def saved_step(path: Path) -> int:
-    """The last step that a checkpoint holds."""
+    """Return the last step that a checkpoint holds."""
     step: int = json.loads((path / _STATE).read_bytes())["step"]
     return step
 
 
 def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
-    """The policy as a checkpoint left it; without one, as its configuration says.
+    """Return the policy as a checkpoint left it;
+    without one, as its configuration says.
 
     Adapters go on over the model that they were made for, not over the merged one.
     """
@@ -254,24 +255,24 @@ def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
 
 
 def saved_reference(path: Path) -> Path | None:
-    """The folder of a checkpoint's reference; None where it had not moved."""
+    """Return the folder of a checkpoint's reference; None where it had not moved."""
     folder = path / _REFERENCE
     return folder if folder.is_dir() else None
 
 
 def saved_start(path: Path) -> Path:
-    """The folder of the weights that a checkpoint's phase began with."""
+    """Return the folder of the weights that a checkpoint's phase began with."""
     return path / _START
 
 
 def saved_ahead(path: Path) -> Path | None:
-    """The folder of what was sampled ahead; None where nothing was."""
+    """Return the folder of what was sampled ahead; None where nothing was."""
     folder = path / _AHEAD
     return folder if folder.is_dir() else None
 
 
 def saved_controllers(path: Path) -> dict[str, Any]:
-    """What adapts itself during the run, as `save_checkpoint` was given it."""
+    """Return what adapts itself during the run, as `save_checkpoint` was given it."""
     controllers: dict[str, Any] = json.loads((path / _CONTROLLERS).read_bytes())
     return controllers
 

@@ -44,7 +44,8 @@ MAX_TOKENS = 65_536
 def choose_groups(
     groups: Sequence[Group], config: RunConfig, *, step: int
 ) -> list[int]:
-    """Indices of the groups whose token values a step stores, in the batch's order.
+    """Return indices of the groups whose token values a
+    step stores, in the batch's order.
 
     Groups with different rewards come first: the others have advantage 0. Within both
     kinds they are spread evenly over the batch, and so over its minibatches.
@@ -61,7 +62,7 @@ def choose_groups(
 
 
 def _spread(places: Sequence[int], count: int) -> list[int]:
-    """At most `count` of them, at even distances, from the first on.
+    """Take at most `count` of them, at even distances, from the first on.
 
     >>> _spread([0, 2, 3, 5, 8, 9], 2)
     [0, 5]
@@ -71,7 +72,7 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 
 
 def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
-    """Places in the step's batch of the completions of each of some groups."""
+    """Return places in the step's batch of the completions of each of some groups."""
     ends = list(accumulate((len(group.completions) for group in groups), initial=0))
     return [range(ends[index], ends[index + 1]) for index in chosen]
 
@@ -79,7 +80,9 @@ def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
 def describe_tokens(
     group: Group, values: Sequence[TokenValues], tokenizer: PreTrainedTokenizerBase
 ) -> list[MeasuredCompletion]:
-    """What the log tells of a group's tokens: of at most MAX_TOKENS, fairly shared."""
+    """Return what the log tells of a group's tokens: of
+    at most MAX_TOKENS, fairly shared.
+    """
     pieces = _Pieces(tokenizer)
     lengths = [completion.num_tokens for completion in group.completions]
     limit = fair_limit(lengths, room=MAX_TOKENS)
@@ -104,7 +107,7 @@ def describe_tokens(
 
 
 def fair_limit(lengths: Sequence[int], *, room: int) -> int:
-    """The largest L for which Σ min(length, L) ≤ room: short ones leave theirs.
+    """Return the largest L for which Σ min(length, L) ≤ room: short ones leave theirs.
 
     >>> fair_limit([2, 9, 9], room=12)
     5
@@ -222,7 +225,9 @@ class Journal:
         return metrics
 
     def own_metrics(self, groups: Sequence[Group]) -> dict[str, float | None]:
-        """Of the first names that functions gave; others are warned of once."""
+        """Return metrics of the first names that functions
+        gave; others are warned of once.
+        """
         given = own_metrics(score for group in groups for score in group.scores)
         was_full = len(self._own_names) == MAX_OWN_METRICS
         kept = keep_first(given, self._own_names, limit=MAX_OWN_METRICS)
@@ -331,5 +336,7 @@ class Journal:
 
 
 def notes_of(score: Score) -> Notes:
-    """What rules said of a completion; that one does not apply to its row is none."""
+    """Return what rules said of a completion; that one
+    does not apply to its row is none.
+    """
     return Notes(score.logs, {name: score.errors[name] for name in score.failed})

@@ -69,7 +69,9 @@ class EventLog:
             self._waiting.append(_as_json(event) + b"\n")
 
     def flush(self) -> None:
-        """Where the disk takes a part only, the next call goes on behind it."""
+        """Write the events; the next call goes on where
+        a full disk took a part only.
+        """
         tick()
         with self._lock:
             self._unwritten += b"".join(self._waiting)
@@ -86,7 +88,7 @@ class EventLog:
                 self._lack = None
 
     def is_written(self) -> bool:
-        """Whether the disk has taken all of it by now."""
+        """Return whether the disk has taken all of it by now."""
         try:
             self.flush()
         except OSError as error:
@@ -132,7 +134,7 @@ def _as_json(event: Event) -> bytes:
 
 
 class UnwrittenLog(EventLog):
-    """Of a process beside the one that writes the run's log."""
+    """The log of a process beside the one that writes the run's log."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -141,25 +143,25 @@ class UnwrittenLog(EventLog):
         self.step = step
 
     def flush(self) -> None:
-        """Nothing was held back."""
+        """Do nothing: no event was held back."""
 
     def is_written(self) -> bool:
         return True
 
     def require_disk_space(self) -> None:
-        """None is needed."""
+        """Do nothing: it needs none."""
 
     def __exit__(self, *raised: object) -> None:
-        """No file is open."""
+        """Do nothing: no file is open."""
 
 
 def output_disk_full(folder: Path, error: BaseException) -> DiskFull:
-    """For all that a run writes besides its checkpoints."""
+    """Return the error for all that a run writes besides its checkpoints."""
     return full_disk(folder, RESERVED_BYTES, purpose=PURPOSE, error=error)
 
 
 def newest_attempt(folder: Path) -> int:
-    """Number of the last attempt with a log in a folder; 0 if there is none."""
+    """Return number of the last attempt with a log in a folder; 0 if there is none."""
     return max([0, *_archived(folder), *_attempts(folder / NAME)])
 
 
@@ -184,7 +186,7 @@ def _archived(folder: Path) -> list[int]:
 
 
 def _attempts(path: Path) -> list[int]:
-    """The attempt that a log's first line names, if it has a whole line."""
+    """Return the attempt that a log's first line names, if it has a whole line."""
     if not path.exists():
         return []
     with path.open("rb") as file:

@@ -86,7 +86,7 @@ class Stopwatch:
 def reward_metrics(
     groups: Sequence[Group], recipe: Recipe, *, ddof: int
 ) -> dict[str, float | None]:
-    """Rewards over the batch, each rule's mean, and the spread within groups.
+    """Return rewards over the batch, each rule's mean, and the spread within groups.
 
     `reward/std` is over all completions, as are the 10th and the 90th percentile;
     `group/std_mean` is the mean of the groups' own deviations, the one that tells
@@ -121,7 +121,9 @@ def reward_metrics(
 
 
 def own_metrics(scores: Iterable[Score]) -> dict[str, float]:
-    """Means of the numbers that rules give beside their scores, where they give one."""
+    """Return means of the numbers that rules give beside
+    their scores, where they give one.
+    """
     given: dict[str, list[float]] = {}
     for score in scores:
         for rule, numbers in score.metrics.items():
@@ -131,7 +133,7 @@ def own_metrics(scores: Iterable[Score]) -> dict[str, float]:
 
 
 def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:
-    """How many groups teach, and why the others do not."""
+    """Return how many groups teach, and why the others do not."""
     count = Counter(signals)
     total = len(signals)
     return {
@@ -161,7 +163,7 @@ def _mean(values: Floats) -> float | None:
 def update_metrics(
     outcome: StepOutcome, *, samples_kl: bool = False
 ) -> dict[str, float | None]:
-    """Loss, gradient norm and token statistics over a step's updates.
+    """Return loss, gradient norm and token statistics over a step's updates.
 
     The mismatch of engine and trainer is measured in the first update only, where both
     have the same weights. With one_step_off they do not: the difference is mostly the
@@ -185,14 +187,16 @@ def update_metrics(
 
 
 def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
-    """What dynamic sampling cost, and the share of groups that were not trained on."""
+    """Return what dynamic sampling cost, and the share
+    of groups that were not trained on.
+    """
     num_dropped = len(gathered.dropped)
     share = num_dropped / (num_dropped + len(gathered.groups))
     return gathered.metrics | {"sampling/frac_dropped": share}
 
 
 def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
-    """The weights that follow a schedule, at a step of the run."""
+    """Return the weights that follow a schedule, at a step of the run."""
     return {
         f"reward/{rule.name}/weight": rule.weight_at(step)
         for rule in recipe.rules
@@ -203,7 +207,7 @@ def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
 def step_metrics(
     outcome: StepOutcome, config: RunConfig, *, step: int = 1
 ) -> dict[str, float | None]:
-    """All metrics of a step except times and numbers that rules give by name.
+    """Return all metrics of a step except times and numbers that rules give by name.
 
     Rewards, signals and lengths are those of the step's own prompts, without refills;
     sampling/…, advantage/… and the updates cover all that was sampled or trained on.

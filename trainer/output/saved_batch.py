@@ -33,7 +33,7 @@ class SampledBatch:
 
     @property
     def groups(self) -> list[Group]:
-        """Those that are trained on, and those that are not."""
+        """Groups that are trained on, and those that are not."""
         return [*self.gathered.groups, *self.gathered.dropped]
 
 
@@ -94,7 +94,7 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
 
 
 def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
-    """What `save_batch` wrote, of these prompts.
+    """Return what `save_batch` wrote, of these prompts.
 
     Raises:
         ValueError: a prompt is not among them.

@@ -129,13 +129,13 @@ class Pace:
         self._num_left_out, self._num_begun = self._num_begun, 0
 
     def takes_part(self) -> bool:
-        """Whether the collective that is due now has not been done before."""
+        """Return whether the collective that is due now has not been done before."""
         self._num_begun += 1
         return self._num_begun > self._num_left_out
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with all its parts, which all processes must ask for."""
+    """Return a tensor with all its parts, which all processes must ask for."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

@@ -106,7 +106,9 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
 
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
-    """Whether this process itself trains; torchrun has started the others by then."""
+    """Return whether this process itself trains;
+    torchrun has started the others by then.
+    """
     distributed = config.distributed
     is_one = distributed.where == "machine" and distributed.num_processes == 1
     return is_one or "LOCAL_RANK" in environment
@@ -169,7 +171,8 @@ class Family:
             member.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code that all have in common; without one, the run has failed.
+        """Return the exit code that all have in common;
+        without one, the run has failed.
 
         Negative: the signal that ended one before any had failed.
         """

@@ -261,7 +261,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def delete_stored(notes: Path) -> int:
-    """Each file of the folder is deleted once the storage has nothing of that name."""
+    """Return each file of the folder is deleted once
+    the storage has nothing of that name.
+    """
     with (notes / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -557,7 +559,7 @@ class Driver:
             self._requests.stop = True
 
     def _wait_for_ranks(self) -> Mapping[int, dict[str, Any]] | None:
-        """What each has found on its node; None: it did not come to a start."""
+        """Return what each has found on its node; None: it did not come to a start."""
         due = time.monotonic() + WAITING_SECONDS / 6
         while True:
             facts: dict[int, dict[str, Any]] = self._news()["facts"]
@@ -582,7 +584,7 @@ class Driver:
                 )
 
     def _follow(self, echo: _Echo) -> int:
-        """The exit code that all have in common, as of processes of one machine."""
+        """Get the exit code that all have in common, as of processes of one machine."""
         first_end: float | None = None
         fault = 0
         while len(self._ends) < self._size:
@@ -662,7 +664,9 @@ class Driver:
 def complaint_of(
     found: Mapping[str, Any], versions: Mapping[str, str], *, folder: Path
 ) -> str:
-    """What a node lacks for the run, by what its worker has found; "" if nothing."""
+    """Return what a node lacks for the run, by what
+    its worker has found; "" if nothing.
+    """
     node = f"Node {found['node']} ({found['host']})"
     for name, wanted in versions.items():
         if (version := found["versions"][name]) != wanted:

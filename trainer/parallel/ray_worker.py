@@ -314,7 +314,7 @@ class Storage:
         return found
 
     def names_in(self, name: str = "") -> list[str]:
-        """Names in a folder; none where it does not exist."""
+        """Return names in a folder; none where it does not exist."""
         folder = f"{self._path}/{name}".rstrip("/")
         self._files.invalidate_cache()
         if not self._files.exists(folder):
@@ -367,7 +367,9 @@ class _Scratch:
         fcntl.flock(self._lock, fcntl.LOCK_SH)  # by each rank of the node
 
     def fill(self) -> str:
-        """Rows, configuration and checkpoint; else what the storage has against it."""
+        """Return rows, configuration and checkpoint; else
+        what the storage has against it.
+        """
         plan, folder = self._plan, self._plan.scratch
         try:
             storage = Storage(plan.storage)
@@ -608,7 +610,7 @@ class _Child:
         os.close(self._write_end)
 
     def poll(self) -> int | None:
-        """Its exit code, once nothing that it started is left."""
+        """Return its exit code, once nothing that it started is left."""
         if self._child.returncode is not None:
             return self._child.returncode
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -650,7 +652,9 @@ def cap_log(log: Path) -> None:
 
 
 def look_around(plan: Plan, rank: int) -> dict[str, Any]:
-    """What the driver compares before a rank starts, and where rank 0 can be met."""
+    """Return what the driver compares before a rank
+    starts, and where rank 0 can be met.
+    """
     root = find_root(plan.root)
     address = ray.util.get_node_ip_address()
     with socket.socket() as taken:
@@ -669,7 +673,9 @@ def look_around(plan: Plan, rank: int) -> dict[str, Any]:
 
 
 def find_root(root: str) -> str:
-    """The node's own Cohort: the first of PYTHONPATH, else where the driver has it."""
+    """Return the node's own Cohort: the first of
+    PYTHONPATH, else where the driver has it.
+    """
     folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), root]
     found = (each for each in folders if Path(each, "trainer/__main__.py").is_file())
     return next(found, "")
@@ -706,7 +712,7 @@ def probe_of(out: Path, token: str) -> Path:
 
 
 def _sees_folder(out: Path, token: str, rank: int) -> bool:
-    """Whether the run's folder is here the driver's, and can be written."""
+    """Return whether the run's folder is here the driver's, and can be written."""
     mine = out / f".probe-{token}-{rank}"
     try:
         if probe_of(out, token).read_text("ascii") != token:

@@ -98,7 +98,7 @@ class Watchdog:
             return  # the store went with the first process
 
     def find(self) -> Failure | None:
-        """What another process left, or which one went without a word."""
+        """Return what another process left, or which one went without a word."""
         self._is_awake.set()
         self._is_found.wait(_PATIENCE_SECONDS)
         return self._found
@@ -180,7 +180,7 @@ def waiting() -> Iterator[None]:
 
 
 def waited_seconds() -> float:
-    """How long this thread has waited for other processes, since it began.
+    """Return how long this thread has waited for other processes, since it began.
 
     With NCCL, collectives of weights and gradients wait inside the GPU's queue and are
     not counted.
@@ -223,7 +223,7 @@ class World:
         return replace(self, _group=self._second, _second=None)
 
     def gather(self, value: Value) -> list[Value]:
-        """Every process's value, in the order of ranks."""
+        """Return every process's value, in the order of ranks."""
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
@@ -236,7 +236,9 @@ class World:
         return list(items[self.rank :: self.size])
 
     def join(self, own: Sequence[Value]) -> list[Value]:
-        """The list that `share` was given, of what became of each process's part."""
+        """Return the list that `share` was given, of
+        what became of each process's part.
+        """
         shares = self.gather(list(own))
         return [
             shares[index % self.size][index // self.size]
@@ -248,11 +250,13 @@ class World:
         return sum(self.gather(value)) if self.size > 1 else value
 
     def agree(self, *, wants: bool) -> bool:
-        """Whether any process wants it."""
+        """Return whether any process wants it."""
         return any(self.gather(wants))
 
     def from_main(self, work: Callable[[], Value]) -> Value:
-        """What the first process alone does, or the ValueError or DiskFull it meets."""
+        """Return what the first process alone does, or the
+        ValueError or DiskFull it meets.
+        """
         if self.size == 1:
             return work()
         found: list[Value | ValueError | DiskFull | None] = [None]
@@ -278,7 +282,7 @@ class World:
         return self._watchdog.watching(end)
 
     def explain(self, error: BaseException) -> Failure:
-        """The failure that ended the run, and its process if it is another one.
+        """Return the failure that ended the run, and its process if it is another one.
 
         When a process ends, its connections break and the others fail as well; the one
         that failed first stores its reason for them.
@@ -367,7 +371,7 @@ def join_world(config: RunConfig) -> World:
 
 
 def _is_about_connections(error: BaseException) -> bool:
-    """Whether a collective failed, which is another process's doing."""
+    """Return whether a collective failed, which is another process's doing."""
     # gloo's failures are plain RuntimeErrors that name its source file
     text = str(error)
     return isinstance(error, dist.DistError) or (

@@ -51,7 +51,7 @@ class Preset(BaseModel):
     scaled: Tree
 
     def tree(self, *, scaled: bool = False) -> Tree:
-        """What the preset sets, part by part."""
+        """Return what the preset sets, part by part."""
         if not scaled:
             return self.parts
         merged = {name: dict(values) for name, values in self.parts.items()}
@@ -60,7 +60,9 @@ class Preset(BaseModel):
         return merged
 
     def effective(self, *, scaled: bool = False) -> Tree:
-        """Each part with its defaults filled in; model.path and data.rows are left."""
+        """Return each part with its defaults filled in;
+        model.path and data.rows are left.
+        """
         tree = self.tree(scaled=scaled)
         return {name: _filled(name, tree.get(name, {})) for name in PARTS}
 
@@ -72,7 +74,7 @@ class Preset(BaseModel):
         scaled: bool = False,
         changes: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RunConfig:
-        """The run of a model on rows; ValueError where `changes` contradict it."""
+        """Give the run of a model on rows; ValueError where `changes` contradict it."""
         tree = {part: dict(v) for part, v in self.tree(scaled=scaled).items()}
         tree.setdefault("model", {})["path"] = model
         tree.setdefault("data", {})["rows"] = rows
@@ -87,7 +89,9 @@ class Preset(BaseModel):
 
 
 def _filled(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """A part's values with its defaults; one that is left open is not among them."""
+    """Return a part's values with its defaults; one
+    that is left open is not among them.
+    """
     left_open = OPEN.get(name)
     placeholder = {left_open: "any"} if left_open else {}
     part = PARTS[name].model_validate({**placeholder, **values})
@@ -122,7 +126,7 @@ def published_names() -> list[str]:
 
 
 def load_published(name: str) -> Recipe:
-    """The recipe, with strict grading; ValueError for an unknown name."""
+    """Return the recipe, with strict grading; ValueError for an unknown name."""
     if name not in published_names():
         raise ValueError(
             f'Unknown preset "{name}". Choose one of: {", ".join(published_names())}.'
@@ -132,7 +136,7 @@ def load_published(name: str) -> Recipe:
 
 
 def as_published(recipe: Recipe) -> Recipe:
-    """The recipe with each rule in its as_published mode, holes included.
+    """Return the recipe with each rule in its as_published mode, holes included.
 
     ValueError when no rule has such a mode, since nothing would change.
     """
@@ -168,7 +172,8 @@ def write_preset(
     model: str | None = None,
     rows: str | None = None,
 ) -> str:
-    """The effective configuration; `trainer run` takes it once model and rows are set.
+    """Return the effective configuration; `trainer run`
+    takes it once model and rows are set.
 
     A setting that differs from Cohort's default has the default behind it.
     """
@@ -207,7 +212,9 @@ def _line(part: str, name: str, value: Any, *, default: Any) -> str:
 
 
 def _recipes(reward: dict[str, Any]) -> list[str]:
-    """A rule is a table of its own, which must come behind the part's plain values."""
+    """Return a rule is a table of its own, which must
+    come behind the part's plain values.
+    """
     lines = []
     for name in ("recipe", "step_recipe"):
         whole = {k: v for k, v in (reward[name] or {}).items() if k != "rules"}
@@ -232,7 +239,7 @@ def _pairs(values: dict[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """A plain value; TOML's strings, numbers and lists are JSON's."""
+    """Return a plain value; TOML's strings, numbers and lists are JSON's."""
     if isinstance(value, dict):
         pairs = (f"{json.dumps(key)} = {_value(v)}" for key, v in value.items())
         return f"{{ {', '.join(pairs)} }}" if value else "{}"
@@ -277,6 +284,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _absolute(model: str) -> str:
-    """A folder, wherever the configuration will be put; a hub id stays as it is."""
+    """Get a folder, wherever the configuration will be put; a hub id stays as it is."""
     path = Path(model)
     return str(path.absolute()) if path.is_dir() else model

@@ -74,7 +74,7 @@ class Child:
             raise NoReply(self._how_it_ended()) from None
 
     def read(self, *, timeout_seconds: float) -> dict[str, Any]:
-        """The next line.
+        """Return the next line.
 
         Raises:
             NoReply: it did not come in time, or the process is gone.
@@ -126,7 +126,9 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """No secrets: only what Python needs to find the interpreter and this package."""
+    """Return no secrets: only what Python needs to find
+    the interpreter and this package.
+    """
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     scratch = str(Path(tempfile.gettempdir()) / f"cohort-judge-{os.getuid()}")
     return kept | {
@@ -163,14 +165,16 @@ def send(replies: int, reply: dict[str, Any]) -> None:
 
 
 def questions() -> Iterator[dict[str, Any]]:
-    """What is asked, until no one is left to ask; in the middle of an answer too."""
+    """Yield what is asked until no one is left to ask, also within an answer."""
     threading.Thread(target=_end_with_parent, daemon=True, name="asker").start()
     for line in sys.stdin.buffer:
         yield json.loads(line)
 
 
 def _end_with_parent() -> None:
-    """The kernel hangs up the pipe however the asker ends; reading is not needed."""
+    """Have the kernel hang up the pipe, however the
+    asker ends; reading is not needed.
+    """
     poll = select.poll()
     poll.register(0, 0)  # hang-ups are always reported
     poll.poll()

@@ -46,7 +46,7 @@ class Asserts:
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What a program reads, and what it is to print."""
+    """The inputs that a program reads, and the outputs that it is to print."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -62,7 +62,7 @@ Tests = Asserts | Programs | Calls
 
 
 def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
-    """The first tests of a row, so many at most.
+    """Return the first tests of a row, so many at most.
 
     They are cut before anything is read of them: a row may hold thousands.
 
@@ -85,7 +85,7 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
 
 
 def _decoded(value: Any, column: str, sample: Sample) -> Any:
-    """The column, or what its JSON text says."""
+    """Return the column, or what its JSON text says."""
     if value is None:
         there = ", ".join(sorted(sample.columns)) or "none"
         raise NotApplicable(
@@ -164,7 +164,7 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> Tests | None:
 def _call(
     case: Mapping[str, Any], pair: tuple[Any, Any]
 ) -> tuple[str, list[Any], list[Any]]:
-    """The function's name, its arguments and the results that are accepted.
+    """Return the function's name, its arguments and the results that are accepted.
 
     LiveCodeBench has a JSON text per line: arguments in the input, a result in the
     output.
@@ -209,7 +209,7 @@ _FAILS = {"code": "raise RuntimeError", "is_value": False}
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Which of the tests passed, and how many the code itself could have decided."""
+    """The tests that passed, and how many the code itself could have decided."""
 
     passed: tuple[bool, ...]
     num_judged_inside: int
@@ -288,7 +288,7 @@ def _plan_of_calls(tests: Calls) -> _Plan:
 
 
 def _run_steps(code: str, steps: Sequence[dict[str, Any]], limits: Limits) -> list[Any]:
-    """The replies to the steps, as far as they came; none where the code fails."""
+    """Give the replies to the steps, as far as they came; none where the code fails."""
     deadline = time.monotonic() + limits.wall_seconds
     todo = list(steps)
     replies: list[Any] = []
@@ -336,7 +336,7 @@ def _run_programs(
 
 
 def _lines(text: str) -> list[str]:
-    """Without white space at ends of lines, and empty lines at the end."""
+    """Split without white space at ends of lines, and empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """One line of JSON for each row; 0 when all were read, 2 on bad input."""
+    """Return one line of JSON for each row; 0 when all were read, 2 on bad input."""
     try:
         recipe = _recipe(options)
         with open_session(None):  # in which models may be loaded
@@ -93,8 +93,8 @@ def _score(recipe: Recipe, options: argparse.Namespace) -> None:
 
 
 def _groups(recipe: Recipe, path: Path) -> Iterator[list[tuple[int, Sample]]]:
-    """Each row by itself; rows of one prompt that follow one another, where a rule
-    compares them.
+    """Yield each row by itself; rows of one prompt that follow
+    one another, where a rule compares them.
     """
     compares = any(judges_groups(rule) for rule in recipe.rules)
     rows = _samples(path)
@@ -127,7 +127,7 @@ def _recipe_of(path: Path) -> Recipe:
 
 
 def _recipe_of_functions(path: Path) -> Recipe:
-    """A rule for each of a file's functions, whatever numbers they return.
+    """Return a rule for each of a file's functions, whatever numbers they return.
 
     Says on standard error what was recognised.
     """

@@ -29,7 +29,7 @@ class Correctness:
 
     @property
     def condition(self) -> str:
-        """As pages show it.
+        """The condition as pages show it.
 
         >>> Correctness(full_scores={"answer": 1.0, "tests": 1.0}).condition
         'answer = 1, tests = 1'
@@ -40,7 +40,7 @@ class Correctness:
         return "" if self.least_reward is None else f"reward {self.least_reward:.4g}"
 
     def holds(self, reward: float | None, scores: Mapping[str, float | None]) -> bool:
-        """Whether a completion with this reward and these raw scores is correct."""
+        """Say whether a completion with this reward and these raw scores is correct."""
         if reward is None:
             return False
         if not self.full_scores:
@@ -56,7 +56,7 @@ class Correctness:
 
 
 def correctness_of(recipe: Recipe, *, step: int | None = None) -> Correctness:
-    """The definition by a recipe, at a step of the run; None: at any.
+    """Return the definition by a recipe, at a step of the run; None: at any.
 
     Bounds are lowered by their tolerance.
     """

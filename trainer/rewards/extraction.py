@@ -34,7 +34,8 @@ def thinking_field() -> Any:
 
 
 def open_tag(prompt: str) -> str:
-    """The think tag at the end of a rendered prompt, which the completion continues.
+    """Return the think tag at the end of a rendered
+    prompt, which the completion continues.
 
     >>> open_tag("<|im_start|>assistant\\n<think>\\n")
     '<think>\\n'
@@ -47,7 +48,7 @@ def open_tag(prompt: str) -> str:
 
 
 def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
-    """The completion without its thinking."""
+    """Return the completion without its thinking."""
     text = sample.completion
     if read_thinking:
         return text
@@ -56,7 +57,7 @@ def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
 
 
 def without_thinking(text: str) -> str:
-    """The text without that inside think tags, or before a closing tag alone.
+    """Return the text without that inside think tags, or before a closing tag alone.
 
     Thinking that does not end has no reply behind it.
 
@@ -86,7 +87,7 @@ def without_thinking(text: str) -> str:
 
 
 class ExtractionParams(Params):
-    """Where in the completion the answer stands."""
+    """The place of the answer in a completion."""
 
     source: Literal["tags", "boxed", "last_line", "whole"] = Field(
         "tags",
@@ -104,7 +105,7 @@ class ExtractionParams(Params):
 
 
 def extract(completion: str, params: ExtractionParams) -> str | None:
-    """The answer's text, stripped; None when it is not where it should be."""
+    """Return the answer's text, stripped; None when it is not where it should be."""
     if params.source == "tags":
         return last_block(completion, params.tag)
     if params.source == "boxed":
@@ -116,12 +117,12 @@ def extract(completion: str, params: ExtractionParams) -> str | None:
 
 
 def count_length(text: str, unit: LengthUnit) -> int:
-    """Characters, or words, which stand between white space."""
+    """Return characters, or words, which stand between white space."""
     return len(text) if unit == "characters" else len(text.split())
 
 
 def last_block(text: str, tag: str) -> str | None:
-    """What the last complete pair of tags encloses.
+    """Return what the last complete pair of tags encloses.
 
     >>> last_block("<answer>1</answer> <answer>2</answer>", "answer")
     '2'
@@ -135,7 +136,7 @@ def last_block(text: str, tag: str) -> str | None:
 
 
 def last_fence(text: str, *languages: str) -> str | None:
-    """What the last fenced block of these languages holds; None without a block.
+    """Return what the last fenced block of these languages holds; None without a block.
 
     If there is none of them, the last block that names no language counts, else the
     last of all. A fence has a line of its own; one that names a wanted language may
@@ -183,7 +184,7 @@ def _between_last_marks(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} encloses, inner braces included.
+    r"""Return what the last \boxed{…} encloses, inner braces included.
 
     >>> last_boxed(r"so \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
@@ -197,7 +198,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def closing_of(text: str, start: int, brackets: str) -> int | None:
-    """The place of the bracket that closes one before `start`; None without it."""
+    """Give the place of the bracket that closes one before `start`; None without it."""
     depth = 1
     for position in range(start, len(text)):
         if text[position] in brackets:
@@ -221,7 +222,8 @@ _TYPED = str.maketrans(
 
 
 def as_typed(text: str) -> str:
-    """The text with the characters that a keyboard writes, without marks of bold words.
+    """Return the text with the characters that a keyboard
+    writes, without marks of bold words.
 
     >>> as_typed("It\u2019s **\uff11\uff12**, or 2**3.")
     "It's 12, or 2**3."
@@ -240,7 +242,7 @@ def _compatible(character: str) -> str:
 
 
 def unwrapped(text: str, tag: str) -> str:
-    r"""The text without tags, a box, \text{} or dollar signs around all of it.
+    r"""Return the text without tags, a box, \text{} or dollar signs around all of it.
 
     >>> unwrapped(r"<answer> \boxed{cat} </answer>", "answer")
     'cat'
@@ -261,7 +263,7 @@ def unwrapped(text: str, tag: str) -> str:
 
 
 def after_marker(text: str, marker: str, *, until: str = "") -> str | None:
-    """What follows the last marker: its line, or all up to the next `until`.
+    """Return what follows the last marker: its line, or all up to the next `until`.
 
     None without the marker, or without the `until` behind it.
 
@@ -283,7 +285,7 @@ def last_line(text: str) -> str | None:
 
 
 def require_answer(sample: Sample) -> str:
-    """The row's answer, one text; NotApplicable when the row has none."""
+    """Return the row's answer, one text; NotApplicable when the row has none."""
     assert not isinstance(sample.answer, list), "the rule compares with one at a time"
     if sample.answer is None or not sample.answer.strip():
         raise NotApplicable(

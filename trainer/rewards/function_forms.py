@@ -103,7 +103,7 @@ class RewardFunction:
 
     @property
     def judges_groups(self) -> bool:
-        """Whether it is given all completions of a prompt at once."""
+        """True where it is given all completions of a prompt at once."""
         return self.form == "trl"
 
     @property
@@ -117,7 +117,7 @@ class RewardFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """What a source holds.
+    """The contents of a source.
 
     Attributes:
         functions: in the order of the source.
@@ -137,7 +137,8 @@ class Recognised:
 def rule_names(
     functions: Iterable[RewardFunction], taken: Iterable[str] = ()
 ) -> list[str]:
-    """Names for rules of these functions: theirs, as far as a rule may be named so.
+    """Return names for rules of these functions:
+    theirs, as far as a rule may be named so.
 
     >>> rule_names([RewardFunction(name="Exact", form="trl")], taken=["exact"])
     ['exact_2']
@@ -154,7 +155,7 @@ def rule_names(
 
 
 def none_recognised(found: Recognised) -> str:
-    """Why a source is no rule, in a sentence that names the four signatures."""
+    """Return why a source is no rule, in a sentence that names the four signatures."""
     if found.fault:
         text = f"The source is not valid Python. {found.fault}."
     elif found.refused:
@@ -168,7 +169,7 @@ def none_recognised(found: Recognised) -> str:
 
 @lru_cache(maxsize=256)
 def recognise(source: str) -> Recognised:
-    """The reward functions of a source, in the order of their definitions.
+    """Return the reward functions of a source, in the order of their definitions.
 
     Functions that begin with an underscore or match no form are helpers.
     """
@@ -240,7 +241,7 @@ def _recognised(tree: ast.Module) -> Recognised:
 
 @lru_cache(maxsize=256)
 def select(source: str, name: str) -> RewardFunction:
-    """The function that a rule calls.
+    """Return the function that a rule calls.
 
     Without a name it is `reward`, as it was before there were names; else the only
     function that there is.
@@ -273,19 +274,21 @@ def select(source: str, name: str) -> RewardFunction:
 
 
 def has_function(source: str) -> bool:
-    """Whether a rule can call a function of a source at all."""
+    """Return whether a rule can call a function of a source at all."""
     found = recognise(source)
     return bool(found.functions) or _legacy(source, found) is not None
 
 
 def is_ambiguous(source: str) -> bool:
-    """Whether a source has several functions, none of which is the one by default."""
+    """Return whether a source has several functions,
+    none of which is the one by default.
+    """
     found = recognise(source)
     return len(found.functions) > 1 and _legacy(source, found) is None
 
 
 def _legacy(source: str, found: Recognised) -> RewardFunction | None:
-    """A function named `reward` is called as it always was, wherever that works.
+    """Return a function named `reward` is called as it always was, wherever that works.
 
     Also one that only running the source would show, and a source that cannot be
     parsed, which says so when it is called.
@@ -302,7 +305,7 @@ def _legacy(source: str, found: Recognised) -> RewardFunction | None:
 
 
 def _bound(source: str) -> set[str]:
-    """Names that a source's own statements may give a value."""
+    """Return names that a source's own statements may give a value."""
     found = set()
     for node in ast.walk(ast.parse(source.removeprefix("\ufeff"))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -316,7 +319,7 @@ def _bound(source: str) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Signature:
-    """How something is called, as far as the source says."""
+    """A signature, as far as the source says."""
 
     names: tuple[str, ...]  # by name
     positional: tuple[str, ...] = ()  # by position alone
@@ -350,7 +353,7 @@ class _Signature:
 
 
 def _key_of(node: ast.AST, rest: str) -> str | None:
-    """The text in kwargs["text"], kwargs.get("text") and kwargs.pop("text")."""
+    """Return the text in kwargs["text"], kwargs.get("text") and kwargs.pop("text")."""
     key: ast.AST | None = None
     if isinstance(node, ast.Subscript) and _is_name(node.value, rest):
         key = node.slice
@@ -372,7 +375,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 class _Callables:
-    """What a module's statements define that can be called, by name; the last holds."""
+    """The callables that a module's statements define, by name; the last holds."""
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self.found: dict[str, _Signature] = {}
@@ -436,7 +439,7 @@ class _Callables:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """A module's, also those inside if, try and with."""
+    """Yield a module's, also those inside if, try and with."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
@@ -474,7 +477,7 @@ def _signature(
 
 
 def _nodes_of_body(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Of a body, without those of functions inside."""
+    """Yield the nodes of a body, without those of functions inside."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()
@@ -485,7 +488,7 @@ def _nodes_of_body(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _without_first(signature: _Signature) -> _Signature:
-    """A method's, without self."""
+    """Return a method's, without self."""
     if signature.positional:
         first, positional = signature.positional[0], signature.positional[1:]
         return replace(
@@ -504,7 +507,7 @@ def _is_partial(function: ast.expr) -> bool:
 
 
 def _partial(of: _Signature, call: ast.Call) -> _Signature:
-    """What is left to give after functools.partial; a keyword gets a default."""
+    """Return what is left to give after functools.partial; a keyword gets a default."""
     num_given = len(call.args) - 1
     in_order = [*of.positional, *of.names]
     gone = set(in_order[:num_given])
@@ -522,7 +525,7 @@ class _NotAReward(Exception):
 
 
 def _form(name: str, signature: _Signature) -> Form | None:
-    """A callable's form; None for a helper.
+    """Return a callable's form; None for a helper.
 
     Raises:
         _NotAReward: it is nearly of a form.
@@ -595,14 +598,14 @@ _WRONG_TYPES: dict[Form, frozenset[str]] = {
 
 
 def _one_type_of(types: frozenset[str], annotation: ast.expr | None) -> str:
-    """The text of an annotation with one of these types; "" where it is another."""
+    """Get the text of an annotation with one of these types; "" where it is another."""
     text = _text_of(annotation)
     outer = text.partition("[")[0].strip().rpartition(".")[2]
     return text if outer in types and "|" not in text else ""
 
 
 def _text_of(annotation: ast.expr | None) -> str:
-    """Without the quotation marks of one that is a text itself."""
+    """Unparse it, without the quotation marks of one that is a text itself."""
     return ast.unparse(annotation).strip("'") if annotation is not None else ""
 
 
@@ -610,7 +613,7 @@ _REFERENCES = (COHORT | VERL | VERIFIERS) - {"prompt", "completion", "solution_s
 
 
 def _is_helper(form: Form, signature: _Signature) -> bool:
-    """Whether it takes a text alone, and nothing says that it returns a number."""
+    """Tell whether it takes a text alone, and nothing says that it returns a number."""
     taken = {*signature.names, *signature.positional}
     if form == "trl" or signature.rest or taken & _REFERENCES:
         return False
@@ -626,7 +629,9 @@ _NUMBER = re.compile(
 
 
 def _tells_number(node: ast.AST) -> bool:
-    """A float anywhere; a whole number, a comparison or the like that is returned."""
+    """Return a float anywhere; a whole number, a
+    comparison or the like that is returned.
+    """
     if isinstance(node, ast.Return) and node.value is not None:
         text = ast.unparse(node.value)
         return isinstance(node.value, ast.Compare | ast.BinOp) or bool(
@@ -636,7 +641,7 @@ def _tells_number(node: ast.AST) -> bool:
 
 
 def _imports(tree: ast.AST) -> frozenset[str]:
-    """The modules that a source imports anywhere, by their first name."""
+    """Return the modules that a source imports anywhere, by their first name."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -38,7 +38,7 @@ class JudgeFailed(Exception):
 
 @contextmanager
 def limited_to(seconds: float) -> Iterator[None]:
-    """No question asked inside begins later, or is given more than what is left.
+    """Let no question asked inside begin later, or take more than what is left.
 
     A page must answer, and must not keep the judge from everybody else's.
     """
@@ -55,14 +55,16 @@ def time_limit() -> float:
 
 
 def seconds_left() -> float:
-    """What `limited_to` leaves; outside of it, as long as a lock can be waited for."""
+    """Return what `limited_to` leaves; outside of it,
+    as long as a lock can be waited for.
+    """
     return max(0.0, min(_deadline.get() - time.monotonic(), threading.TIMEOUT_MAX))
 
 
 def ask(
     library: Library, question: dict[str, Any], *, timeout_seconds: float
 ) -> dict[str, Any]:
-    """The library's reply to the question, a JSON object.
+    """Return the library's reply to the question, a JSON object.
 
     JudgeFailed when it takes longer than the timeout, or dies of the question.
     Any thread may ask; questions to one library wait for one another. Inside
@@ -151,7 +153,9 @@ _locks: dict[Library, threading.Lock] = {}
 
 
 def _forget() -> None:
-    """In a forked child: the pipes belong to the parent, the locks may be held."""
+    """Forget all in a forked child: the pipes belong to
+    the parent, the locks may be held.
+    """
     _judges.clear()
     for library in get_args(Library):
         _locks[library] = threading.Lock()

@@ -107,7 +107,7 @@ class _PuzzleScorer:
         return {"score": 0.0}
 
     def _as_made(self, task: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """The entry as the task made it, before it was JSON."""
+        """Return the entry as the task made it, before it was JSON."""
         if task not in self._BOARD_TASKS:
             return entry
         metadata = entry["metadata"]

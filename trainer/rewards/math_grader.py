@@ -101,7 +101,7 @@ def _compare(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(text: str) -> list[Any]:
-    """What the formula is as a whole, and its LaTeX; no part of it is left out."""
+    """Give what the formula is as a whole, and its LaTeX; no part of it is left out."""
     formula = formula_of(in_latex(text))
     return _parse(normalize_latex(formula, _TARGETS[0].normalization_config))
 
@@ -116,7 +116,7 @@ def _parse(latex: str) -> list[Any]:
 
 
 def _find(text: str) -> list[Any]:
-    """What math-verify finds in a completion, unless it left out a part."""
+    """Return what math-verify finds in a completion, unless it left out a part."""
     text = text.replace("\\mathrm{e}", "e").replace("\\mathrm{i}", "i")
     found = _extract(text, _TARGETS)
     latex = str(found[-1]) if found else ""
@@ -124,7 +124,7 @@ def _find(text: str) -> list[Any]:
 
 
 def _extract(text: str, targets: Any, mode: Any = "any_match") -> list[Any]:
-    """The formula that math-verify finds in a text, and its LaTeX."""
+    """Return the formula that math-verify finds in a text, and its LaTeX."""
     return list(
         parse(text, targets, extraction_mode=mode, parsing_timeout=None)  # of ours
     )
@@ -138,7 +138,9 @@ def _are_equal(gold: list[Any], found: list[Any]) -> bool:
 
 
 def _differ(gold: Any, found: Any) -> bool:
-    """Whether rounding, or a value that is listed once more, makes two look equal."""
+    """Return whether rounding, or a value that is
+    listed once more, makes two look equal.
+    """
     are_equations = is_equation(gold), is_equation(found)
     if all(are_equations) and unwrap_eq(gold) == gold:
         return False  # the same solutions, of which the sides say nothing

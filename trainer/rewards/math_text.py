@@ -53,7 +53,9 @@ _TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox|operatorname)\s*"
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    """A repeating decimal, of its groups whole part, digits once and digits again."""
+    """Return a repeating decimal, of its groups whole
+    part, digits once and digits again.
+    """
     whole, once, again = (part for part in decimal.groups() if part is not None)
     repeated = Fraction(int(again), 10 ** len(again) - 1)
     value = (int(whole + once) + repeated) / 10 ** len(once)
@@ -100,7 +102,7 @@ _WRITTEN: tuple[tuple[str, _Replacement], ...] = (
 
 
 def in_latex(text: str) -> str:
-    r"""The text with LaTeX for plain signs and names, without marks and money.
+    r"""Return the text with LaTeX for plain signs and names, without marks and money.
 
     >>> in_latex("3√2 or 2*pi")
     '3\\sqrt{2} or 2*\\pi '
@@ -135,12 +137,13 @@ _EDGES = r"^(?:[\s,;:=!?]|\.(?!\d))+|[\s,.;:=!?-]+$"
 
 
 def has_words(latex: str) -> bool:
-    """Whether words stand around the formula, besides the text inside it."""
+    """Return whether words stand around the formula, besides the text inside it."""
     return bool(_HAS_WORDS.search(re.sub(_PROTECTED, " ", latex)))
 
 
 def formula_of(latex: str) -> str:
-    r"""The formula, of a text with words the last one; empty where there is none.
+    r"""Return the formula, of a text with words the
+    last one; empty where there is none.
 
     >>> formula_of(r"The area is 12\pi square inches.")
     '12\\pi'
@@ -170,7 +173,8 @@ _DATE = (
 
 
 def words_of(text: str, *, is_expected: bool = False) -> str:
-    r"""The words that are the answer, in lower case: a name, dates, times of day.
+    r"""Return the words that are the answer, in lower
+    case: a name, dates, times of day.
 
     Empty for mathematics, as which few letters alone count unless words are expected.
 
@@ -192,7 +196,7 @@ def words_of(text: str, *, is_expected: bool = False) -> str:
 
 
 def bases_of(latex: str) -> list[str]:
-    r"""The bases of numerals, of which math-verify reads the digits alone.
+    r"""Return the bases of numerals, of which math-verify reads the digits alone.
 
     >>> bases_of("52_{9}")
     ['9']

@@ -62,7 +62,7 @@ Percent = Literal["ignore", "divide"]
 def read_number(
     text: str, *, percent: Percent = "ignore", with_unit: bool = False
 ) -> Fraction | None:
-    """The number that the whole text is; None when it is anything else.
+    """Return the number that the whole text is; None when it is anything else.
 
     `percent`: what a percent sign means; "divide" makes 50% one half. `with_unit`: a
     unit such as cm may follow.
@@ -78,7 +78,7 @@ def read_number(
 
 
 def last_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
-    """The last number in the text, with its sign.
+    """Return the last number in the text, with its sign.
 
     A minus after a digit, a letter or a bracket subtracts: the last number of "9-7" is
     7, of "= -7" and "is -7" it is -7.
@@ -95,7 +95,7 @@ def last_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
 
 
 def only_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
-    """The number in the text, with its sign; None when there is none or another.
+    """Return the number in the text, with its sign; None when there is none or another.
 
     >>> only_number("72 apples")
     Fraction(72, 1)
@@ -125,7 +125,9 @@ def _plain(text: str) -> str:
 
 
 def _in_ascii(character: str) -> str:
-    r"""A digit of any script as 0 to 9, a sign or point in ASCII, ½ as \frac{1}{2}."""
+    r"""Return a digit of any script as 0 to 9, a sign
+    or point in ASCII, ½ as \frac{1}{2}.
+    """
     if character.isdecimal():
         return str(unicodedata.decimal(character))
     if unicodedata.decomposition(character).startswith("<fraction>"):
@@ -149,7 +151,7 @@ def _value(match: Any, before: str, percent: Percent) -> Fraction | None:
 
 
 def _subtracts(before: str, number: str) -> bool:
-    """Whether the number's minus sign is a subtraction from another term."""
+    """Return whether the number's minus sign is a subtraction from another term."""
     if compile_pattern(r"\pL{2,}\s+$").search(before) and not number[1:2].isspace():
         return False  # a word: "is -7"
     last = before.rstrip()[-1:]
@@ -177,7 +179,7 @@ def _unsigned(number: str) -> Fraction | None:
 
 
 def _groups(pattern: str, text: str) -> list[str]:
-    """Those of the pattern's groups that match; none where the pattern does not."""
+    """Get those of the pattern's groups that match; none where the pattern does not."""
     match = compile_pattern(pattern).fullmatch(text)
     return [group for group in match.groups() if group] if match else []
 
@@ -258,7 +260,7 @@ class _Reader:
         self._as_python = as_python
 
     def peek(self) -> str:
-        """The next symbol; empty at the end."""
+        """Return the next symbol; empty at the end."""
         if self._position < len(self._symbols):
             return self._symbols[self._position]
         return ""

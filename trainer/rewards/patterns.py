@@ -14,7 +14,7 @@ MAX_INSTRUCTIONS = 20_000
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
-    """A compiled RE2 pattern; ValueError with the remedy when it is not one."""
+    """Return a compiled RE2 pattern; ValueError with the remedy when it is not one."""
     options = re2.Options()
     # Left on, RE2 writes each bad pattern to standard error.
     options.log_errors = False
@@ -41,7 +41,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
 
 
 def refuse_bad_pattern(pattern: str) -> str:
-    """A pydantic validator: the pattern as it is, when it compiles."""
+    """Return a pydantic validator: the pattern as it is, when it compiles."""
     size = compile_pattern(pattern).programsize
     if size > MAX_INSTRUCTIONS:
         raise ValueError(

@@ -32,14 +32,15 @@ def as_answer(texts: Sequence[str]) -> Answer | None:
 
 
 def answers_of(answer: Answer | None) -> list[str]:
-    """The texts of which any is right; none where there is no answer."""
+    """Return the texts of which any is right; none where there is no answer."""
     if answer is None:
         return []
     return answer if isinstance(answer, list) else [answer]
 
 
 def read_answer(value: Any) -> Answer | None:
-    """The answer that a row's JSON has; numbers and booleans as JSON writes them.
+    """Return the answer that a row's JSON has; numbers
+    and booleans as JSON writes them.
 
     >>> read_answer([5, "five"])
     ['5', 'five']
@@ -67,7 +68,7 @@ def read_answer(value: Any) -> Answer | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion of a prompt, with what the row knows about it.
+    """A completion of a prompt, with what the row knows about it.
 
     `answer` is the row's ground truth, of a list any; `columns` are the row's other
     columns, as JSON values. `messages` are the conversation that the completion
@@ -90,7 +91,8 @@ class Sample:
 
 
 def column_of(columns: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """The column of that name, or the value inside a column that a dotted path names.
+    """Return the column of that name, or the value
+    inside a column that a dotted path names.
 
     A path's part is a name in an object, or an index in a list.
 
@@ -123,7 +125,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def quote(value: Any) -> str:
-    """A value as a sentence can show it: on one line, and not too long."""
+    """Return a value as a sentence can show it: on one line, and not too long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -150,7 +152,7 @@ class NotApplicable(Unscorable):
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """What a message says: its content, and its tool calls, each on a line.
+    """Return what a message says: its content, and its tool calls, each on a line.
 
     >>> message_text({"content": None, "tool_calls": [{"function": {
     ...     "name": "add", "arguments": {"a": 2}}}]})
@@ -187,7 +189,7 @@ def conversation(
     prompt_template: str | None,
     where: str,
 ) -> list[Message]:
-    """The row's prompt behind the system prompt, filled into the template.
+    """Return the row's prompt behind the system prompt, filled into the template.
 
     Args:
         where: names the row in errors, as in "row 3 (line 4)".
@@ -248,7 +250,7 @@ _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def keeping() -> Iterator[list[str]]:
-    """The texts given to `tell` inside, in order."""
+    """Collect the texts given to `tell` inside, in order."""
     texts: list[str] = []
     token = _kept.set(texts)
     try:
@@ -269,7 +271,7 @@ _measured: ContextVar[dict[str, float] | None] = ContextVar("measured", default=
 
 @contextmanager
 def measuring() -> Iterator[dict[str, float]]:
-    """The numbers given to `measure` inside, by name."""
+    """Collect the numbers given to `measure` inside, by name."""
     numbers: dict[str, float] = {}
     token = _measured.set(numbers)
     try:
@@ -286,14 +288,14 @@ def measure(numbers: Mapping[str, float]) -> None:
 
 
 class Notes(NamedTuple):
-    """What rules said of one completion, as far as an event carries it, by rule."""
+    """The notes of rules on one completion, as far as an event carries it, by rule."""
 
     logs: dict[str, str]  # what they printed
     errors: dict[str, str]  # why they gave no score
 
 
 def cut_notes(all_notes: Sequence[Notes], *, num_groups: int) -> list[Notes]:
-    """Of what rules said of a group's completions, what its event carries.
+    """Cut what rules said of a group's completions to what its event carries.
 
     A step's events carry 262,144 characters of it, the same for each of its groups,
     and of one completion 8,192. Errors come before what was printed, and a text for
@@ -324,7 +326,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def shown(data: bytes, num_bytes: int) -> str:
-    """The first bytes of an output of so many, and how much is missing.
+    """Return the first bytes of an output of so many, and how much is missing.
 
     >>> shown(b"abc", 5)
     "abc\\n… 3 of 5 bytes\\n"
@@ -375,7 +377,7 @@ Judge = Callable[[Sequence[Sample], P], Sequence[Outcome]]
 def all_outcomes(
     judge: Judge[P], samples: Sequence[Sample], params: P
 ) -> list[Outcome]:
-    """An outcome for each; what is raised instead is that of all."""
+    """Return an outcome for each; what is raised instead is that of all."""
     try:
         found = list(judge(samples, params))
     except Unscorable as error:
@@ -386,7 +388,7 @@ def all_outcomes(
 
 @dataclass(frozen=True, kw_only=True)
 class Batching(Generic[P]):
-    """How a rule that waits for others, as a model behind an address, is asked.
+    """The way to ask a rule that waits for others, as a model behind an address.
 
     `score(samples, params)` is given completions of any prompts, at most `most_at_once`
     of them, by several threads at the same time, at most `num_calls`. Groups that are
@@ -400,7 +402,9 @@ class Batching(Generic[P]):
     num_calls: Callable[[P], int]
 
     def ask(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
-        """An outcome for each completion, by calls that are not larger than allowed."""
+        """Return an outcome for each completion, by calls
+        that are not larger than allowed.
+        """
         most = self.most_at_once(params)
         return [
             outcome
@@ -413,7 +417,7 @@ class Batching(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[P]):
-    """One way to judge completions; exactly one of the three is given, or the first two
+    """A way to judge completions; exactly one of the three is given, or the first two
     and `compares`, which says by the parameters which of them judges.
 
     `score(sample, params)` judges one by itself. `score_group(samples, params)` judges
@@ -470,17 +474,17 @@ class Rule(Generic[P]):
 
     @property
     def decides_correctness(self) -> bool:
-        """Whether only correct completions get the full score."""
+        """True where only correct completions get the full score."""
         return self.compares_answer or self.checks_task
 
     def judges_groups(self, params: P) -> bool:
-        """Whether it looks at all completions of a prompt at once."""
+        """Return whether it looks at all completions of a prompt at once."""
         if self.compares is not None:
             return self.compares(params)
         return self.score_group is not None
 
     def judge(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
-        """An outcome for each completion of one prompt, in order."""
+        """Return an outcome for each completion of one prompt, in order."""
         if self.score is not None and not self.judges_groups(params):
             return [self._judge_one(sample, params) for sample in samples]
         if self.batching is not None:
@@ -500,7 +504,7 @@ class Rule(Generic[P]):
     def _judge_each_answer(
         self, sample: Sample, answers: Sequence[str], params: P
     ) -> Outcome:
-        """The best score by any of the answers; without one, why there is none.
+        """Return the best score by any of the answers; without one, why there is none.
 
         The rule's time limit is that of all answers together.
         """

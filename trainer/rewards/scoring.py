@@ -47,14 +47,14 @@ class Part:
 def parts_of(
     recipe: Recipe, scores: Mapping[str, float | None], *, step: int
 ) -> dict[str, Part]:
-    """Each rule's part, from all rules' own scores at a step of the run."""
+    """Return each rule's part, from all rules' own scores at a step of the run."""
     return {spec.name: _part(spec, scores, step) for spec in recipe.rules}
 
 
 def reward_of(
     recipe: Recipe, parts: Mapping[str, Part], *, failed: Collection[str] = ()
 ) -> float | None:
-    """The sum, product or minimum of the parts that there are, clipped.
+    """Return the sum, product or minimum of the parts that there are, clipped.
 
     None when there are none. A product and a minimum leave out what has weight 0, and
     are None where a rule has `failed`: without it they could only be higher, for no
@@ -87,7 +87,7 @@ def _part(spec: RuleSpec, scores: Mapping[str, float | None], step: int) -> Part
 
 
 def _is_open(spec: RuleSpec, scores: Mapping[str, float | None]) -> bool | None:
-    """Whether a rule's gate is; None: no one can say."""
+    """Return whether a rule's gate is; None: no one can say."""
     gate = spec.only_if
     if gate is None:
         return True
@@ -96,7 +96,7 @@ def _is_open(spec: RuleSpec, scores: Mapping[str, float | None]) -> bool | None:
 
 
 def _misses(recipe: Recipe, part: Part, name: str, failed: Collection[str]) -> bool:
-    """Whether a rule of weight has failed, or the one that its gate looks at."""
+    """Return whether a rule of weight has failed, or the one that its gate looks at."""
     spec = next(rule for rule in recipe.rules if rule.name == name)
     gate = spec.only_if
     return part.weight != 0 and (
@@ -133,14 +133,14 @@ class Score:
 def score_all(
     recipe: Recipe, samples: Iterable[Sample], *, step: int = 1
 ) -> list[Score]:
-    """One score for each completion of one prompt, in order."""
+    """Return one score for each completion of one prompt, in order."""
     return [
         weigh(recipe, score, step=step) for score in judge(recipe.rules, list(samples))
     ]
 
 
 def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
-    """What rules say of the completions of one prompt; their totals are None."""
+    """Return what rules say of the completions of one prompt; their totals are None."""
     if not samples:
         return []  # rules that judge a group read its first completion
     samples = [prepared(sample) for sample in samples]
@@ -164,7 +164,9 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
 def _outcomes(
     spec: RuleSpec, samples: Sequence[Sample]
 ) -> Iterator[tuple[Outcome, str, dict[str, float]]]:
-    """What a rule says of each completion, what it printed and measured meanwhile."""
+    """Yield what a rule says of each completion, what
+    it printed and measured meanwhile.
+    """
     rule, params = RULES[spec.kind], spec.checked_params()
     if not rule.needs_sandbox:
         found = rule.judge(samples, params)
@@ -180,7 +182,9 @@ def _outcomes(
 
 
 def row_errors(recipe: Recipe, sample: Sample) -> dict[str, str]:
-    """Why rules could not judge a completion of a row; models are not asked for it."""
+    """Return why rules could not judge a completion of
+    a row; models are not asked for it.
+    """
     asking = [spec for spec in recipe.rules if RULES[spec.kind].batching is not None]
     own = [spec for spec in recipe.rules if spec not in asking]
     errors = judge(own, [sample] * 2)[0].errors  # twice, for rules that compare
@@ -196,7 +200,7 @@ def row_errors(recipe: Recipe, sample: Sample) -> dict[str, str]:
 
 
 def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
-    """The score with the reward that follows, its rules in the recipe's order."""
+    """Give the score with the reward that follows, its rules in the recipe's order."""
     parts = parts_of(recipe, score.rules, step=step)
     return replace(
         score,
@@ -206,7 +210,7 @@ def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
 
 
 def joined(scores: Sequence[Score]) -> Score:
-    """What several rules said of one completion, each in a score of its own."""
+    """Return what several rules said of one completion, each in a score of its own."""
     rules: dict[str, float | None] = {}
     errors: dict[str, str] = {}
     not_applicable: list[str] = []
@@ -227,7 +231,7 @@ def as_score(
     logs: dict[str, str] | None = None,
     metrics: dict[str, dict[str, float]] | None = None,
 ) -> Score:
-    """What each rule said of one completion, printed and measured."""
+    """Return what each rule said of one completion, printed and measured."""
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Unscorable) or math.isfinite(outcome), (
             f"{name} returned {outcome}"
@@ -244,7 +248,7 @@ def as_score(
 
 
 def prepared(sample: Sample) -> Sample:
-    """As rules read it: valid UTF-8, without special tokens at the end.
+    """Prepare it as rules read it: valid UTF-8, without special tokens at the end.
 
     A token cut in two can decode to half a surrogate pair.
     """
@@ -290,7 +294,7 @@ class SpecialTokens:
         )
 
     def size_at_end(self, text: str) -> int:
-        """Characters of the token that a text ends with; 0: it ends with none."""
+        """Give characters of the token that a text ends with; 0: it ends with none."""
         if text[-1:] not in self.last_characters:
             return 0
         return next((n for n in self.lengths if text[-n:] in self.texts), 0)
@@ -305,7 +309,8 @@ NO_TOKENS = SpecialTokens()
 
 
 def without_special_tokens(text: str, tokens: SpecialTokens = NO_TOKENS) -> str:
-    """The text without special tokens at its end: the tokenizer's, and usual ones.
+    """Return the text without special tokens at its
+    end: the tokenizer's, and usual ones.
 
     >>> without_special_tokens("Paris<|im_end|>\\n")
     'Paris'
@@ -331,7 +336,7 @@ OVERLONG = "overlong"
 
 
 def overlong_fraction(num_tokens: int, *, max_new_tokens: int, buffer: int) -> float:
-    """How far a completion has come through the buffer before the limit, 0 to 1.
+    """Return how far a completion has come through the buffer before the limit, 0 to 1.
 
     clip((n - (limit - buffer)) / buffer, 0, 1) (arXiv:2503.14476, section 3.4).
 
@@ -345,7 +350,8 @@ def overlong_fraction(num_tokens: int, *, max_new_tokens: int, buffer: int) -> f
 def penalised(
     score: Score, num_tokens: int, *, max_new_tokens: int, buffer: int, penalty: float
 ) -> Score:
-    """The score less `penalty` times the completion's fraction; buffer 0: as it is.
+    """Return the score less `penalty` times the
+    completion's fraction; buffer 0: as it is.
 
     The penalty stands in the breakdown, so that its parts still add up to the reward.
     A completion without a score stays without one.
@@ -362,7 +368,7 @@ def penalised(
 
 
 def signal_of(scores: Sequence[Score], recipe: Recipe, *, step: int) -> Signal:
-    """What the rewards of a group teach; completions without one are left out.
+    """Return what the rewards of a group teach; completions without one are left out.
 
     Equal rewards: `all_right` where all completions are correct, `all_wrong` at the
     recipe's lowest reward.

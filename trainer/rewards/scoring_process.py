@@ -23,7 +23,7 @@ Called = list[tuple[str, Params, float]]
 
 
 def main() -> int:
-    """Behind `trainer.rewards.workers`: a line when ready, and one for each part.
+    """Serve `trainer.rewards.workers`: a line when ready, and one for each part.
 
     A part is a list of completions that are judged together: one alone, or a group.
     """
@@ -45,7 +45,7 @@ def _reply(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> dict[str, An
 
 
 def main_of_trials() -> int:
-    """For a page, which asks again at each change: also how long each rule took.
+    """Serve a page, which asks again at each change: also tell how long each rule took.
 
     A line when ready, and one for each group. No model is asked, since every question
     may cost money.
@@ -65,7 +65,7 @@ def main_of_trials() -> int:
 
 
 def time_rules() -> Called:
-    """From now on, put each call of a rule into the list that is returned.
+    """Put, from now on, each call of a rule into the list that is returned.
 
     In this process alone, and where rules are called, so that a total that leaves a
     rule out leaves out its time as well.

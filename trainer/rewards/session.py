@@ -56,7 +56,7 @@ class Session:
         self._new: list[str] = []
 
     def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """The object of a key, made on first use."""
+        """Return the object of a key, made on first use."""
         with self._lock:
             assert not self._is_closed, "no scoring after the end of a run"
             if key not in self._kept:
@@ -100,7 +100,7 @@ def open_session(
     rank: int = 0,
     num_processes: int = 1,
 ) -> Iterator[Session]:
-    """The session of a run, for all threads of this process."""
+    """Open the session of a run, for all threads of this process."""
     global _current
     outer = _current
     _current = Session(
@@ -114,7 +114,7 @@ def open_session(
 
 
 def _forget() -> None:
-    """In a forked child, threads are missing and locks may be held."""
+    """Forget all in a forked child: threads are missing and locks may be held."""
     global _current
     _current = Session()
 

@@ -45,7 +45,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self:
-        """The smallest one that holds these."""
+        """Return the smallest one that holds these."""
         known = list(values)
         return cls(min(known), max(known))
 
@@ -53,14 +53,14 @@ class Interval:
         return replace(self, is_optional=is_optional)
 
     def with_neutral(self, neutral: float) -> tuple[float, float]:
-        """Its ends, where absence is worth `neutral` to the whole."""
+        """Return its ends, where absence is worth `neutral` to the whole."""
         if not self.is_optional:
             return self.low, self.high
         return min(self.low, neutral), max(self.high, neutral)
 
 
 def joined(intervals: Sequence[Interval], combine: str) -> tuple[float, float]:
-    """The range of the sum, the product or the minimum; (0, 0) of none."""
+    """Return the range of the sum, the product or the minimum; (0, 0) of none."""
     if not intervals:
         return 0.0, 0.0
     if combine == "product":
@@ -85,7 +85,7 @@ MAX_RULES = 40
 
 
 class RuleSpec(Term):
-    """One rule of a recipe.
+    """A rule of a recipe.
 
     Parameters left out are filled with their defaults, so that a stored recipe keeps
     its meaning when a default changes. `weight` is that of step 1, and with a
@@ -136,18 +136,18 @@ class RuleSpec(Term):
         return dict(without_defaults(tree, schedule=None, clip=None, only_if=None))
 
     def checked_params(self) -> Params:
-        """The parameters as their rule's model."""
+        """Return the parameters as their rule's model."""
         return self._checked
 
     def weight_at(self, step: int) -> float:
-        """The weight at a step of the run, counted from 1."""
+        """Return the weight at a step of the run, counted from 1."""
         if self.schedule is None:
             return self.weight
         return self.schedule.weight_at(step, start=self.weight)
 
     @property
     def weights(self) -> list[float]:
-        """Those between which the weight moves, from the start to the end."""
+        """Weights between which the weight moves, from the start to the end."""
         points = self.schedule.points if self.schedule else ()
         return [self.weight, *(point.weight for point in points)]
 
@@ -169,7 +169,7 @@ class RuleSpec(Term):
 
     @property
     def may_not_apply(self) -> bool:
-        """Whether its gate leaves it out of the reward, rather than at 0."""
+        """True where its gate leaves it out of the reward, rather than at 0."""
         return self.only_if is not None and self.only_if.otherwise == "not_applicable"
 
 
@@ -233,12 +233,13 @@ class Recipe(Term):
 
     @property
     def normalizes(self) -> bool:
-        """Whether each rule is compared by itself."""
+        """True where each rule is compared by itself."""
         return self.combine == "normalize_then_sum"
 
 
 def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, float]:
-    """The lowest and the highest reward the recipe can give when all rules score.
+    """Return the lowest and the highest reward the
+    recipe can give when all rules score.
 
     At a step of the run; None: at any.
     """
@@ -254,17 +255,21 @@ def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, fl
 
 
 def bound_tolerance(bound: float) -> float:
-    """How near to a bound counts as there: weights such as 0.1 do not add up to it."""
+    """Return how near to a bound counts as there:
+    weights such as 0.1 do not add up to it.
+    """
     return 1e-9 * max(1.0, abs(bound))
 
 
 def judges_several(rule: RuleSpec) -> bool:
-    """Whether a rule is given several completions at once, to compare or to send."""
+    """Return whether a rule is given several
+    completions at once, to compare or to send.
+    """
     return RULES[rule.kind].score is None or judges_groups(rule)
 
 
 def scores_alone(rule: RuleSpec) -> bool:
-    """Whether a rule can score a completion without others, and without a model.
+    """Return whether a rule can score a completion without others, and without a model.
 
     A TRL function can, though it is given all completions of a prompt at once.
     """
@@ -272,7 +277,7 @@ def scores_alone(rule: RuleSpec) -> bool:
 
 
 def check_rules(recipe: Recipe) -> None:
-    """Whether all that the rules need beside a completion is there, for a run.
+    """Check that all that the rules need beside a completion is there, for a run.
 
     Raises:
         ValueError: it is not; the text says what.
@@ -288,12 +293,12 @@ def check_rules(recipe: Recipe) -> None:
 
 
 def needs_models(recipe: Recipe) -> bool:
-    """Whether a rule asks a model, which may fail in the midst of a run."""
+    """Return whether a rule asks a model, which may fail in the midst of a run."""
     return any(RULES[rule.kind].check is not None for rule in recipe.rules)
 
 
 def judges_groups(rule: RuleSpec) -> bool:
-    """Whether a rule looks at all completions of a prompt at once."""
+    """Return whether a rule looks at all completions of a prompt at once."""
     return RULES[rule.kind].judges_groups(rule.checked_params())
 
 
@@ -311,17 +316,17 @@ def _interval(rule: RuleSpec, recipe: Recipe, step: int | None) -> Interval | No
 
 
 def is_slow(recipe: Recipe) -> bool:
-    """Whether a rule takes so long that processes of their own are worth it."""
+    """Return whether a rule takes so long that processes of their own are worth it."""
     return any(RULES[rule.kind].is_slow for rule in recipe.rules)
 
 
 def needs_sandbox(recipe: Recipe) -> bool:
-    """Whether a rule runs code, which only a sandbox may do."""
+    """Return whether a rule runs code, which only a sandbox may do."""
     return any(RULES[rule.kind].needs_sandbox for rule in recipe.rules)
 
 
 def reads_token_ids(recipe: Recipe) -> bool:
-    """Whether a rule looks at the token IDs of completions."""
+    """Return whether a rule looks at the token IDs of completions."""
     return any(
         python_function.reads_token_ids(rule.checked_params()) for rule in recipe.rules
     )
@@ -336,7 +341,9 @@ def _holds_nul(value: Any) -> bool:
 
 
 def _explain(rule: RuleSpec, error: ValidationError) -> str:
-    """One sentence for the first fault: rule, parameter, value, what is asked for."""
+    """Return one sentence for the first fault: rule,
+    parameter, value, what is asked for.
+    """
     known = ", ".join(RULES[rule.kind].params_model.model_fields)
     sentences = []
     for fault in error.errors():
@@ -354,7 +361,7 @@ def _explain(rule: RuleSpec, error: ValidationError) -> str:
 
 
 def answer_reader(recipe: Recipe) -> AnswerReader | None:
-    """How to read answers under a recipe: as its weightiest answer rule does.
+    """Return how to read answers under a recipe: as its weightiest answer rule does.
 
     None when no rule looks for an answer that two completions could share (equations,
     formats and lengths are judged otherwise).

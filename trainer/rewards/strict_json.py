@@ -29,7 +29,7 @@ class JsonObject(dict[str, Any]):
 
 
 def read_json(text: str) -> Any:
-    """The document as JsonObject, JsonArray, str, int, float, bool and None.
+    """Return the document as JsonObject, JsonArray, str, int, float, bool and None.
 
     NotJson for a name that stands twice in an object too, since readers disagree
     about it; for NaN, numbers that no float holds, and more than 32 levels.

@@ -85,7 +85,7 @@ class Turn(Term):
 
 
 class Schedule(Term):
-    """How a weight goes on from what it is at step 1.
+    """The course of a weight from what it is at step 1.
 
     linear: evenly from one point to the next. steps: at once, at each point. Behind the
     last point it stays.
@@ -108,7 +108,7 @@ class Schedule(Term):
         return self
 
     def weight_at(self, step: int, *, start: float) -> float:
-        """The weight at a step, counted from 1; `start` is the one at step 1."""
+        """Return the weight at a step, counted from 1; `start` is the one at step 1."""
         before, weight = 1, start
         for point in self.points:
             if step < point.step:
@@ -123,7 +123,7 @@ class Schedule(Term):
 def without_defaults(
     tree: dict[str, Any], **defaults: Any
 ) -> Iterator[tuple[str, Any]]:
-    """A tree's pairs, but for those that say what is so anyway.
+    """Yield a tree's pairs, but for those that say what is so anyway.
 
     So a recipe that asks for none of this is written as it was before it could.
     """

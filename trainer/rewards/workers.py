@@ -252,7 +252,9 @@ def _fields(sample: Sample) -> dict[str, object]:
 
 
 def calls_models(rule: RuleSpec) -> bool:
-    """Whether a rule waits for others, and so is asked for many completions at once."""
+    """Return whether a rule waits for others, and so is
+    asked for many completions at once.
+    """
     return RULES[rule.kind].batching is not None
 
 
@@ -333,7 +335,7 @@ class _Queue:
             each.future.set_result(Scored(scores=scores, seconds=found.seconds * share))
 
     def _take(self) -> list[_Waiting]:
-        """As many groups as go into one call; one that is larger goes alone."""
+        """Take as many groups as go into one call; one that is larger goes alone."""
         most = self._batching.most_at_once(self._params)
         taken: list[_Waiting] = []
         with self._lock:

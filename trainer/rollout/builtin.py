@@ -355,7 +355,7 @@ class TransformersEngine:
     def _ended(
         self, ended: torch.Tensor, written: _Written, rows: _Rows
     ) -> list[tuple[tuple[int, int], Rollout]]:
-        """The completions of some rows, without the tokens behind their end."""
+        """Return the completions of some rows, without the tokens behind their end."""
         found = []
         tokens = written.tokens[ended]
         ends = self._ends(tokens)

@@ -97,7 +97,8 @@ def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch
 
 
 def make_cache(config: PreTrainedConfig) -> DynamicCache:
-    """An empty cache for a model; layers with a window keep transformers' own kind.
+    """Return an empty cache for a model; layers with a
+    window keep transformers' own kind.
 
     Layers without a state, or that attend to another layer's, are dummies.
 
@@ -127,12 +128,14 @@ def _stateful(kind: str) -> ValueError:
 
 
 def is_growing(cache: DynamicCache) -> bool:
-    """Whether every layer attends to all tokens, so that one mask serves them all."""
+    """Return whether every layer attends to all tokens,
+    so that one mask serves them all.
+    """
     return all(isinstance(layer, GrowingLayer) for layer in cache.layers)
 
 
 def join_caches(caches: list[DynamicCache]) -> DynamicCache:
-    """The rows of several caches of equal length as one cache."""
+    """Return the rows of several caches of equal length as one cache."""
     first, *rest = caches
     for index, layer in enumerate(first.layers) if rest else ():
         if not isinstance(layer, DynamicLayer):

@@ -179,7 +179,7 @@ class GraphDecoder:
 
 @cache
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all graphs: cuBLAS keeps a workspace of 32 MiB for each stream."""
+    """Return one for all graphs: cuBLAS keeps a workspace of 32 MiB for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -214,7 +214,7 @@ class Decoder(Protocol):
     """Takes rows on by a token at a time; made again whenever the weights change."""
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Last hidden states [rows, H] after one more token of each row.
+        """Return last hidden states [rows, H] after one more token of each row.
 
         They are good until the next step, which may write over them.
 
@@ -225,7 +225,9 @@ class Decoder(Protocol):
         ...
 
     def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
-        """Whether rows that have ended are to leave, with so many tokens to come."""
+        """Return whether rows that have ended are to
+        leave, with so many tokens to come.
+        """
         ...
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -240,7 +242,7 @@ DecodingMethod = Literal["graph", "lean", "plain"]
 
 
 def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]:
-    """Those that a policy's model allows, the fastest first."""
+    """Return those that a policy's model allows, the fastest first."""
     if decoding == "plain" or not is_built_like_llama(policy.model):
         return ["plain"]
     # bitsandbytes unpacks weights by kernels that cannot be recorded
@@ -272,7 +274,7 @@ def make_decoder(
     max_new_tokens: int,
     way: DecodingMethod,
 ) -> Decoder:
-    """A decoder that computes what the policy does.
+    """Return a decoder that computes what the policy does.
 
     Args:
         policy: with the weights to decode with.

@@ -67,7 +67,8 @@ _REFUSED_GAP = 0.3  # nats: ratios of a third and more, by no update
 
 
 def largest_gap(policy: Policy) -> float:
-    """Mean |log π_recomputed - log π_sampled| that rounding explains, nats a token.
+    """Return mean |log π_recomputed - log π_sampled|
+    that rounding explains, nats a token.
 
     bfloat16 keeps 8 bits, and logits of 20 differ by 0.06; a GPU's float32 products
     keep 11 as TF32.
@@ -85,7 +86,7 @@ def max_logprob_gap(policy: Policy) -> float:
 def a_few(
     requests: Sequence[Request], params: SamplingParams
 ) -> tuple[list[Request], SamplingParams]:
-    """What is sampled of them to compare its log-probs with the policy's."""
+    """Return what is sampled of them to compare its log-probs with the policy's."""
     few = [
         Request(token_ids=each.token_ids, seeds=each.seeds[:1])
         for each in requests[:_CHECKED_ROWS]
@@ -146,7 +147,7 @@ def logprob_gap(
     *,
     temperature: float,
 ) -> float:
-    """Mean |log π of an update's pass - log π of sampling|, nats a token."""
+    """Return mean |log π of an update's pass - log π of sampling|, nats a token."""
     batch = Batch(
         tuple(
             TrainingSample(
@@ -238,7 +239,7 @@ class Sampled:
 
 
 def seeded_prompts(requests: Sequence[Request]) -> list[SeededPrompt]:
-    """Each completion of each request, in order."""
+    """Return each completion of each request, in order."""
     return [
         SeededPrompt(token_ids=request.token_ids, seed=seed)
         for request in requests
@@ -253,7 +254,7 @@ def as_groups(
     tokenizer: PreTrainedTokenizerBase,
     eos_ids: Sequence[int],
 ) -> list[tuple[Rollout, ...]]:
-    """The completions of each request, of what `seeded_prompts` asked for."""
+    """Return the completions of each request, of what `seeded_prompts` asked for."""
     each = iter(sampled)
     return [
         tuple(as_completion(next(each), tokenizer, eos_ids) for _ in request.seeds)
@@ -264,7 +265,9 @@ def as_groups(
 def as_completion(
     sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
 ) -> Rollout:
-    """A completion as the trainer has it, of one that ends with such a token or not."""
+    """Return a completion as the trainer has it, of one
+    that ends with such a token or not.
+    """
     stops = sampled.token_ids[-1] in eos_ids
     # The ending token itself is no part of the text.
     written = sampled.token_ids[:-1] if stops else sampled.token_ids
@@ -302,7 +305,7 @@ class Collected:
             self.add(owner, completion)
 
     def groups(self) -> list[tuple[Rollout, ...]]:
-        """All of them, in the order of the requests."""
+        """Return all of them, in the order of the requests."""
         return [self._group(index) for index in range(len(self._sizes))]
 
     def _group(self, index: int) -> tuple[Rollout, ...]:

@@ -47,7 +47,8 @@ class Lease:
             return self._version
 
     def take(self, connection: socket.socket, *, word: str | None) -> str | None:
-        """A new word for the run of a connection; None while another has the lease.
+        """Return a new word for the run of a connection;
+        None while another has the lease.
 
         A run that returns with its word replaces its older connection, whose end may
         not have been noticed yet.
@@ -89,7 +90,7 @@ class Lease:
     def collect_weights(
         self, word: str | None, names: Iterable[str]
     ) -> dict[str, torch.Tensor]:
-        """The weights that arrived, which must be these. Clears the version.
+        """Return the weights that arrived, which must be these. Clears the version.
 
         Raises:
             NotLeased: the word is not the holder's.
@@ -108,7 +109,7 @@ class Lease:
             return parts
 
     def next_version(self, word: str | None) -> int:
-        """Number the weights that were collected last; raises NotLeased."""
+        """Return number the weights that were collected last; raises NotLeased."""
         with self._lock:
             self._check(word)
             self._last_version += 1

@@ -33,11 +33,13 @@ class Layer(Protocol):
         ...
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """The layer's output [rows, H] from its input and what attention brought."""
+        """Return the layer's output [rows, H] from its
+        input and what attention brought.
+        """
         ...
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
-        """The model's keys [..., d] in the order in which the layer has them."""
+        """Return the model's keys [..., d] in the order in which the layer has them."""
         ...
 
     def rotary_tables(
@@ -301,7 +303,7 @@ class LlamaDecoder:
         span: int,
         bias: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Last hidden states [rows, H] of one more token of each row.
+        """Return last hidden states [rows, H] of one more token of each row.
 
         Args:
             chosen: [rows], the tokens.
@@ -378,7 +380,9 @@ def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Te
 def _buffer_of(
     layer: Layer, states: Any, owners: torch.Tensor, *, room: int
 ) -> torch.Tensor:
-    """Each row's keys, then values, of its prompt: [rows, 2 · kv heads, room, d]."""
+    """Return each row's keys, then values, of its
+    prompt: [rows, 2 · kv heads, room, d].
+    """
     keys, values = layer.permute_keys(states.keys), states.values
     _, heads, length, size = keys.shape
     buffer = keys.new_empty(len(owners), 2 * heads, room, size)

@@ -91,7 +91,7 @@ class Prefetch:
         self._stream: torch.cuda.Stream | None = None
 
     def take(self, step: int) -> SampledBatch | None:
-        """The batch of a step, if it was sampled ahead; it is let go of here."""
+        """Return the batch of a step, if it was sampled ahead; it is let go of here."""
         batch, self.batch = self.batch, None
         assert batch is None or batch.step == step
         return batch
@@ -132,7 +132,9 @@ class Prefetch:
             self._flight.check()
 
     def _place(self) -> AbstractContextManager[object]:
-        """A queue of the GPU's own, else one thread's kernels wait for the other's."""
+        """Return a queue of the GPU's own, else one
+        thread's kernels wait for the other's.
+        """
         if self._device.type != "cuda":
             return nullcontext()
         if self._stream is None:

@@ -72,7 +72,7 @@ def make_engine(
     on_slowed: OnSlowed = lambda _slowed: None,
     at_rest: threading.Event | None = None,
 ) -> RolloutEngine:
-    """What samples from the policy, with its present weights.
+    """Return what samples from the policy, with its present weights.
 
     Args:
         config: of the run.
@@ -153,7 +153,7 @@ def say_why_not_vllm(
 
 
 def why_not_vllm(config: RunConfig, policy: Policy, *, num_processes: int = 1) -> str:
-    """Why "auto" takes the own decoder at once; empty: it tries vLLM."""
+    """Return why "auto" takes the own decoder at once; empty: it tries vLLM."""
     model, phases = policy.model, config.phase_configs
     if policy.device.type != "cuda":
         return "there is no GPU"
@@ -202,7 +202,7 @@ def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
 
 
 def uses_own_decoder(engine: RolloutEngine) -> bool:
-    """Whether keys and values come and go with each batch, in this process."""
+    """Return whether keys and values come and go with each batch, in this process."""
     if isinstance(engine, FallbackEngine):
         return engine.has_fallen_back
     return isinstance(engine, TransformersEngine)
@@ -444,7 +444,7 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
 
 
 def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
-    """What training will hold at any time, beside the policy's weights."""
+    """Return what training will hold at any time, beside the policy's weights."""
     num_trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     # two moments, of which those in 8 bits are less, and a float32 copy
     each = 8 if policy.model.dtype == torch.float32 else 12
@@ -455,7 +455,9 @@ def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
 
 
 def _most_rows(config: RunConfig) -> int:
-    """Completions sampled together; of further sets the sizes are not known here."""
+    """Return completions sampled together; of further
+    sets the sizes are not known here.
+    """
     most = 0
     for phase in config.phase_configs:
         own = phase.config
@@ -466,7 +468,9 @@ def _most_rows(config: RunConfig) -> int:
 
 
 def _longest(config: RunConfig, policy: Policy) -> int:
-    """Tokens of the longest prompt with its completion, as far as the model goes."""
+    """Return tokens of the longest prompt with its
+    completion, as far as the model goes.
+    """
     settings, wanted = policy.model.config.get_text_config(), config.longest_sequence
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
 

@@ -137,13 +137,13 @@ class RolloutServer(ModelServer):
         return self.holding.next_version(word)
 
     def can_take(self, adapters: Adapted) -> bool:
-        """Whether adapters like these are sampled with beside the weights."""
+        """Return whether adapters like these are sampled with beside the weights."""
         if adapters.rank > self._sampler.lora_rank:
             return False
         return self._in_turn(lambda: self._sampler.can_take(adapters.layers))
 
     def sample(self, body: bytes) -> bytes | None:
-        """The answer to a question; None when it asks for other weights.
+        """Return the answer to a question; None when it asks for other weights.
 
         Raises:
             ValueError: it is no question.

@@ -95,7 +95,7 @@ class VllmServerEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """A server answers once, with all completions; `on_group` isn't called."""
+        """Give a server answers once, with all completions; `on_group` isn't called."""
         if self._on_slowed is not None and self._schedule.begin(requests):
             self._check(*a_few(requests, params), self._on_slowed)
         eos_ids, count = self._policy.eos_ids, len(self._servers)
@@ -276,7 +276,7 @@ def rollout_servers(
     *,
     on_slowed: OnSlowed,
 ) -> VllmServerEngine:
-    """The servers that `config.rollout` names, with the policy's weights.
+    """Return the servers that `config.rollout` names, with the policy's weights.
 
     Raises:
         ValueError: one is not there, holds another model, or another run holds it.
@@ -337,7 +337,9 @@ class SharedEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """One answer has the completions of all processes; `on_group` isn't called."""
+        """Return one answer has the completions of all
+        processes; `on_group` isn't called.
+        """
         asked = self._world.gather(list(requests))
         everyones = [request for own in asked for request in own]
 

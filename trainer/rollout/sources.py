@@ -37,7 +37,7 @@ class CompletionSource(Protocol):
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Rollout, ...]]:
-        """The completions of each prompt, `group_size` of them, in order.
+        """Return the completions of each prompt, `group_size` of them, in order.
 
         `on_group` gets a prompt's index and completions once they have ended, by
         a source that has some before others.
@@ -171,7 +171,7 @@ def make_source(
     prompts: Sequence[Prompt],
     on_slowed: OnSlowed = lambda _slowed: None,
 ) -> CompletionSource:
-    """The source that a run or phase asks for.
+    """Return the source that a run or phase asks for.
 
     Args:
         config: of the run or phase.

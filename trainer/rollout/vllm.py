@@ -75,7 +75,8 @@ def import_vllm() -> Any:
 
 
 def why_not_rotated(policy: Policy, max_length: int) -> str:
-    """Why vLLM, for texts of up to `max_length`, rotates otherwise than the policy.
+    """Return why vLLM, for texts of up to `max_length`,
+    rotates otherwise than the policy.
 
     It chooses longrope's factors by that length, where `Policy.fix_longest` takes the
     run's, and scales dynamic NTK as for the model's longest text. Empty: it does not.
@@ -266,7 +267,7 @@ class VllmSampler:
         eos_ids: Sequence[int],
         on_ended: Callable[[int, Sampled], None] = lambda _number, _sampled: None,
     ) -> list[Sampled]:
-        """A completion for each prompt, with the log-probs it was drawn with.
+        """Return a completion for each prompt, with the log-probs it was drawn with.
 
         `on_ended` gets a prompt's number and its completion as soon as that has
         ended, while others have not.
@@ -345,7 +346,7 @@ class VllmSampler:
             self._forget_prefixes()
 
     def can_take(self, names: Iterable[str]) -> bool:
-        """Whether adapters of layers with these names have a place in the model."""
+        """Say whether adapters of layers with these names have a place in the model."""
         if self.lora_rank == 0:
             return False
         places = self._call("adapter_layers")[0]  # all workers have the same layers
@@ -394,7 +395,7 @@ class VllmSampler:
         return self._num_workers > 1
 
     def _call(self, method: str, *args: Any) -> list[Any]:
-        """What each worker, in order of its rank, has a method of its own for."""
+        """Give what each worker, in order of its rank, has a method of its own for."""
         with self._workers:
             answers: list[Any] = self._llm.collective_rpc(method, args=args)
         return answers
@@ -402,7 +403,9 @@ class VllmSampler:
     def _sendable(
         self, weights: Iterable[tuple[str, torch.Tensor]]
     ) -> list[tuple[str, torch.Tensor]]:
-        """Weights as workers can be handed them: in this process, just as they are."""
+        """Return weights as workers can be handed them:
+        in this process, just as they are.
+        """
         if not self._has_processes:
             return list(weights)
         return [(n, w.detach().to("cpu").contiguous()) for n, w in weights]

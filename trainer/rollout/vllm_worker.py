@@ -74,7 +74,7 @@ class WorkerExtension:
         return sorted(names - self._names_taken)
 
     def adapter_layers(self: Any) -> dict[str, list[str]]:
-        """Layers that may have adapters, each with what vLLM packed into it."""
+        """Return layers that may have adapters, each with what vLLM packed into it."""
         manager = self.model_runner.lora_manager._adapter_manager
         return {
             name: list(manager.packed_modules.get(name, ())) for name in manager.modules

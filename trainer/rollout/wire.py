@@ -115,7 +115,7 @@ def pack_question(question: Question) -> bytes:
 
 
 def unpack_question(body: bytes, *, vocabulary: int) -> Question:
-    """The question in a body that anyone may have sent.
+    """Return the question in a body that anyone may have sent.
 
     Raises:
         ValueError: it is none, or it asks for tokens that the model has not.
@@ -159,7 +159,7 @@ def pack_answer(sampled: Sequence[Sampled], *, version: int) -> bytes:
 
 
 def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
-    """The completions that were asked for.
+    """Return the completions that were asked for.
 
     Raises:
         ValueError: that is not what came, or other weights sampled it.
@@ -189,7 +189,7 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
 
 
 def answer_bytes(question: Question) -> int:
-    """The most that an answer's numbers take."""
+    """Return the most that an answer's numbers take."""
     num_tokens = len(question.prompts) * question.params.max_new_tokens
     return _BYTES_PER_TOKEN * (num_tokens + len(question.prompts))
 

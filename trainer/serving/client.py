@@ -29,7 +29,7 @@ BINARY = "application/octet-stream"
 
 
 def is_private(host: str) -> bool:
-    """Whether each address of a host is on this machine or on a private network.
+    """Return whether each address of a host is on this machine or on a private network.
 
     Link-local addresses are not: clouds answer there with a machine's credentials.
 
@@ -71,7 +71,7 @@ _SHORTEST = 16
 
 
 def read_token(path: Path) -> str:
-    """The token in a file.
+    """Return the token in a file.
 
     Raises:
         ValueError: there is none, or it is no token.
@@ -90,7 +90,9 @@ def read_token(path: Path) -> str:
 
 
 def read_or_make_token(path: Path) -> str:
-    """The token in a file, which is made, for its owner alone, where there is none."""
+    """Return the token in a file, which is made, for
+    its owner alone, where there is none.
+    """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -117,7 +119,9 @@ _Result = TypeVar("_Result")
 
 
 def in_parallel(acts: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """What each gives, in order; all have ended before the first error is raised."""
+    """Return what each gives, in order; all have ended
+    before the first error is raised.
+    """
     if len(acts) < 2:
         return [act() for act in acts]
     with ThreadPoolExecutor(len(acts), thread_name_prefix="server") as threads:
@@ -130,7 +134,9 @@ Fields = dict[str, tuple[torch.dtype, int]]
 
 
 def pack(fields: Fields, **values: Any) -> bytes:
-    """Numbers as safetensors: a JSON head, then each tensor as it lies in memory."""
+    """Return numbers as safetensors: a JSON head, then
+    each tensor as it lies in memory.
+    """
     return save(
         {
             name: torch.as_tensor(values[name], dtype=dtype, device="cpu").contiguous()
@@ -140,7 +146,8 @@ def pack(fields: Fields, **values: Any) -> bytes:
 
 
 def unpack(body: bytes, fields: Fields | None = None) -> dict[str, torch.Tensor]:
-    """The tensors of a body that anyone may have sent; of any names without `fields`.
+    """Return the tensors of a body that anyone may have
+    sent; of any names without `fields`.
 
     Raises:
         ValueError: it is no safetensors, or has other tensors than these fields.
@@ -190,7 +197,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What sentences call a server.
+    """A kind of server, as sentences call it.
 
     >>> Kind(name="reference server", part="reference", command="reference", port=8600)
     """
@@ -203,7 +210,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What is asked of a server.
+    """A question to a server.
 
     >>> Call(method="GET", path="/model")
     """
@@ -262,7 +269,7 @@ class Connection:
         }
 
     def ask(self, call: Call, *, on_return: Callable[[], None] | None = None) -> bytes:
-        """The answer of a server that is waited for.
+        """Return the answer of a server that is waited for.
 
         Args:
             call: what is asked.
@@ -272,11 +279,11 @@ class Connection:
         return self._waiting(lambda: self.try_once(call), on_return)
 
     def open(self, call: Call) -> OpenAnswer:
-        """An answer that stays open; the server is waited for."""
+        """Return an answer that stays open; the server is waited for."""
         return self._waiting(lambda: self._open_once(call))
 
     def try_once(self, call: Call) -> bytes:
-        """The answer of a server that must be there.
+        """Return the answer of a server that must be there.
 
         Raises:
             Away: it is not.
@@ -324,7 +331,7 @@ class Connection:
     def _waiting(
         self, act: Callable[[], _Result], on_return: Callable[[], None] | None = None
     ) -> _Result:
-        """What comes of an act, which is repeated while the server is away."""
+        """Return what comes of an act, which is repeated while the server is away."""
         pause, started = _FIRST_PAUSE_SECONDS, time.monotonic()
         while True:
             try:
@@ -382,7 +389,7 @@ class Connection:
 
 
 def _parts(url: str, kind: Kind) -> tuple[bool, str, int]:
-    """Whether it is encrypted, the host and the port of an address."""
+    """Return whether it is encrypted, the host and the port of an address."""
     parts = urlsplit(url)
     try:
         port = parts.port

@@ -34,7 +34,7 @@ MODEL_HEADER = "X-Model"  # the fingerprint that the trainer expects
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """Which tokens of some sequences are asked for. Padding is on the right.
+    """The tokens of some sequences that are asked for. Padding is on the right.
 
     `places` are positions in the flattened [B·L] whose next token is asked for, as in a
     `MicroBatch`; `targets` are those tokens.
@@ -66,7 +66,7 @@ def pack_question(question: Question) -> bytes:
 
 
 def unpack_question(body: bytes, *, vocabulary: int, max_length: int) -> Question:
-    """The question in a body that anyone may have sent.
+    """Return the question in a body that anyone may have sent.
 
     Raises:
         ValueError: it is none, or it asks for tokens or lengths the model has not.
@@ -99,7 +99,7 @@ def pack_answer(logprobs: torch.Tensor) -> bytes:
 
 
 def unpack_answer(body: bytes, *, count: int) -> torch.Tensor:
-    """Log-probs [N], float32; ValueError when that is not what came."""
+    """Return log-probs [N], float32; ValueError when that is not what came."""
     logprobs = unpack(body, _ANSWER)["logprobs"]
     if len(logprobs) != count:
         raise ValueError(
@@ -187,7 +187,7 @@ class ServerReference:
             micro.reference_logprobs = micro.spread(logprobs)
 
     def after_step(self, step: int, policy: Policy) -> None:
-        """It stays as it is; configurations that want more are refused."""
+        """Stay as it is; configurations that want more are refused."""
 
     def save(self, folder: Path) -> None:
         raise AssertionError("a server's model never changes")

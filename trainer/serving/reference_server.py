@@ -63,7 +63,7 @@ class Answerer:
         self._thread.start()
 
     def ask(self, question: Question) -> torch.Tensor:
-        """Log-probs [N] on the CPU; waits for them.
+        """Return log-probs [N] on the CPU; waits for them.
 
         Raises:
             Busy: ask again later.
@@ -120,7 +120,9 @@ class Answerer:
 
     @torch.inference_mode()
     def _logprobs(self, question: Question) -> torch.Tensor:
-        """Log-probs [N] of a question, a few rows at a time where it is too large."""
+        """Return log-probs [N] of a question, a few rows
+        at a time where it is too large.
+        """
         model, length = self._model, question.input_ids.shape[1]
         size = max(1, self._max_tokens // length)
         found = torch.zeros(len(question.places))

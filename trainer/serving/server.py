@@ -64,7 +64,7 @@ class ModelServer(ThreadingHTTPServer):
             return True
 
     def mark_authenticated(self, connection: socket.socket) -> None:
-        """It sent the token, or has ended."""
+        """Note that it sent the token, or has ended."""
         with self._unauthenticated_lock:
             self._unauthenticated.pop(connection, None)
 
@@ -85,7 +85,8 @@ class ModelServer(ThreadingHTTPServer):
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """One request per connection. No body is read before the token is verified.
+    """A handler of one request per connection. No body is read before the token is
+    verified.
 
     GET /healthz needs no token. Subclasses define other paths in `answer_get` and
     `answer_post`, refusals in `objection`, and in `remedy` what to do about a body that
@@ -104,7 +105,9 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.refuse_page()
 
     def objection(self) -> tuple[HTTPStatus, str] | None:
-        """Why a question is refused before its body is taken in; None: it is not."""
+        """Return why a question is refused before its
+        body is taken in; None: it is not.
+        """
         return None
 
     def do_GET(self) -> None:
@@ -153,7 +156,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A line for each of thousands of questions would tell nothing."""
+        """Write nothing: a line for each of thousands of questions would not help."""
 
     def _discard(self, length: int) -> None:
         """Take in what is not wanted: closing on it would drop the refusal too."""

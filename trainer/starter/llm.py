@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """0 when model/ is there, 2 when it cannot be made."""
+    """Return 0 when model/ is there, 2 when it cannot be made."""
     try:
         unpack(args.out / "model")
     except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ def unpack(folder: Path) -> None:
 
 
 def find_gguf() -> Path:
-    """The wheel's model file, found without importing the package's own code."""
+    """Return the wheel's model file, found without importing the package's own code."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is not None and found.origin is not None:
         for path in Path(found.origin).parent.glob("*.gguf"):
@@ -73,7 +73,7 @@ def find_gguf() -> Path:
 
 
 def _plain(loaded: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    """The same weights in a model that does not think it is quantised.
+    """Return the same weights in a model that does not think it is quantised.
 
     bfloat16 is what the model was published in; the file's four bits a weight lose
     far more than it does.

@@ -61,7 +61,7 @@ class Connection:
     def iterate(
         self, path: str, *, limit: int | None = None, **query: Value
     ) -> Iterator[Any]:
-        """The first `limit` items of a list (None: all), read page by page."""
+        """Yield the first `limit` items of a list (None: all), read page by page."""
         cursor: str | None = ""
         num_left = limit
         while cursor is not None and num_left != 0:

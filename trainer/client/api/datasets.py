@@ -146,8 +146,8 @@ class Datasets:
         return path
 
     def _send_part(self, path: str, part: bytes, offset: int) -> Any:
-        """409: the offset differs, as after a lost response; the server says which one
-        it expects."""
+        """Return 409: the offset differs, as after a lost response; the server says
+        which one it expects."""
 
         def put() -> Any:
             return self._client.server.send(
@@ -170,7 +170,7 @@ class Datasets:
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of the file: after a change, a new upload starts."""
+    """Return SHA-256 of the file: after a change, a new upload starts."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -14,7 +14,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
-    """A record from JSON; unknown fields of a newer server are ignored.
+    """Return a record from JSON; unknown fields of a newer server are ignored.
 
     >>> read(Person, {"username": "alice", "name": "Alice", "shoe_size": 38})
     Person(username='alice', name='Alice')

@@ -30,7 +30,7 @@ NOT_FOUND = 404
 def follow(
     client: Connection, run_id: int, *, from_step: int = 0, every_seconds: float
 ) -> Iterator[tuple[RunDetail, list[Point]]]:
-    """The run and its new points, until it has ended.
+    """Yield the run and its new points, until it has ended.
 
     Held-out scores may come later than their step, as another point of it. Waits for a
     server that is unreachable meanwhile.
@@ -115,7 +115,7 @@ class Run:
         first_step: int | None = None,
         last_step: int | None = None,
     ) -> list[Point]:
-        """Every point of these metrics and held-out scores; no names: of all."""
+        """Return every point of these metrics and held-out scores; no names: of all."""
         points: list[Point] = []
         steps = {"first_step": first_step, "last_step": last_step}
         cursor: str | None = ""
@@ -126,7 +126,7 @@ class Run:
         return points
 
     def page_of_metrics(self, *names: str, **query: Any) -> Any:
-        """One page of points, and the cursor of the next."""
+        """Return one page of points, and the cursor of the next."""
         path = f"/runs/{self.id}/metrics"
         return self.client.get(path, names=",".join(names), limit=POINTS, **query)
 
@@ -150,7 +150,7 @@ class Run:
     def watch(
         self, *, from_step: int = 0, every_seconds: float = POLL_SECONDS
     ) -> Iterator[Point]:
-        """Each step when it is done, until the run ends; earlier steps at once.
+        """Yield each step when it is done, until the run ends; earlier steps at once.
 
         Held-out scores that come later than their step are another point of it. Steps
         that a resumed run repeats are not yielded again.
@@ -205,7 +205,7 @@ class Run:
         overwrite: bool = False,
         on_progress: Progress | None = None,
     ) -> Path:
-        """Its model as a tar file with a folder for `from_pretrained`.
+        """Return its model as a tar file with a folder for `from_pretrained`.
 
         `name`: for example step-000050-attempt-1. `path`: a file or an existing folder;
         by default the current one.
@@ -250,7 +250,7 @@ class Run:
 
 
 def file_name(path: Path, what: str = "") -> str:
-    """The file's name on the server.
+    """Return the file's name on the server.
 
     >>> file_name(Path("run-7.csv")), file_name(Path("completions.parquet"))
     ('metrics.csv', 'completions.parquet')

@@ -235,7 +235,7 @@ class Judge:
 
 
 def open_client(endpoint: Endpoint) -> Client:
-    """A client for an endpoint, as far as the environment lets it be asked.
+    """Return a client for an endpoint, as far as the environment lets it be asked.
 
     Raises:
         Refused: the environment has not the key, or does not allow the address.
@@ -253,7 +253,7 @@ def replies(
     deadline: float,
     is_readable: Callable[[Reply], bool],
 ) -> list[Reply | JudgeUnavailable]:
-    """What a judge replies to each of some questions, or why it does not.
+    """Return what a judge replies to each of some questions, or why it does not.
 
     One that an earlier life of the run asked is asked again where `is_readable` is
     false of what was replied.

@@ -52,7 +52,7 @@ def judges_allowlist() -> HostAllowlist:
 
 
 def find_key(name: str, target: Target) -> str | None:
-    """The key of a name, for requests to a target; None for the empty name.
+    """Return the key of a name, for requests to a target; None for the empty name.
 
     Raises:
         Refused: there is none, or it is for another address.
@@ -235,7 +235,7 @@ class Client:
         return response.status, dict(response.headers.items()), text
 
     def _without_key(self, text: bytes) -> bytes:
-        """No reply is to carry the key into a log."""
+        """Remove the key, which no reply is to carry into a log."""
         return text if self._key is None else text.replace(self._key.encode(), b"...")
 
     def _take(self) -> tuple[Connection, bool]:
@@ -290,7 +290,9 @@ def _read_all(response: HTTPResponse, host: str) -> bytes:
 
 
 def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
-    """The first choice of a chat completion; where its usage is not told, about it."""
+    """Return the first choice of a chat completion;
+    where its usage is not told, about it.
+    """
     try:
         reply = json.loads(text)
         choice = reply["choices"][0]
@@ -312,7 +314,9 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
 
 
 def _error_message(text: bytes) -> str:
-    """What an endpoint says of a failure, on one line; nothing when it is no JSON."""
+    """Return what an endpoint says of a failure, on one
+    line; nothing when it is no JSON.
+    """
     try:
         body = json.loads(text)
         error = body.get("error", body.get("message", body.get("detail", "")))

@@ -72,7 +72,7 @@ class Ledger:
     def find(
         self, question: bytes, *, is_readable: Callable[[Reply], bool]
     ) -> Reply | None:
-        """What was replied to a question, by its digest.
+        """Return what was replied to a question, by its digest.
 
         Replies that this process received stay; an earlier reply is of no use unless
         it is readable, and a run that paused for such replies can be resumed.
@@ -138,7 +138,7 @@ class Ledger:
                 self._file = None
 
     def _write(self, file: FileIO) -> None:
-        """What a full disk does not take is tried again with what comes next.
+        """Write; what a full disk does not take is tried again with what comes next.
 
         The run's log, on the same disk, ends the step that all processes are in.
         """
@@ -173,7 +173,7 @@ def _reply_at(path: Path, place: int) -> Reply:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line with its place, but for one that the end of a process cut in two."""
+    """Yield each line with its place, but not one that the end of a process cut."""
     with path.open("rb") as file:
         while True:
             place = file.tell()
@@ -189,7 +189,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _ends_whole(file: FileIO) -> bool:
-    """Whether the next line begins at its end, where it is left."""
+    """Return whether the next line begins at its end, where it is left."""
     if file.seek(0, os.SEEK_END) == 0:
         return True
     file.seek(-1, os.SEEK_END)

@@ -41,7 +41,7 @@ class Question:
     values: tuple[tuple[str, str], ...]
 
     def digest(self, **circumstances: Any) -> bytes:
-        """What this question is known by, with all else that goes into a call.
+        """Return what this question is known by, with all else that goes into a call.
 
         The mark is left out: it is another one each time.
         """
@@ -51,7 +51,9 @@ class Question:
     def texts(
         self, make_mark: Callable[[], str] = lambda: secrets.token_hex(8)
     ) -> tuple[str, str]:
-        """The system's text and the user's, values between marks that none holds."""
+        """Return the system's text and the user's,
+        values between marks that none holds.
+        """
         mark = make_mark()
         while any(mark in value for _, value in self.values):
             mark = make_mark()
@@ -67,7 +69,7 @@ class Question:
 
 
 def make_question(system: str, template: str, sample: Sample) -> Question:
-    """The question about a completion.
+    """Return the question about a completion.
 
     Raises:
         NotApplicable: the row has not what the template names.
@@ -87,7 +89,7 @@ def make_question(system: str, template: str, sample: Sample) -> Question:
 
 
 def refuse_bad_template(template: str) -> str:
-    """A pydantic validator: the template as it is, when it shows the completion."""
+    """Get a pydantic validator: the template as it is, when it shows the completion."""
     if "completion" not in IN_BRACES.findall(template):
         raise ValueError(
             "the template does not contain {completion}, so the judge would not see "
@@ -97,7 +99,7 @@ def refuse_bad_template(template: str) -> str:
 
 
 def _conversation(sample: Sample) -> str:
-    """The conversation as text, without the tokens of a chat template.
+    """Return the conversation as text, without the tokens of a chat template.
 
     >>> _conversation(Sample("<user>2+2?<end>", "4", messages=[
     ...     {"role": "user", "content": "2+2?"}]))
@@ -140,7 +142,7 @@ class Unreadable(ValueError):
 def read_score(
     reply: str, read_as: ReadAs, *, field: str, low: float, high: float
 ) -> float:
-    """The judge's score, cut to [low, high] and scaled to [0, 1].
+    """Return the judge's score, cut to [low, high] and scaled to [0, 1].
 
     Raises:
         Unreadable: the reply is not of the form that was asked for.
@@ -160,7 +162,7 @@ def read_score(
 
 
 def reply_format(read_as: ReadAs, *, field: str, low: float, high: float) -> str:
-    """The part of the question that fixes the reply's format."""
+    """Return the part of the question that fixes the reply's format."""
     if read_as == "yes_no":
         return "End your reply with a line that contains only yes or no."
     if read_as == "json_field":

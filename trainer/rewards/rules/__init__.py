@@ -60,7 +60,7 @@ RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
 
 
 def examples_of(rule: Rule[Any]) -> tuple[list[Example], list[Example]]:
-    """All passing and all failing examples, including those with thinking."""
+    """Return all passing and all failing examples, including those with thinking."""
     passing = [rule.example_pass, *rule.also_pass]
     failing = [rule.example_fail, *rule.also_fail]
     if "read_thinking" in rule.params_model.model_fields:

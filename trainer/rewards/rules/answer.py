@@ -46,14 +46,14 @@ class ExactAnswerParams(ExtractionParams):
 
 
 def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
-    """1 when the texts are equal after the chosen normalisation, else 0."""
+    """Return 1 when the texts are equal after the chosen normalisation, else 0."""
     wanted = normalise(require_answer(sample), params)
     found = extract(reply_of(sample, read_thinking=params.read_thinking), params)
     return float(found is not None and normalise(found, params) == wanted)
 
 
 def normalise(text: str, params: ExactAnswerParams) -> str:
-    """The same for all texts that count as one another."""
+    """Return the same for all texts that count as one another."""
     text = unwrapped(as_typed(text), params.tag)
     if params.ignore_final_period:
         text = text.removesuffix(".").rstrip()
@@ -127,7 +127,8 @@ class NumericAnswerParams(Params):
 
 
 def score_number(sample: Sample, params: NumericAnswerParams) -> float:
-    """1 when |found - wanted| <= max(tolerance, relative * |wanted|), else wrong_score.
+    """Return 1 when |found - wanted| <= max(tolerance,
+    relative * |wanted|), else wrong_score.
 
     Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
     """
@@ -143,7 +144,7 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
 
 
 def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None:
-    """The number that counts as a completion's answer; None where there is none."""
+    """Get the number that counts as a completion's answer; None where there is none."""
     if params.mode == "as_published":
         # -7 reads as 7 here and 1,000 as 0: the published pattern has digits alone.
         runs = compile_pattern(r"\d+\.\d+|\d+/\d+|\d+").findall(completion)
@@ -225,7 +226,7 @@ class MathVerifyParams(ExtractionParams):
 
 
 def score_math(sample: Sample, params: MathVerifyParams) -> float:
-    """1 when math-verify finds the answer equal to the row's answer, else 0.
+    """Return 1 when math-verify finds the answer equal to the row's answer, else 0.
 
     Only the last 4,000 characters of the answer are read.
     """

@@ -87,7 +87,7 @@ class CodeTestsParams(Params):
 
 
 def score_code(sample: Sample, params: CodeTestsParams) -> float:
-    """The share of tests that pass, or whether all do; 0 without code.
+    """Return the share of tests that pass, or whether all do; 0 without code.
 
     Code that fails, hangs or ends its process fails tests. No score where the tests
     cannot be read or no sandbox can be had.

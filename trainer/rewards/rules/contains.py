@@ -38,7 +38,9 @@ class ContainsParams(Params):
 
 
 def score_phrases(sample: Sample, params: ContainsParams) -> float:
-    """1 when the phrases occur as asked, else 0; the share that occurs for share."""
+    """Return 1 when the phrases occur as asked, else
+    0; the share that occurs for share.
+    """
     text = open_tag(sample.prompt) + sample.completion
     num_found = sum(_occurrences(text, params))
     if params.match == "share":
@@ -50,7 +52,7 @@ def score_phrases(sample: Sample, params: ContainsParams) -> float:
 
 
 def _occurrences(text: str, params: ContainsParams) -> list[bool]:
-    """For each phrase whether it occurs, in time linear in the text."""
+    """Tell for each phrase whether it occurs, in time linear in the text."""
     if params.whole_words:
         return [_stands_alone(text, phrase, params) for phrase in params.phrases]
     folded = text.casefold() if params.ignore_case else text
@@ -102,7 +104,7 @@ class RegexParams(Params):
 
 
 def score_regex(sample: Sample, params: RegexParams) -> float:
-    """1 when the pattern matches as asked, else 0."""
+    """Return 1 when the pattern matches as asked, else 0."""
     pattern = compile_pattern(params.pattern, ignore_case=params.ignore_case)
     # With and without a think tag that the prompt opens: patterns are written for both.
     texts = {sample.completion, open_tag(sample.prompt) + sample.completion}

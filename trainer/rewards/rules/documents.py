@@ -58,7 +58,8 @@ class JsonSchemaParams(Params):
 
 
 def score_json(sample: Sample, params: JsonSchemaParams) -> float:
-    """1 for JSON that fits the schema, `valid_json_score` for other JSON, else 0.
+    """Return 1 for JSON that fits the schema,
+    `valid_json_score` for other JSON, else 0.
 
     JSON that is nested deeper than 32 levels, or whose numbers no float holds, is
     none; JSON that takes more than 20,000 steps to check does not fit.
@@ -140,7 +141,8 @@ class _Refused(Exception):
 
 
 def score_xml(sample: Sample, params: XmlWellFormedParams) -> float:
-    """0 for what is not well-formed XML, else the share of the elements that occur.
+    """Return 0 for what is not well-formed XML, else
+    the share of the elements that occur.
 
     Document types are refused, so there are no entities to expand and no files or
     addresses to read; a fragment must hold an element. Namespaces are not looked up.
@@ -162,7 +164,7 @@ def _xml_place(completion: str, params: XmlWellFormedParams) -> str | None:
 
 
 def _read_names(text: str, params: XmlWellFormedParams) -> set[str] | None:
-    """The names of the elements; None when the text is not well-formed."""
+    """Return the names of the elements; None when the text is not well-formed."""
     names: list[str] = []
 
     def refuse(*_: object) -> NoReturn:

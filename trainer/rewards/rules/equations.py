@@ -86,7 +86,8 @@ class CountdownParams(ExtractionParams):
 
 
 def score_countdown(sample: Sample, params: CountdownParams) -> float:
-    """1 for an equation that uses every number once and reaches the target, else 0.
+    """Return 1 for an equation that uses every number
+    once and reaches the target, else 0.
 
     strict: arithmetic over exact fractions. as_published: the first answer block,
     Python's meaning of its characters, the target met to within 1e-5.
@@ -133,7 +134,9 @@ def _passes_published(
 
 
 def _numbers(sample: Sample, column: str) -> list[int]:
-    """The row's numbers, sorted; a CSV cell such as "3 5 7" or "[3, 5, 7]" is read."""
+    """Return the row's numbers, sorted; a CSV cell such
+    as "3 5 7" or "[3, 5, 7]" is read.
+    """
     value = _column(sample, column)
     items: Sequence[Any] = value if isinstance(value, list) else [value]
     if isinstance(value, str):
@@ -205,7 +208,7 @@ class EquationsParams(Params):
 
 @dataclass(frozen=True)
 class _Equation:
-    """One equation of a text, or a chain of them.
+    """An equation of a text, or a chain of them.
 
     >>> _Equation(value=Fraction(8), is_true=True, mark="!")  # 3+5=8!
     """
@@ -216,7 +219,7 @@ class _Equation:
 
 
 def score_equations(sample: Sample, params: EquationsParams) -> float:
-    """True equations as a share of all; 0 when there are none.
+    """Return true equations as a share of all; 0 when there are none.
 
     An equation computes something on at least one side (7 = 7 is none) and is true when
     all its sides have exactly the same value; a chain a = b = c is one.
@@ -260,7 +263,9 @@ def _equations(text: str) -> Iterator[_Equation]:
 
 
 def _sides(chain: str) -> list[str]:
-    """The sides of a chain without parentheses that enclose more than one of them."""
+    """Return the sides of a chain without parentheses
+    that enclose more than one of them.
+    """
     first, *rest = (re.sub("[ \t]", "", side) for side in chain.split("="))
     opened = first.count("(") - first.count(")")
     sides = [first[min(max(opened, 0), len(first) - len(first.lstrip("("))) :], *rest]

@@ -51,7 +51,9 @@ _steps: ContextVar[_Steps] = ContextVar("steps")
 
 
 def accepts(schema: str, document: Any) -> bool:
-    """Whether a document of `read_json` fits; a check that takes too long says no."""
+    """Return whether a document of `read_json` fits; a
+    check that takes too long says no.
+    """
     try:
         return _fits(_validator(schema), document)
     except (_TooLong, RecursionError):
@@ -59,7 +61,7 @@ def accepts(schema: str, document: Any) -> bool:
 
 
 def refuse_bad_schema(schema: str) -> str:
-    """A pydantic validator: the schema as it is, when it can be checked by."""
+    """Return a pydantic validator: the schema as it is, when it can be checked by."""
     _validator(schema)
     return schema
 
@@ -115,7 +117,7 @@ def _read(text: str) -> Any:
 
 
 def _parts(resource: Any) -> Iterator[JsonObject]:
-    """The schema and every schema inside it that is an object."""
+    """Yield the schema and every schema inside it that is an object."""
     if isinstance(resource.contents, JsonObject):
         yield resource.contents
         for inner in resource.subresources():
@@ -134,7 +136,7 @@ def _refuse_what_is_not_known(part: JsonObject, *, is_top: bool) -> None:
 
 
 def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None:
-    """What is referred to must be a schema that was looked at."""
+    """Refuse references to what is no schema that was looked at."""
     resolver = Registry().resolver_with_root(resource)
     known = {id(part) for part in parts}
     for reference in {part["$ref"] for part in parts if "$ref" in part}:
@@ -212,7 +214,7 @@ def _unique_items(
 
 
 def _canonical(item: Any) -> Any:
-    """The same for equal items: 1 and 1.0 are, 1 and true are not."""
+    """Return the same for equal items: 1 and 1.0 are, 1 and true are not."""
     _steps.get().take(1)
     if isinstance(item, dict):
         return ("object", frozenset((k, _canonical(v)) for k, v in item.items()))

@@ -53,7 +53,9 @@ class LengthParams(Params):
 
 
 def score_length(sample: Sample, params: LengthParams) -> float:
-    """1 inside [minimum, maximum]; outside, max(0, 1 - distance / (soft_edge + 1))."""
+    """Return 1 inside [minimum, maximum]; outside,
+    max(0, 1 - distance / (soft_edge + 1)).
+    """
     length = count_length(sample.completion, params.unit)
     distance = max(params.minimum - length, length - params.maximum, 0)
     return max(0.0, 1.0 - distance / (params.soft_edge + 1))
@@ -228,7 +230,8 @@ class LengthRankParams(RightnessParams):
 
 
 def score_lengths(samples: Sequence[Sample], params: LengthRankParams) -> list[Outcome]:
-    """0.5 - (length - shortest) / (longest - shortest); at most 0 for a wrong one.
+    """Return 0.5 - (length - shortest) / (longest -
+    shortest); at most 0 for a wrong one.
 
     0 where all are of one length (arXiv:2501.12599, section 2.3.3).
     """

@@ -189,7 +189,7 @@ def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Ou
 
 
 def check_judge(params: LlmJudgeParams) -> None:
-    """Whether it could be asked from here, without asking it.
+    """Check that it could be asked from here, without asking it.
 
     Raises:
         ValueError: it could not.
@@ -201,7 +201,7 @@ def check_judge(params: LlmJudgeParams) -> None:
 
 
 def make_judges_question(sample: Sample, params: LlmJudgeParams) -> Question:
-    """What the judge is asked of a completion.
+    """Return what the judge is asked of a completion.
 
     Raises:
         NotApplicable: the row has not what the template names.

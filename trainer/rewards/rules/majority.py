@@ -49,7 +49,7 @@ class MajorityParams(Params):
 
 
 def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Outcome]:
-    """1 for the most frequent answer, 0 for any other and for none at all.
+    """Return 1 for the most frequent answer, 0 for any other and for none at all.
 
     So the policy is rewarded for agreeing with itself, without ground truth
     (arXiv:2504.16084). An answer that no one else gives is no majority, and a

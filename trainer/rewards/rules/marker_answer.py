@@ -73,7 +73,7 @@ class MarkerAnswerParams(Params):
 
 
 def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
-    """1 for the row's answer, `number_credit` for its number written otherwise.
+    """Return 1 for the row's answer, `number_credit` for its number written otherwise.
 
     strict: the text between the last marker and `until`. as_published, verl: the last
     number that follows the marker and a space, compared as text. as_published,
@@ -96,7 +96,7 @@ def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
 
 
 def read_marked(completion: str, params: MarkerAnswerParams) -> str | None:
-    """The text that counts as a completion's answer; None where there is none."""
+    """Give the text that counts as a completion's answer; None where there is none."""
     if params.tail_characters:
         completion = completion[-params.tail_characters :]
     found = _reader(params).find(completion)
@@ -104,7 +104,7 @@ def read_marked(completion: str, params: MarkerAnswerParams) -> str | None:
 
 
 def same_answer(text: str, params: MarkerAnswerParams) -> str:
-    """The same for all answers that the rule takes for one another."""
+    """Return the same for all answers that the rule takes for one another."""
     number = _reader(params).number(text)
     return text if number is None else str(number)
 
@@ -121,7 +121,7 @@ class _Strict:
 
 
 class _LMBook(_Strict):
-    """Of the placeholder that its prompt shows, and of numbers, it has its own idea."""
+    """The published grader, with its own idea of placeholders and numbers."""
 
     def find(self, text: str) -> str | None:
         answer = super().find(text)

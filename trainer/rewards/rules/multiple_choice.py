@@ -110,7 +110,7 @@ class MultipleChoiceParams(Params):
 
 
 def score_choice(sample: Sample, params: MultipleChoiceParams) -> float:
-    """1 when the completion chooses the row's option, else 0.
+    """Return 1 when the completion chooses the row's option, else 0.
 
     A letter may stand in brackets, before a point, a colon or its option's text. A
     place that names two options chooses none.
@@ -122,7 +122,7 @@ def score_choice(sample: Sample, params: MultipleChoiceParams) -> float:
 
 
 def read_choice(completion: str, params: MultipleChoiceParams) -> str | None:
-    """The letter that is chosen; an option's text says nothing without its row."""
+    """Give the letter that is chosen; an option's text says nothing without its row."""
     return _chosen(completion, params, ())
 
 
@@ -164,7 +164,9 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
 def _read(
     text: str, params: MultipleChoiceParams, options: Sequence[str]
 ) -> str | None:
-    """The letter of the one option that the text names; None for none or several."""
+    """Return the letter of the one option that the
+    text names; None for none or several.
+    """
     if len(text) > _MAX_CHARACTERS:
         return None
     # Without what Markdown and LaTeX put around a word: **B**, $\text{B}$.
@@ -180,7 +182,7 @@ def _read(
 
 
 def _without_reason(text: str) -> str:
-    """The choice of "D because A is too large", unless the reason chooses again."""
+    """Get the choice of "D because A is too large", unless the reason chooses again."""
     match = compile_pattern(_REASONED).fullmatch(text)
     if match is None or compile_pattern(_OTHER_CHOICE).search(match.group(2)):
         return text
@@ -188,7 +190,7 @@ def _without_reason(text: str) -> str:
 
 
 def _remaining(text: str) -> str:
-    """The text without options that it rules out."""
+    """Return the text without options that it rules out."""
     return str(compile_pattern(_RULED_OUT).sub(" ", text)).strip()
 
 
@@ -207,7 +209,7 @@ def _of_text(
 def _leading(
     text: str, params: MultipleChoiceParams, options: Sequence[str]
 ) -> str | None:
-    """The letter of "b) Paris", when lower case counts or Paris is its option."""
+    """Give the letter of "b) Paris", when lower case counts or Paris is its option."""
     match = compile_pattern(_LEADING).fullmatch(text)
     if match is None:
         return None
@@ -278,7 +280,7 @@ def _without_letters(options: list[str]) -> list[str]:
 
 
 def _of_several_columns(sample: Sample, names: str) -> list[Any]:
-    """An option of each column; NotApplicable where one is missing."""
+    """Return an option of each column; NotApplicable where one is missing."""
     options = []
     for name in (part.strip() for part in names.split(",")):
         option = column_of(sample.columns, name)
@@ -316,7 +318,9 @@ def _reference(
 def _label_place(
     sample: Sample, params: MultipleChoiceParams, answer: str
 ) -> int | None:
-    """Some of ARC's questions label their options 1 to 4, and so do their answers."""
+    """Return some of ARC's questions label their
+    options 1 to 4, and so do their answers.
+    """
     if not params.options_column:
         return None
     column = column_of(sample.columns, params.options_column)

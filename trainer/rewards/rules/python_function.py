@@ -133,7 +133,7 @@ class PythonFunctionParams(Params):
 
 
 def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
-    """The number that the function gives, called in a sandbox.
+    """Return the number that the function gives, called in a sandbox.
 
     No score where it gives None or no number in bounds, raises, or is ended.
     """
@@ -148,7 +148,8 @@ def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
 def score_by_group_function(
     samples: Sequence[Sample], params: PythonFunctionParams
 ) -> list[Outcome]:
-    """What a function says of the completions of one prompt, called once for all.
+    """Return what a function says of the completions
+    of one prompt, called once for all.
 
     Where it raises, or gives no list of their length, none has a score.
     """
@@ -202,7 +203,7 @@ def _without_result() -> Unscorable:
 
 @lru_cache(maxsize=256)
 def _packages(source: str) -> tuple[str, ...]:
-    """Those that a source imports, of the packages that its sandbox offers."""
+    """Return those that a source imports, of the packages that its sandbox offers."""
     imported = recognise(source).imports
     if not imported:
         return ()
@@ -234,7 +235,7 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
 
 
 def _verl_arguments(sample: Sample) -> dict[str, Any]:
-    """The truth is the row's answer, or verl's own column for it."""
+    """Return the truth is the row's answer, or verl's own column for it."""
     columns = sample.columns
     truth: Any = sample.answer
     if truth is None:
@@ -286,7 +287,7 @@ _RESERVED = TRL | {"prompt", "completion"}
 def _group_question(
     samples: Sequence[Sample], params: PythonFunctionParams
 ) -> dict[str, Any]:
-    """As TRL's GRPOTrainer calls a function, for the completions of one row."""
+    """Ask as TRL's GRPOTrainer calls a function, for the completions of one row."""
     function, first, number = params.called, samples[0], len(samples)
     named = function.names | function.reads
     arguments: dict[str, Any] = {
@@ -341,7 +342,7 @@ def _token_ids(
 
 
 def reads_token_ids(params: Params) -> bool:
-    """Whether the rule's function looks at the token IDs of completions."""
+    """Return whether the rule's function looks at the token IDs of completions."""
     return (
         isinstance(params, PythonFunctionParams)
         and "completion_ids" in params.called.reads

@@ -87,7 +87,7 @@ class ReasoningAnswerParams(RightnessParams):
 
 
 def score_reasoning(sample: Sample, params: ReasoningAnswerParams) -> float:
-    """1 for a right answer behind the reasoning, 0 for a wrong one or where the
+    """Return 1 for a right answer behind the reasoning, 0 for a wrong one or where the
     reasoning does not end: an answer that was only thought of is none.
     """
     answer = _behind(sample.completion, params.delimiters)

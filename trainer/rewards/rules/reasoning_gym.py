@@ -101,7 +101,7 @@ class ReasoningGymParams(ExtractionParams):
 
 
 def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
-    """The scorer's value, cut to [0, 1]; many scorers give part of the credit."""
+    """Give the scorer's value, cut to [0, 1]; many scorers give part of the credit."""
     entry = _entry(sample, params.entry_column)
     text = reply_of(sample, read_thinking=params.read_thinking)
     answer = extract(text, params)

@@ -54,7 +54,7 @@ class Classifiers:
         settings: Mapping[str, Any],
         conversations: Sequence[Sequence[Mapping[str, str]]],
     ) -> list[float]:
-        """A number for each conversation; without any, the model is loaded.
+        """Return a number for each conversation; without any, the model is loaded.
 
         Raises:
             NoScores: the model cannot be loaded, or its process was lost twice.
@@ -170,7 +170,9 @@ class RewardModelParams(Params):
 def score_by_model(
     samples: Sequence[Sample], params: RewardModelParams
 ) -> list[Outcome]:
-    """The model's number for each completion, as its conversation's last message."""
+    """Return the model's number for each completion,
+    as its conversation's last message.
+    """
     session = current_session()
     try:
         if not session.is_run:

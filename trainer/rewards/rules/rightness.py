@@ -54,7 +54,7 @@ AnswerKind = Literal[
 
 
 class RightnessParams(Params):
-    """Which rule says whether a completion is right, and with which settings."""
+    """The rule that says whether a completion is right, and its settings."""
 
     answer_kind: AnswerKind = Field(
         "math_verify",
@@ -78,8 +78,8 @@ class RightnessParams(Params):
 
 
 def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of an answer's rule, with its defaults; ValueError says which is
-    wrong.
+    """Return the settings of an answer's rule, with its
+    defaults; ValueError says which is wrong.
     """
     try:
         params = ANSWER_RULES[kind].params_model.model_validate(given)
@@ -94,7 +94,7 @@ def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
 def are_right(
     samples: Sequence[Sample], params: RightnessParams, *, as_published: bool = False
 ) -> list[bool | Unscorable]:
-    """For each completion whether it is right, or why no one can say."""
+    """Tell for each completion whether it is right, or why no one can say."""
     rule = ANSWER_RULES[params.answer_kind]
     given = dict(params.answer_params)
     if as_published and "mode" in rule.params_model.model_fields:
@@ -110,7 +110,9 @@ def are_right(
 def is_right(
     sample: Sample, params: RightnessParams, *, as_published: bool = False
 ) -> bool:
-    """Whether a completion is right; raises what its rule does where no one can say."""
+    """Return whether a completion is right; raises what
+    its rule does where no one can say.
+    """
     (found,) = are_right([sample], params, as_published=as_published)
     if isinstance(found, Unscorable):
         raise found
@@ -125,7 +127,8 @@ _LONGEST = 1_000  # characters; a longer answer is an essay
 
 
 def reader_of(params: Params) -> AnswerReader | None:
-    """How the rule of these settings reads answers; the same text, the same answer.
+    """Return how the rule of these settings reads
+    answers; the same text, the same answer.
 
     None when it looks for none that two completions could share.
     """
@@ -148,7 +151,7 @@ def _find_formula(text: str, params: MathVerifyParams) -> str | None:
 
 
 def _written(formula: str) -> str | None:
-    """Without its spaces, dollar signs and sizes of brackets.
+    """Write it without its spaces, dollar signs and sizes of brackets.
 
     >>> _written(r"$\\left( \\dfrac{1}{2} \\right)$.")
     '(\\\\frac{1}{2})'
@@ -189,7 +192,8 @@ RIGHT = "\N{CHECK MARK} correct"  # no reader finds such a text
 def votes_of(
     texts: Sequence[str], is_right: Sequence[bool], read: AnswerReader
 ) -> list[str | None]:
-    """For each completion of a prompt the answer that it votes for; None: for none.
+    """Return for each completion of a prompt the answer that it votes for; None: for
+    none.
 
     Right completions give the row's answer, however they write it, so they are not
     read and vote as one.

@@ -96,7 +96,9 @@ class FormatTagsParams(Params):
 
 
 def score_format(sample: Sample, params: FormatTagsParams) -> float:
-    """1 for a full match; else the sum of the credits, at most 1, or mismatch_score."""
+    """Return 1 for a full match; else the sum of the
+    credits, at most 1, or mismatch_score.
+    """
     text = (params.completion_prefix or open_tag(sample.prompt)) + sample.completion
     answer = _match(text, params)
     if answer is None:
@@ -109,7 +111,7 @@ def score_format(sample: Sample, params: FormatTagsParams) -> float:
 
 
 def _match(text: str, params: FormatTagsParams) -> str | None:
-    """The answer block's content when the whole text has the format."""
+    """Return the answer block's content when the whole text has the format."""
     match = compile_pattern(_full_pattern(params)).fullmatch(text)
     if match is None:
         return None

@@ -42,7 +42,7 @@ _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
 
 
 def obstacle(level: Level) -> str | None:
-    """Why a level cannot even be tried here; None: it can."""
+    """Return why a level cannot even be tried here; None: it can."""
     if sys.platform != "linux":
         return f"it requires Linux; this is {platform.system()}"
     if not confinement.is_known_machine():
@@ -66,7 +66,7 @@ class Package(NamedTuple):
 
 @lru_cache(maxsize=4)
 def packages_here(level: Level) -> dict[str, Package]:
-    """The packages that a function may import at a level, by name.
+    """Return the packages that a function may import at a level, by name.
 
     Those that are installed, and that the user may read whom a sandbox becomes where
     root starts it: at level A they are mounted at a path of their own, at level B every
@@ -94,7 +94,8 @@ def _may_be_read(path: str, folder: str, level: Level) -> bool:
 def command(
     level: Level, *, cgroup_path: str = "", packages: Sequence[str] = ()
 ) -> list[str]:
-    """What is run: Python without site-packages, that reads its program from a pipe.
+    """Return what is run: Python without site-packages,
+    that reads its program from a pipe.
 
     Args:
         cgroup_path: that of the control group which it moves into.
@@ -133,7 +134,7 @@ def options(
 
 
 def _folders(level: Level, packages: Sequence[str]) -> list[str]:
-    """The folders of all packages, and of the shared libraries beside them."""
+    """Return the folders of all packages, and of the shared libraries beside them."""
     if not packages:
         return []
     folders = [package.folder for package in packages_here(level).values()]
@@ -187,7 +188,7 @@ def _readable() -> list[str]:
 
 
 def _python() -> str:
-    """The interpreter itself, not a virtual environment's link to it."""
+    """Return the interpreter itself, not a virtual environment's link to it."""
     base = getattr(sys, "_base_executable", sys.executable)
     return os.path.realpath(base)
 
@@ -221,7 +222,7 @@ _INSIDE = (
 
 
 def sources() -> list[tuple[str, str]]:
-    """What the sandbox runs: modules by name, each after those that it imports."""
+    """Give what the sandbox runs: modules by name, each after those that it imports."""
     package = "trainer.rewards.sandbox.inside"
     parts = package.split(".")
     empty = [".".join(parts[: n + 1]) for n in range(len(parts))]

@@ -38,7 +38,8 @@ REPLY_BYTES = MEBIBYTE
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one call: seconds by the clock, of a processor, and MiB of address space.
+    """The limits of one call: seconds by the clock, of a processor, and MiB of address
+    space.
 
     Besides: 16 threads, 64 descriptors, files of 1 MiB in its memory, no other process.
     """
@@ -78,7 +79,7 @@ _REMOVE_SECONDS = 2.0
 
 
 class NoGroup(Exception):
-    """None can be made here; the text is a predicate."""
+    """A group cannot be made here; the text is a predicate."""
 
 
 class Group:
@@ -129,7 +130,7 @@ def make_group() -> Group:
 
 @lru_cache(maxsize=1)
 def parent_here() -> Path:
-    """The group that may have groups of ours beneath it.
+    """Return the group that may have groups of ours beneath it.
 
     Raises:
         NoGroup: there is none.
@@ -147,7 +148,7 @@ def parent_here() -> Path:
 
 
 def _places(mountinfo: str, cgroup: str) -> tuple[Path, Path]:
-    """Where cgroup v2 is mounted, and the group of this process beneath it."""
+    """Return where cgroup v2 is mounted, and the group of this process beneath it."""
     paths = [line[3:] for line in cgroup.split("\n") if line.startswith("0::")]
     for line in mountinfo.split("\n"):
         fields, _, kind = line.partition(" - ")
@@ -237,7 +238,7 @@ class Uid:
 
 
 def reserve_uid() -> Uid:
-    """A number that no other sandbox here has; no one's where none can be had."""
+    """Give a number that no other sandbox here has; no one's where none can be had."""
     random_numbers = random.SystemRandom()
     for _ in range(_TRIES):
         number = random_numbers.randrange(FIRST_UID, FIRST_UID + NUM_UIDS)
@@ -254,7 +255,7 @@ def reserve_uid() -> Uid:
 
 
 def _is_mapped(number: int) -> bool:
-    """Whether this machine, perhaps a container, has a user of this number."""
+    """Return whether this machine, perhaps a container, has a user of this number."""
     try:
         lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -58,7 +58,8 @@ def ask(
     *,
     packages: tuple[str, ...] = (),
 ) -> Answer:
-    """The answer to a call, from the caller's sandbox with these packages loaded.
+    """Return the answer to a call, from the caller's
+    sandbox with these packages loaded.
 
     Inside `limited_to`, waiting and starting take from what is left.
 
@@ -160,7 +161,7 @@ class _Pool:
             return place
 
     def _is_free(self, owner: str, ticket: object) -> bool:
-        """Whether the owner's place, or room for a new one, is there; lock held."""
+        """Say whether the owner's place, or room for a new one, is there; lock held."""
         place = self._places.get(owner)
         if place is not None:
             return not place.is_busy
@@ -209,7 +210,7 @@ def _running(place: _Place, packages: tuple[str, ...]) -> Slot:
 
 
 def sandbox_level() -> Level:
-    """The level that calls run at.
+    """Return the level that calls run at.
 
     Raises:
         SandboxFailed: this machine has none, or there is no time to find out.
@@ -233,7 +234,9 @@ _pool = _Pool()
 
 
 def _forget() -> None:
-    """In a forked child: the pipes belong to the parent, the locks may be held."""
+    """Forget all in a forked child: the pipes belong to
+    the parent, the locks may be held.
+    """
     global _pool
     _pool = _Pool()
 

@@ -53,7 +53,7 @@ class SlotLost(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came of a call. Replies are JSON that no one has looked at yet.
+    """The outcome of a call. Replies are JSON that no one has looked at yet.
 
     end: "ended" by itself; "time": ended at its limit; "flood": it replied too much.
     """
@@ -224,7 +224,9 @@ class Slot:
         return bytes(data)
 
     def _how_it_ended(self) -> str:
-        """A dead process's pipe closes a moment before the kernel tells its code."""
+        """Return a dead process's pipe closes a moment
+        before the kernel tells its code.
+        """
         try:
             code = self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -243,7 +245,7 @@ def _group() -> Group | None:
 
 
 def _was_killed_by_the_system(answer: Answer, limits: Limits) -> bool:
-    """By SIGKILL, which no call can send itself, and not for its time."""
+    """Tell by SIGKILL, which no call can send itself, and not for its time."""
     return (
         answer.end == "ended"
         and answer.code == -signal.SIGKILL
@@ -272,7 +274,7 @@ UNREADABLE = Unreadable()
 
 
 def parsed(reply: bytes) -> Any:
-    """The JSON, or UNREADABLE; a process that may write anything wrote it."""
+    """Return the JSON, or UNREADABLE; a process that may write anything wrote it."""
     try:
         return json.loads(reply)
     except (ValueError, RecursionError):
@@ -280,7 +282,7 @@ def parsed(reply: bytes) -> Any:
 
 
 def how_it_ended(answer: Answer, limits: Limits) -> str | None:
-    """A predicate for a call that was ended, or ended itself with an error."""
+    """Return a predicate for a call that was ended, or ended itself with an error."""
     if answer.end == "time":
         return f"timed out after {limits.wall_seconds:g} s"
     if answer.end == "flood":
@@ -384,7 +386,7 @@ _found_at = 0.0
 
 
 def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus:
-    """As `try_levels`; a level once found is remembered by this process."""
+    """Try as `try_levels`; a level once found is remembered by this process."""
     global _found, _found_at
     with _lock:
         is_known = _found is not None and (

@@ -31,7 +31,7 @@ def are_equal(left: Any, right: Any) -> bool:
 
 
 def are_equal_as_json(left: Any, right: Any) -> bool:
-    """As `are_equal`, where JSON knows no tuples: they are lists."""
+    """Compare as `are_equal`, where JSON knows no tuples: they are lists."""
     return are_equal(_without_tuples(left), right)
 
 
@@ -67,7 +67,7 @@ def compare(left: Any, operator: str, right: Any) -> bool:
 
 
 def as_number(value: Any) -> float:
-    """The nearest float; Incomparable when it is no real number."""
+    """Return the nearest float; Incomparable when it is no real number."""
     try:
         return float(_real(value))
     except OverflowError:
@@ -79,7 +79,7 @@ class _EqualsNothing(Incomparable):
 
 
 def _canonical(value: Any) -> str:
-    """The same text or tree for values that are equal, another for others."""
+    """Return the same text or tree for values that are equal, another for others."""
     try:
         return json.dumps(_tree(value))
     except RecursionError:
@@ -182,7 +182,7 @@ def _sequence(value: Any) -> tuple[str, list[Any]] | None:
 
 
 def _is(left: Any, right: Any) -> bool:
-    """Of None, True and False alone, which there is one of each."""
+    """Compare None, True and False alone, which there is one of each."""
     for side in (left, right):
         if side is None or isinstance(side, bool):
             return left is right
@@ -243,7 +243,9 @@ Replies = Sequence[Any]  # one for each step, as far as it came
 
 
 def holds(formula: Formula, replies: Replies) -> bool:
-    """False also where Python would raise, or where a reply is missing or no reply."""
+    """Return False also where Python would raise, or
+    where a reply is missing or no reply.
+    """
     try:
         return _holds(formula, replies)
     except (Incomparable, RecursionError, ArithmeticError, TypeError, ValueError):
@@ -251,7 +253,7 @@ def holds(formula: Formula, replies: Replies) -> bool:
 
 
 def is_judged_inside(formula: Formula) -> bool:
-    """Whether a part of it was judged where the code under test could cheat."""
+    """Return whether a part of it was judged where the code under test could cheat."""
     parts: list[Formula] = [*formula.get("all", ()), *formula.get("any", ())]
     if "not" in formula:
         parts.append(formula["not"])

@@ -33,7 +33,7 @@ def run_child(
     walls: Walls,
     num_others: int,
 ) -> None:
-    """In the child. Never returns."""
+    """Perform the call in the child; never returns."""
     code = 1
     try:
         # Its pipes as 1 to 4, the rules as 6, nothing as 0, and none of the others.
@@ -72,7 +72,9 @@ def _exit_code(wanted: object) -> int:
 
 
 def hold_places() -> None:
-    """In the zygote: no pipe of a call gets a number that a child needs for its own."""
+    """Keep, in the zygote, any pipe of a call from getting a
+    number that a child needs for its own.
+    """
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number in (QUESTIONS, REPLIES, NOTHING, _RULES):
         os.dup2(nothing, number)
@@ -136,7 +138,7 @@ class CallProcess:
             self._poll.register(descriptor, select.POLLIN)
 
     def converse(self, questions: list[bytes]) -> dict[str, Any]:
-        """Until it has ended, or is ended; how it ended."""
+        """Converse until it has ended, or is ended; tell how it ended."""
         end = ""
         waiting = [frame(question) for question in reversed(questions)]
         sending = memoryview(b"")
@@ -161,13 +163,13 @@ class CallProcess:
         return self._reap(end)
 
     def _close_input(self) -> None:
-        """A child that waits for another question learns that there is none."""
+        """Tell a child that waits for another question that there is none."""
         if self._questions >= 0:
             os.close(self._questions)
             self._questions = -1
 
     def _wait(self, *, to_write: bool) -> set[int]:
-        """The descriptors that something happened at; none when time is up."""
+        """Return the descriptors that something happened at; none when time is up."""
         if to_write:
             self._poll.register(self._questions, select.POLLOUT)
         left = max(0.0, self._deadline - time.monotonic())
@@ -185,7 +187,9 @@ class CallProcess:
             return memoryview(b"")  # it closed its end; there is no reply to come
 
     def _read(self) -> bool:
-        """What there is; False when it is more than was asked for, or is allowed."""
+        """Return what there is; False when it is more
+        than was asked for, or is allowed.
+        """
         for descriptor, kept in ((self._out, self.stdout), (self._err, self.stderr)):
             kept.add(self._read_some(descriptor))
         self._received += self._read_some(self._replies)

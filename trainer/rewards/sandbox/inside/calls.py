@@ -37,7 +37,7 @@ from trainer.rewards.sandbox.inside.plans import perform_plan
 
 
 def perform_attempts() -> None:
-    """Replies with the names of what was not refused."""
+    """Reply with the names of what was not refused."""
     paths = next_question()["paths"]
     tries: dict[str, Callable[[], object]] = {
         "start a process": os.fork,
@@ -89,7 +89,7 @@ _STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def perform_function() -> None:
-    """Replies with {"value": number or null}, or {"error": one line}.
+    """Reply with {"value": number or null}, or {"error": one line}.
 
     A function of TRL's form gives {"values": [number, null or {"error": one line}]};
     beside either, {"metrics": {name: number}} where it gave some.
@@ -111,7 +111,9 @@ def perform_function() -> None:
 
 
 def _plain_parameters(function: object) -> tuple[str, ...] | None:
-    """Of a function without * and **. To ask `inspect` takes a tenth of a call."""
+    """Name those of a function without * and **. To ask
+    `inspect` takes a tenth of a call.
+    """
     if type(function) is not FunctionType or function.__dict__:
         return None
     code = function.__code__
@@ -129,7 +131,7 @@ def _one_number(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
-    """As verl's: the score in a dict, whose other numbers are metrics."""
+    """Read verl's: the score in a dict, whose other numbers are metrics."""
     del question["gives"]
     value = judge(**question)
     if not isinstance(value, dict):
@@ -142,7 +144,7 @@ def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(question: dict[str, Any]) -> dict[str, Any]:
-    """As TRL's: a number, or None, for each completion."""
+    """Read TRL's: a number, or None, for each completion."""
     metrics: dict[str, list[float]] = {}
 
     def log_metric(name: str, value: float) -> None:
@@ -240,7 +242,7 @@ def _run_past_imports(source: str, names: dict[str, Any]) -> None:
 
 
 def _awaited(value: Any) -> object:
-    """What a coroutine gives.
+    """Return what a coroutine gives.
 
     One whose source has not imported asyncio waits for nothing, and asyncio takes
     longer to import than most functions to run.
@@ -259,7 +261,7 @@ async def _await(value: Any) -> object:
 
 
 def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that it has parameters for."""
+    """Return those of the arguments that it has parameters for."""
     named = _plain_parameters(function)
     if named is not None and all(name in arguments for name in named):
         return {name: arguments[name] for name in named}
@@ -294,7 +296,7 @@ def number(value: object) -> float | None:
 
 
 def _is_number(value: object) -> bool:
-    """Also numpy's, sympy's, and a fraction."""
+    """Accept also numpy's, sympy's, and a fraction."""
     return isinstance(value, int | float) or hasattr(type(value), "__float__")
 
 
@@ -304,7 +306,7 @@ _PIPE_BYTES = 65_536
 
 
 def perform_program() -> None:
-    """A whole program with text on its standard input; its output is the result."""
+    """Run a whole program with text on its standard input; its output is the result."""
     question = next_question()
     _give_input(question["stdin"].encode("utf-8", "replace"))
     open_outputs(at_once=False)

@@ -117,7 +117,7 @@ def make_template() -> bytes:
 def _leaves(
     numbers: dict[str, int], special: dict[str, list[_Line]]
 ) -> list[tuple[int, list[_Line]]]:
-    """What is done from each number on, up to the next one's, in order."""
+    """Return what is done from each number on, up to the next one's, in order."""
     allow: list[_Line] = [(_RETURN, 0, 0, _ALLOW)]
     refuse = [_refuse(errno.EPERM)]
     done = {number: special.get(name, allow) for name, number in numbers.items()}
@@ -130,7 +130,7 @@ def _leaves(
 
 
 def _search(leaves: list[tuple[int, list[_Line]]]) -> list[_Line]:
-    """The leaf that a number belongs to, found by halves.
+    """Return the leaf that a number belongs to, found by halves.
 
     The kernel runs the program for every number there is, each time that it takes it
     over: one number after the other, that is an eighth of a call.
@@ -216,7 +216,7 @@ _ALL_SCOPES = 0b11  # abstract sockets, signals
 
 
 def make_rules(readable: Iterable[str], *, version: int) -> int:
-    """A descriptor of Landlock's rules.
+    """Return a descriptor of Landlock's rules.
 
     Nothing may be opened, written or made but these read. Paths that are not there are
     left out; /dev/null may be written, too.
@@ -248,7 +248,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def may_be_read_by_all(path: str) -> bool:
-    """Whether any user may open a file: it, and each folder above it."""
+    """Return whether any user may open a file: it, and each folder above it."""
     if not os.stat(path).st_mode & stat.S_IROTH:
         return False
     while path != "/":
@@ -305,7 +305,7 @@ def confine(
 
 
 def confine_zygote() -> None:
-    """Those of the limits that it can have as well as each of its children."""
+    """Set the limits that it can have as well as each of its children."""
     for kind in _HARD:
         _HARD[kind] = resource.getrlimit(kind)[1]
     for kind, value in _FOR_ALL.items():

@@ -16,13 +16,15 @@ _VERSION = 1
 
 
 def call(number: int, *arguments: object) -> int:
-    """A system call that every architecture numbers alike; OSError when it fails."""
+    """Return a system call that every architecture
+    numbers alike; OSError when it fails.
+    """
     result: int = _libc.syscall(number, *arguments)
     return _checked(result)
 
 
 def fork() -> int:
-    """As os.fork in a process that has had no thread but this one.
+    """Fork as os.fork in a process that has had no thread but this one.
 
     Without what modules do in each child then: new locks in place of ones that another
     thread may hold, a new random seed. That takes a third of a call's time, mostly to
@@ -37,12 +39,12 @@ def end_with_parent(signal_number: int) -> None:
 
 
 def hide_memory() -> None:
-    """No one of the same user may look into this process."""
+    """Keep others of the same user from looking into this process."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def gain_nothing() -> None:
-    """No set-uid program gives rights from here on."""
+    """Keep set-uid programs from giving rights from here on."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -57,7 +59,7 @@ def filter_calls(code: bytes) -> None:
 
 
 def landlock_version() -> int:
-    """0: this kernel has no Landlock, or it is switched off."""
+    """Return 0: this kernel has no Landlock, or it is switched off."""
     try:
         return call(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     except OSError:
@@ -65,7 +67,7 @@ def landlock_version() -> int:
 
 
 def landlock_rules(attributes: bytes) -> int:
-    """A descriptor of a new, empty set of rules."""
+    """Return a descriptor of a new, empty set of rules."""
     return call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
 
 

@@ -45,7 +45,7 @@ def length_of(head: bytes) -> int:
 
 
 def receive(descriptor: int) -> bytes:
-    """The next message, however long it takes to come."""
+    """Return the next message, however long it takes to come."""
     length = length_of(_exactly(descriptor, HEAD))
     if length > MAX_BYTES:
         raise HungUp
@@ -68,7 +68,8 @@ _EXACT = 10**15
 
 
 def encode(value: object) -> Any:
-    """A Python value as JSON that holds no object: what leaves a call, to be compared.
+    """Return a Python value as JSON that holds no object:
+    what leaves a call, to be compared.
 
     JSON as it is for null, booleans, text, lists, floats and whole numbers of up to 15
     digits. An object with one key is anything else: n a whole number (hexadecimal), f a
@@ -209,7 +210,9 @@ def _streams(buffering: int) -> tuple[TextIO, TextIO]:
 
 
 def module_names(name: str) -> dict[str, Any]:
-    """The namespace of a new module, which dataclasses and others look up by name."""
+    """Return the namespace of a new module, which
+    dataclasses and others look up by name.
+    """
     module = type(sys)(name)
     sys.modules[name] = module
     return vars(module)
@@ -221,7 +224,7 @@ def run(source: str, name: str, names: dict[str, Any]) -> None:
 
 
 def describe(error: BaseException, name: str) -> str:
-    """One line: what was raised, and at which line of the source of this name.
+    """Return one line: what was raised, and at which line of the source of this name.
 
     An object made by what ran may raise anything when it is asked for its text.
     """
@@ -247,7 +250,7 @@ def _line_of(error: BaseException, name: str) -> int | None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """For the log; a chain of errors may be endless, or raise by itself."""
+    """Print for the log; a chain of errors may be endless, or raise by itself."""
     try:
         traceback.print_exception(error, limit=-20, chain=False)
     except BaseException:  # noqa: BLE001 - see above

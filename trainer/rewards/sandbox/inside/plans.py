@@ -33,7 +33,7 @@ _BUILT_IN = frozenset(dir(builtins))
 
 
 def perform_plan() -> None:
-    """Replies with {"steps", "tests", "num_tests"}, or {"error": one line}."""
+    """Reply with {"steps", "tests", "num_tests"}, or {"error": one line}."""
     question = next_question()
     number = 0
     try:
@@ -71,7 +71,7 @@ class _Plan:
         self._test_functions: set[str] = set()
 
     def add(self, text: str, *, is_single: bool) -> None:
-        """A test's statements; where `is_single`, its asserts count as one test."""
+        """Add a test's statements; where `is_single`, its asserts count as one test."""
         module = ast.parse(text)
         self._known = _expected_names(module)
         formulas = list(self._split_all(module.body))
@@ -143,7 +143,7 @@ class _Plan:
             yield {"all": formulas}
 
     def _arguments(self, function: ast.FunctionDef) -> list[str] | None:
-        """What it is to be called with; None: it is no test."""
+        """Return what it is to be called with; None: it is no test."""
         parameters = function.args
         num_parameters = len(parameters.args) + len(parameters.posonlyargs)
         if function.name == "check" and num_parameters == 1 and self._entry_point:
@@ -160,7 +160,9 @@ class _Plan:
         )
 
     def _unroll(self, loop: ast.For) -> list[list[ast.stmt]]:
-        """The body once for each listed case; empty where it must be run as a loop."""
+        """Return the body once for each listed case;
+        empty where it must be run as a loop.
+        """
         if loop.orelse or not all(isinstance(each, ast.Assert) for each in loop.body):
             return []
         try:
@@ -235,7 +237,9 @@ class _Plan:
     # Operands
 
     def _operands(self, operands: list[ast.expr]) -> list[ast.expr | Formula]:
-        """Each operand: what is expected as a value, what the code gives as it is."""
+        """Return each operand: what is expected as a
+        value, what the code gives as it is.
+        """
         sides: list[ast.expr | Formula] = [*operands]
         for number, each in enumerate(operands):
             with contextlib.suppress(_NotSeparable):
@@ -285,7 +289,7 @@ class _Plan:
         return expression
 
     def _is_expectation(self, statement: ast.stmt) -> bool:
-        """An assignment of what is expected, which the code is not shown."""
+        """Return an assignment of what is expected, which the code is not shown."""
         return (
             isinstance(statement, ast.Assign)
             and isinstance(statement.targets[0], ast.Name)
@@ -302,7 +306,8 @@ class _Substitute(ast.NodeTransformer):
 
 
 def _expected_names(module: ast.Module) -> dict[str, ast.expr]:
-    """Names bound once to a literal, and used as a side of an assert's comparison only.
+    """Return names bound once to a literal, and used as a
+    side of an assert's comparison only.
 
     One that is used otherwise may be changed by the code, so it is the code's.
     """
@@ -383,6 +388,6 @@ def _copy(statement: ast.stmt) -> ast.stmt:
 
 
 def _leaves(function: ast.FunctionDef) -> bool:
-    """Whether its body cannot stand outside a function."""
+    """Return whether its body cannot stand outside a function."""
     kinds = ast.Return | ast.Yield | ast.YieldFrom | ast.Nonlocal | ast.Await
     return any(isinstance(node, kinds) for node in ast.walk(function))

@@ -64,7 +64,7 @@ def _mkdir(path: Any, mode: int = 0o777, *, dir_fd: Any = None) -> None:
 
 
 def _remove(path: Any, *, dir_fd: Any = None) -> None:
-    """Also what is in a folder."""
+    """Remove also what is in a folder."""
     inside = f"{_absolute(path)}/"
     names = [name for name in _stored if f"{name}/".startswith(inside)]
     for name in names:

@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _prepare(options: dict[str, Any]) -> Walls:
-    """What no child needs to do again; OSError where this level cannot be had."""
+    """Give what no child needs to do again; OSError where this level cannot be had."""
     scratch.install()
     is_open = options["uid"] is None or may_be_read_by_all(os.__file__)
     for name in (AHEAD if is_open else AHEAD + REST).split():
@@ -158,7 +158,9 @@ def _prepare(options: dict[str, Any]) -> Walls:
 
 
 class _Distribution:
-    """What `importlib.metadata` is asked for; to subclass its own takes 0.1 s."""
+    """The facts that `importlib.metadata` is asked
+    for; to subclass its own takes 0.1 s.
+    """
 
     def __init__(self, name: str, version: str) -> None:
         self.version = version
@@ -219,7 +221,7 @@ def _forget_the_machine() -> None:
 
 
 class _Others:
-    """How many threads a user has beside ours. To look takes as long as a call."""
+    """The number of threads a user has beside ours. To look takes as long as a call."""
 
     def __init__(self, uid: int) -> None:
         self._uid = uid
@@ -234,7 +236,9 @@ class _Others:
 
 
 def _serve(walls: Walls, others: _Others | None) -> None:
-    """One call. The child is forked before its questions are read: it has none."""
+    """Serve one call. The child is forked before its
+    questions are read: it has none.
+    """
     call = json.loads(receive(0))
     process = CallProcess(call, walls, num_others=others.count() if others else 0)
     questions = [receive(0) for _ in range(call["num_questions"])]
