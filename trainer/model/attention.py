@@ -78,7 +78,7 @@ class VarlenAttention:
         # the kernel takes values of the queries' size only
         size = values.shape[-1]
         values = functional.pad(values, (0, queries.shape[-1] - size))
-        found = varlen_attention(
+        attended = varlen_attention(
             queries,
             self.keys.of(keys),
             self.keys.of(values),
@@ -89,7 +89,7 @@ class VarlenAttention:
             scale=scale,
             window=window,
         )
-        return found[..., :size].flatten(1)
+        return attended[..., :size].flatten(1)
 
 
 def varlen_attention(
@@ -105,7 +105,7 @@ def varlen_attention(
     window: int | None,
 ) -> torch.Tensor:
     """Causal attention of sequences that lie one behind another, by torch's kernel."""
-    found = _kernel()(
+    attended = _kernel()(
         queries,
         keys,
         values,
@@ -116,8 +116,8 @@ def varlen_attention(
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
     )
-    assert isinstance(found, torch.Tensor)  # else its log-sum-exp comes along
-    return found
+    assert isinstance(attended, torch.Tensor)  # else its log-sum-exp comes along
+    return attended
 
 
 @cache
@@ -180,8 +180,8 @@ class Copies:
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows [N, …] as their copies [M, …]."""
-        found: torch.Tensor = _Copied.apply(rows, self)  # type: ignore[no-untyped-call]  # torch's
-        return found
+        copied: torch.Tensor = _Copied.apply(rows, self)  # type: ignore[no-untyped-call]  # torch's
+        return copied
 
 
 class _Copied(torch.autograd.Function):
@@ -193,25 +193,25 @@ class _Copied(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         copies: Copies = ctx.copies
-        found = grad.index_select(0, copies.first)
+        summed = grad.index_select(0, copies.first)
         if len(copies.shared) > 0:
             wide = torch.promote_types(grad.dtype, torch.float32)
             parts = grad.index_select(0, copies.places)
             parts = parts.view(*copies.weights.shape, -1)
             weights = copies.weights.to(grad.dtype)[..., None]
             sums = (parts * weights).sum(dim=1, dtype=wide).to(grad.dtype)
-            found.index_copy_(0, copies.shared, sums.view(-1, *grad.shape[1:]))
-        return found, None
+            summed.index_copy_(0, copies.shared, sums.view(-1, *grad.shape[1:]))
+        return summed, None
 
 
 def sent(
     values: torch.Tensor | np.ndarray[Any, Any], device: torch.device
 ) -> torch.Tensor:
     """Return values on a device; a GPU takes them while the host goes on."""
-    found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type != "cuda":
-        return found.to(device)
-    return found.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 # --- blocks of like length
@@ -239,15 +239,15 @@ class Block:
 
     def pad(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return values of the block's tokens as [B, T, …]; anything on padding."""
-        found: torch.Tensor = Moved.apply(tokens, self.gather, self.scatter, None)  # type: ignore[no-untyped-call]  # torch's
-        return found.view(*self.shape, *tokens.shape[1:])
+        padded: torch.Tensor = Moved.apply(tokens, self.gather, self.scatter, None)  # type: ignore[no-untyped-call]  # torch's
+        return padded.view(*self.shape, *tokens.shape[1:])
 
     def unpad(self, values: torch.Tensor) -> torch.Tensor:
         """Return values [B, T, …] as those of the block's tokens."""
-        found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
+        tokens: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
             values.flatten(0, 1), self.scatter, self.gather, self.padding
         )
-        return found
+        return tokens
 
     def with_prompt(
         self, own: torch.Tensor, prompts: torch.Tensor | None
@@ -268,8 +268,8 @@ class Block:
         if window is None:
             return self.bias
         if window not in self.windows:
-            found = _bias(self.shape, self.prompts, most_keys=most_keys, window=window)
-            self.windows[window] = sent(found.to(dtype), self.gather.device)
+            bias = _bias(self.shape, self.prompts, most_keys=most_keys, window=window)
+            self.windows[window] = sent(bias.to(dtype), self.gather.device)
         return self.windows[window]
 
 
@@ -294,7 +294,7 @@ class BlockAttention:
         )
         prompts: tuple[torch.Tensor, torch.Tensor] | tuple[None, None] = (None, None)
         most_keys = self.blocks[0].shape[1]
-        found = []
+        attended_blocks = []
         for block, (asking, *answering) in zip(self.blocks, parts, strict=True):
             own_keys, own_values = (block.pad(each) for each in answering)
             bias = block.bias_of(window, most_keys=most_keys, dtype=queries.dtype)
@@ -309,8 +309,8 @@ class BlockAttention:
             )
             if prompts[0] is None:
                 prompts = own_keys, own_values
-            found.append(block.unpad(attended.transpose(1, 2).flatten(2)))
-        return torch.cat(found)
+            attended_blocks.append(block.unpad(attended.transpose(1, 2).flatten(2)))
+        return torch.cat(attended_blocks)
 
 
 class Moved(torch.autograd.Function):
@@ -332,10 +332,10 @@ class Moved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        found = grad.index_select(0, ctx.inverse)
+        moved = grad.index_select(0, ctx.inverse)
         if ctx.untouched is not None and len(ctx.untouched) > 0:
-            found.index_fill_(0, ctx.untouched, 0.0)
-        return found, None, None, None
+            moved.index_fill_(0, ctx.untouched, 0.0)
+        return moved, None, None, None
 
 
 # --- making them

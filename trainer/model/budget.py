@@ -160,10 +160,10 @@ class MemoryBudget:
 
             def measured(*, on: bool) -> list[PassMemory]:
                 policy.set_checkpointing(on=on)
-                found = self.measure(policy, config, memory, work)
+                sizes = self.measure(policy, config, memory, work)
                 free = memory.free_bytes() - later_bytes
                 free -= min(beside_bytes, free // 2)
-                return self._world.gather(replace(found, free=free))
+                return self._world.gather(replace(sizes, free=free))
 
             self._chosen = _choose(config, measured, num_processes=self._world.size)
             self._chosen_in = self._first_step

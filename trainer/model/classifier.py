@@ -85,11 +85,11 @@ class Classifier:
     def scores(self, conversations: Sequence[Messages]) -> list[float]:
         """Return a number for each, in order, as the settings ask for it."""
         texts = [self._encode(messages) for messages in conversations]
-        found = [0.0] * len(texts)
+        scores = [0.0] * len(texts)
         for rows in self._batches(texts):
             for row, score in zip(rows, self._forward(texts, rows), strict=True):
-                found[row] = score
-        return found
+                scores[row] = score
+        return scores
 
     def _batches(self, texts: Sequence[_Text]) -> list[list[int]]:
         lengths = [len(text.ids) for text in texts]
@@ -154,14 +154,14 @@ class Classifier:
                 continue_final_message=self._settings.head == "token",
             )
             assert isinstance(text, str)
-            found = tokenizer(text, add_special_tokens=False, **cut)
+            encoding = tokenizer(text, add_special_tokens=False, **cut)
         else:
             *others, reply = messages
             prompt = "\n".join(map(message_text, others))
-            found = tokenizer(prompt, reply["content"], **cut)
+            encoding = tokenizer(prompt, reply["content"], **cut)
         # no model can read a text of no token at all
-        ids = list(found["input_ids"]) or [max(0, self._model.config.pad_token_id)]
-        types = list(found["token_type_ids"]) if self._has_types else []
+        ids = list(encoding["input_ids"]) or [max(0, self._model.config.pad_token_id)]
+        types = list(encoding["token_type_ids"]) if self._has_types else []
         return _Text(ids, types)
 
     @property
@@ -234,11 +234,11 @@ def _label(model: PreTrainedModel, settings: Settings) -> int:
         return int(settings.label)
     if not settings.label and len(names) == 1:
         return 0
-    known = ", ".join(list(names)[:20])
+    first_labels = ", ".join(list(names)[:20])
     what = f"no label {settings.label!r}" if settings.label else "several labels"
     raise ValueError(
-        f"{settings.path} has {what}. Set label to one of: {known}; or to its number, "
-        f"0 to {len(names) - 1}."
+        f"{settings.path} has {what}. Set label to one of: {first_labels}; or to its "
+        f"number, 0 to {len(names) - 1}."
     )
 
 

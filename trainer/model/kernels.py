@@ -25,8 +25,8 @@ def rms_norm(
     Computed in float32, or what is wider; the quotient is in the inputs' own format
     before it meets the weight, as transformers has it.
     """
-    found: torch.Tensor = _RMSNorm.apply(inputs, weight, epsilon)  # type: ignore[no-untyped-call]  # torch's
-    return found
+    normalized: torch.Tensor = _RMSNorm.apply(inputs, weight, epsilon)  # type: ignore[no-untyped-call]  # torch's
+    return normalized
 
 
 def rotate(inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -39,8 +39,8 @@ def rotate(inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
         cos: [N, 1, d].
         sin: [N, 1, d], its first half negative: `signed` makes it so.
     """
-    found: torch.Tensor = _Rotation.apply(inputs, cos, sin)  # type: ignore[no-untyped-call]  # torch's
-    return found
+    rotated: torch.Tensor = _Rotation.apply(inputs, cos, sin)  # type: ignore[no-untyped-call]  # torch's
+    return rotated
 
 
 def signed(sin: torch.Tensor) -> torch.Tensor:
@@ -53,8 +53,8 @@ def signed(sin: torch.Tensor) -> torch.Tensor:
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(gate) · up (arXiv:2002.05202)."""
-    found: torch.Tensor = _SwiGLU.apply(gate, up)  # type: ignore[no-untyped-call]  # torch's
-    return found
+    activated: torch.Tensor = _SwiGLU.apply(gate, up)  # type: ignore[no-untyped-call]  # torch's
+    return activated
 
 
 def normed(
@@ -79,9 +79,9 @@ class _RMSNorm(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
     ) -> torch.Tensor:
-        found, scale = normed(inputs, weight, epsilon)
+        normalized, scale = normed(inputs, weight, epsilon)
         ctx.save_for_backward(inputs, weight, scale)
-        return found
+        return normalized
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -158,8 +158,8 @@ def _norm(self: Any, inputs: torch.Tensor) -> torch.Tensor:
 
 def _mlp(self: Any, inputs: torch.Tensor) -> torch.Tensor:
     inner = swiglu(self.gate_proj(inputs), self.up_proj(inputs))
-    found: torch.Tensor = self.down_proj(inner)
-    return found
+    output: torch.Tensor = self.down_proj(inner)
+    return output
 
 
 # A decoder layer's own way through, where it has one.
@@ -233,15 +233,15 @@ def _attention(
         keys = _normed(attention.k_norm, keys)
     queries, keys = rotate(queries, cos, sin), rotate(keys, cos, sin)
     attended = layout.attention(queries, keys, values, scale=attention.scaling)
-    found: torch.Tensor = hidden + attention.o_proj(attended)
-    return found
+    output: torch.Tensor = hidden + attention.o_proj(attended)
+    return output
 
 
 def _flat_mlp(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
     inputs, mlp = _normed(layer.post_attention_layernorm, hidden), layer.mlp
     inner = swiglu(mlp.gate_proj(inputs), mlp.up_proj(inputs))
-    found: torch.Tensor = hidden + mlp.down_proj(inner)
-    return found
+    output: torch.Tensor = hidden + mlp.down_proj(inner)
+    return output
 
 
 def _normed(norm: Any, inputs: torch.Tensor) -> torch.Tensor:

@@ -95,8 +95,8 @@ def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
     if state is None:
         return weight.detach()
     functional = importlib.import_module("bitsandbytes.functional")
-    found: torch.Tensor = functional.dequantize_4bit(weight.data, state)
-    return found
+    weights: torch.Tensor = functional.dequantize_4bit(weight.data, state)
+    return weights
 
 
 def has_four_bits(model: PreTrainedModel) -> bool:

@@ -105,7 +105,7 @@ class _TokenLogProbs(torch.autograd.Function):
         logprob, entropy, kl, log_sum = (
             hidden.new_zeros(num_tokens, dtype=_wide(hidden.dtype)) for _ in range(4)
         )
-        kept = []
+        stored = []
         size = ctx.chunk_size = _chunk_size(vocabulary, hidden.device)
         for place in _chunks(num_tokens, size):
             logits = _logits(hidden[place], weight, bias, logit_map)
@@ -117,14 +117,14 @@ class _TokenLogProbs(torch.autograd.Function):
             # 0 · -inf is 0 here: a token that cannot occur carries no entropy
             entropy[place] = -(probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
             if keeps:
-                kept.append(logprobs)
+                stored.append(logprobs)
             if reference is not None:
                 gaps = _gaps(logprobs, reference, place)
                 kl[place] = (probs * gaps).sum(dim=-1)
                 if keeps:
-                    kept.append(gaps)
+                    stored.append(gaps)
         ctx.save_for_backward(
-            hidden, weight, bias, targets, entropy, kl, log_sum, *kept
+            hidden, weight, bias, targets, entropy, kl, log_sum, *stored
         )
         ctx.logit_map, ctx.reference = logit_map, reference
         # An unused entropy then arrives as None, and costs the backward pass nothing.
@@ -440,7 +440,7 @@ def token_logprobs_and_kl(
         bias=reference_head.bias,
         logit_map=reference_logit_map.at(temperature),
     )
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+    values: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
         hidden, head.weight, head.bias, targets, logit_map.at(temperature), reference
     )
-    return found
+    return values

@@ -224,17 +224,17 @@ def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
     ]
     if wanted == "all-linear":
         return linear
-    found: set[str] = set()
+    targets: set[str] = set()
     for ending in (part.strip() for part in wanted.split(",")):
         matching = {n for n in linear if n == ending or n.endswith(f".{ending}")}
         if not ending or not matching:
-            known = sorted({name.rpartition(".")[2] for name in linear})
+            endings = sorted({name.rpartition(".")[2] for name in linear})
             raise ValueError(
                 f'model.lora_targets names "{ending}", but no layer that supports '
-                f"adapters ends with it. Choose from {', '.join(known)}."
+                f"adapters ends with it. Choose from {', '.join(endings)}."
             )
-        found |= matching
-    return sorted(found)
+        targets |= matching
+    return sorted(targets)
 
 
 def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:

@@ -151,9 +151,9 @@ def _carry_over(
 ) -> None:
     if not before:
         return
-    found = world.gather(_rows(name, before, send=world.size > 1))
+    shares = world.gather(_rows(name, before, send=world.size > 1))
     rows: dict[int, torch.Tensor] = {}
-    for each in found:
+    for each in shares:
         if each is None:
             return  # a pass that failed on the way
         rows |= each
@@ -199,7 +199,7 @@ def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
     """Return what all processes found of their
     completions, float64, in the batch's order.
     """
-    found: dict[int, float] = {}
+    by_place: dict[int, float] = {}
     for each in world.gather(dict(own)):
-        found |= each
-    return np.array([found[place] for place in sorted(found)], dtype=np.float64)
+        by_place |= each
+    return np.array([by_place[place] for place in sorted(by_place)], dtype=np.float64)

@@ -43,12 +43,12 @@ def _attend(
     for option, setting in options.items():
         if option not in _KNOWN and setting is not None and setting is not False:
             raise ValueError(f"attention with {option} does not support packed rows")
-    found = layout.attention(
+    attended = layout.attention(
         *(each[0].transpose(0, 1) for each in (query, key, value)),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         window=options.get("sliding_window"),
     )
-    return found.view(1, len(found), query.shape[1], value.shape[-1]), None
+    return attended.view(1, len(attended), query.shape[1], value.shape[-1]), None
 
 
 AttentionInterface.register(_NAME, _attend)

@@ -41,10 +41,10 @@ class Layout:
         """Take, of hidden states [N, H], those that
         something is predicted from, [K, H].
         """
-        found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
+        query_states: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
             hidden, self.query_rows, self.row_of_token, self.other_rows
         )
-        return found
+        return query_states
 
 
 def make_layout(

@@ -113,14 +113,14 @@ class Policy:
         With `shares_fixed`, weights that are not trained are the same tensors.
         """
         weights = self.model.parameters() if shares_fixed else ()
-        kept = {id(weight): weight for weight in weights if not weight.requires_grad}
-        model = copy.deepcopy(self.model, kept)
+        frozen = {id(weight): weight for weight in weights if not weight.requires_grad}
+        model = copy.deepcopy(self.model, frozen)
         model.eval()
         adapters = None if self._adapters is None else self._adapters.of(model)
-        found = Policy(model, self.tokenizer, adapters=adapters)
-        found.form, found.is_varlen = self.form, self.is_varlen
-        found.longest = self.longest
-        return found
+        policy = Policy(model, self.tokenizer, adapters=adapters)
+        policy.form, policy.is_varlen = self.form, self.is_varlen
+        policy.longest = self.longest
+        return policy
 
     def set_checkpointing(self, *, on: bool) -> None:
         """Choose whether the backward pass recomputes the layers' activations."""
@@ -265,7 +265,7 @@ class Policy:
         """`logprobs` with KL(policy || reference) over the vocabulary, [B, T] each."""
         with torch.no_grad():
             reference_hidden = reference.hidden(micro)
-        found = token_logprobs_and_kl(
+        flat_values = token_logprobs_and_kl(
             self.hidden(micro),
             self.head,
             micro.targets,
@@ -275,7 +275,7 @@ class Policy:
             logit_map=self.logit_map,
             reference_logit_map=reference.logit_map,
         )
-        logprob, entropy, kl = (micro.spread(values) for values in found)
+        logprob, entropy, kl = (micro.spread(values) for values in flat_values)
         return logprob, entropy, kl
 
     def check_split(self) -> None:
@@ -359,11 +359,11 @@ class Policy:
         with torch.no_grad():
             first, second = self.hidden(micro), self.hidden(micro)
             self.set_checkpointing(on=True)
-            found = self.hidden(micro)
+            recomputed = self.hidden(micro)
             self.set_checkpointing(on=False)
         # not 0 where a GPU adds up a mixture's experts in any order
         noise = (second - first).abs().max().item()
-        gap = (found - first).abs().max().item()
+        gap = (recomputed - first).abs().max().item()
         if not gap <= 10 * noise:
             raise ValueError(
                 f"{type(self.model).__name__} computes other hidden states with "
@@ -419,14 +419,14 @@ class Policy:
             head_sizes.add(inputs[0].shape[-1])
             with torch.enable_grad():
                 leaves = [each.detach().requires_grad_() for each in inputs]
-                found = layout.attention(*leaves, window=window, **options)
+                attended = layout.attention(*leaves, window=window, **options)
                 # a kernel may compute sizes of heads for which it has no gradient
-                torch.autograd.grad(found.sum(), leaves)
-            return found.detach()
+                torch.autograd.grad(attended.sum(), leaves)
+            return attended.detach()
 
         try:
             with torch.no_grad():
-                found = packed_hidden(self.model, replace(layout, attention=attend))
+                packed = packed_hidden(self.model, replace(layout, attention=attend))
             config: Any = self.model.config.get_text_config()
             calls = len(windows) // config.num_hidden_layers  # 2 in DiffLlama's layers
             expected_windows = num_windows(self.model)
@@ -437,9 +437,9 @@ class Policy:
         num_windowed = len(windows) - windows.count(None)
         if expected_windows is None or num_windowed != calls * expected_windows:
             return "a layer has its own window", head_sizes
-        gap = ((found.float() - expected).norm() / expected.norm()).item()
-        allowed = 0.03 if found.dtype == torch.bfloat16 else 5e-3
-        if found.dtype == torch.float32 and found.device.type == "cpu":
+        gap = ((packed.float() - expected).norm() / expected.norm()).item()
+        allowed = 0.03 if packed.dtype == torch.bfloat16 else 5e-3
+        if packed.dtype == torch.float32 and packed.device.type == "cpu":
             allowed = 1e-4  # equal computations differ by 1e-6
         if not gap <= allowed:
             return f"hidden states have a relative difference of {gap:.2g}", head_sizes
@@ -483,16 +483,16 @@ def load_policy(
     check_source(source, revision=revision)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     model = load_model(source, config, revision=revision)
-    found = None
+    lora = None
     if config.lora_rank > 0:
         # peft takes seconds to load, so only those who need it wait for it
         from trainer.model.lora import Adapters, add_adapters  # noqa: PLC0415
 
         add_adapters(model, config)
-        found = Adapters(model, base=model_fingerprint(source, revision=revision))
+        lora = Adapters(model, base=model_fingerprint(source, revision=revision))
         if adapters is not None:
-            found.load(adapters)
-    policy = Policy(model, tokenizer, adapters=found)
+            lora.load(adapters)
+    policy = Policy(model, tokenizer, adapters=lora)
     try:
         policy.check_split()
     except RuntimeError as error:
@@ -535,18 +535,18 @@ def _eos_ids(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[int, ...]:
     """Give tokens that end a completion: the model's own list, and the tokenizer's."""
-    found: set[int] = set()
+    eos_ids: set[int] = set()
     for config in (model.generation_config, model.config):
         ids = getattr(config, "eos_token_id", None)
-        found.update([ids] if isinstance(ids, int) else ids or [])
+        eos_ids.update([ids] if isinstance(ids, int) else ids or [])
     if isinstance(tokenizer.eos_token_id, int):
-        found.add(tokenizer.eos_token_id)
-    if not found:
+        eos_ids.add(tokenizer.eos_token_id)
+    if not eos_ids:
         raise ValueError(
             "Neither the model nor its tokenizer has an end-of-sequence token, so "
             "every completion would be truncated. Set eos_token in the tokenizer."
         )
-    return tuple(sorted(found))
+    return tuple(sorted(eos_ids))
 
 
 def _switch_dropout_off(model: PreTrainedModel) -> None:

@@ -201,14 +201,14 @@ class FrozenReference(BaseReference):
         own = self._weights()
         with torch.no_grad():
             for name, weight in policy.weights():
-                kept = own[name]
-                exact = self._masters.get(name, kept)
+                target = own[name]
+                exact = self._masters.get(name, target)
                 if share == 1.0:
                     exact.copy_(weight)
                 else:
                     exact.lerp_(weight.to(exact.dtype), share)
-                if exact is not kept:
-                    kept.copy_(exact)
+                if exact is not target:
+                    target.copy_(exact)
         self.has_moved = True
 
     def save(self, folder: Path) -> None:
@@ -221,8 +221,8 @@ class FrozenReference(BaseReference):
         Raises:
             ValueError: the weights are those of another model.
         """
-        kept = self._weights()
-        shapes = {name: weight.shape for name, weight in kept.items()}
+        weights = self._weights()
+        shapes = {name: weight.shape for name, weight in weights.items()}
         if read_shapes(folder / _WEIGHTS) != shapes:
             raise ValueError(
                 f"{folder} contains the reference of another model. Resume with the "
@@ -230,7 +230,7 @@ class FrozenReference(BaseReference):
             )
         with torch.no_grad():
             for name, tensor in read_tensors(folder / _WEIGHTS):
-                kept[name].copy_(tensor)
+                weights[name].copy_(tensor)
                 if name in self._masters:
                     self._masters[name].copy_(tensor)
         self.has_moved = True
@@ -364,10 +364,10 @@ class KLSample:
         here = {index for micro in micros for index in micro.members}
         own = [index for index in chosen if index in here]  # of this process
         batch = replace(whole, samples=tuple(samples[index] for index in own))
-        found: list[torch.Tensor] = []
-        while own and not found:
+        answers: list[torch.Tensor] = []
+        while own and not answers:
             try:
-                found = self._logprobs(
+                answers = self._logprobs(
                     batch,
                     device=micros[0].mask.device,
                     temperature=temperature,
@@ -380,7 +380,7 @@ class KLSample:
                 if max_tokens <= min(sample.num_tokens for sample in batch.samples):
                     return reason
                 max_tokens //= 2
-        rows = dict(zip(own, found, strict=True))
+        rows = dict(zip(own, answers, strict=True))
         for micro in micros:
             logprobs = torch.full_like(micro.mask, math.nan)
             for row, index in enumerate(micro.members):
@@ -405,7 +405,7 @@ class KLSample:
             for rows in batch.cut(max_tokens=max_tokens, is_packed=is_packed)
         ]
         self.reference.add_logprobs(micros, temperature=temperature)
-        found = {
+        by_index = {
             index: values
             for micro in micros
             if micro.reference_logprobs is not None
@@ -413,4 +413,4 @@ class KLSample:
                 micro.members, micro.reference_logprobs, strict=True
             )
         }
-        return [found[index] for index in range(len(batch.samples))]
+        return [by_index[index] for index in range(len(batch.samples))]

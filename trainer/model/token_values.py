@@ -155,10 +155,10 @@ def tokens_of_all(
     own: Mapping[int, TokenValues], world: World
 ) -> dict[int, TokenValues]:
     """Return what all processes found, by place in the step's batch, on the CPU."""
-    found: dict[int, TokenValues] = {}
+    tokens: dict[int, TokenValues] = {}
     for each in world.gather({place: own[place].on_cpu() for place in own}):
-        found |= each
-    return found
+        tokens |= each
+    return tokens
 
 
 NAMES = tuple(each.name for each in fields(TokenValues))

@@ -143,8 +143,8 @@ def _listed(value: Mapping[str, Any], most: int) -> Any:
     name = value.get("fn_name")
     is_wrapped = all(isinstance(each, list) and len(each) == 1 for each in outputs)
     return [
-        {"input": given, "output": wanted, "fn_name": name, "is_wrapped": is_wrapped}
-        for given, wanted in zip(inputs[:most], outputs[:most], strict=False)
+        {"input": stdin, "output": expected, "fn_name": name, "is_wrapped": is_wrapped}
+        for stdin, expected in zip(inputs[:most], outputs[:most], strict=False)
     ]
 
 
@@ -155,10 +155,12 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> Tests | None:
             return Calls(calls=tuple(map(_call, cases, pairs)))
         except (ValueError, LookupError, TypeError):
             return None
-    texts = [(_text(given), _text(wanted)) for given, wanted in pairs]
-    if any(given is None or wanted is None for given, wanted in texts):
+    texts = [(_text(stdin), _text(expected)) for stdin, expected in pairs]
+    if any(stdin is None or expected is None for stdin, expected in texts):
         return None
-    return Programs(pairs=tuple((str(given), str(wanted)) for given, wanted in texts))
+    return Programs(
+        pairs=tuple((str(stdin), str(expected)) for stdin, expected in texts)
+    )
 
 
 def _call(
@@ -172,20 +174,24 @@ def _call(
     Raises:
         ValueError, LookupError, TypeError: it names no function, or is not JSON.
     """
-    given, wanted = pair
+    inputs, expected = pair
     name = case.get("fn_name")
     if case.get("testtype") == _CALL:
         metadata = case["metadata"]
         name = (json.loads(metadata) if isinstance(metadata, str) else metadata)[
             "func_name"
         ]
-        if isinstance(given, str) and isinstance(wanted, str):
-            given = [json.loads(line) for line in given.split("\n") if line.strip()]
-            wanted = json.loads(wanted)
+        if isinstance(inputs, str) and isinstance(expected, str):
+            inputs = [json.loads(line) for line in inputs.split("\n") if line.strip()]
+            expected = json.loads(expected)
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError("the case names no function")
-    arguments = given if isinstance(given, list) else [given]
-    return name, arguments, [wanted, wanted[0]] if case.get("is_wrapped") else [wanted]
+    arguments = inputs if isinstance(inputs, list) else [inputs]
+    return (
+        name,
+        arguments,
+        [expected, expected[0]] if case.get("is_wrapped") else [expected],
+    )
 
 
 def _text(value: Any) -> str | None:
@@ -293,10 +299,10 @@ def _run_steps(code: str, steps: Sequence[dict[str, Any]], limits: Limits) -> li
     todo = list(steps)
     replies: list[Any] = []
     for _ in range(_MAX_STARTS):
-        left = deadline - time.monotonic()
-        if left < _LEAST_SECONDS:
+        seconds_left = deadline - time.monotonic()
+        if seconds_left < _LEAST_SECONDS:
             break
-        now = replace(limits, wall_seconds=left)
+        now = replace(limits, wall_seconds=seconds_left)
         answer = pool.ask("steps", [{"source": code}, *todo], now)
         first, *replies = [parsed(reply) for reply in answer.replies] or [None]
         fault = how_it_ended(answer, limits)
@@ -314,24 +320,24 @@ def _run_programs(
     code: str, pairs: Sequence[tuple[str, str]], limits: Limits
 ) -> Iterator[bool]:
     deadline = time.monotonic() + limits.wall_seconds
-    for given, wanted in pairs:
-        left = deadline - time.monotonic()
-        if left < _LEAST_SECONDS:
+    for stdin, expected in pairs:
+        seconds_left = deadline - time.monotonic()
+        if seconds_left < _LEAST_SECONDS:
             yield False
             continue
         now = replace(
             limits,
-            wall_seconds=left,
-            output_bytes=min(MEBIBYTE, 4 * len(wanted) + limits.output_bytes),
+            wall_seconds=seconds_left,
+            output_bytes=min(MEBIBYTE, 4 * len(expected) + limits.output_bytes),
         )
-        answer = pool.ask("program", [{"source": code, "stdin": given}], now)
+        answer = pool.ask("program", [{"source": code, "stdin": stdin}], now)
         _tell(replace(answer, stdout=b"", stdout_bytes=0), how_it_ended(answer, limits))
         is_whole = answer.stdout_bytes == len(answer.stdout)
         yield (
             answer.end == "ended"
             and answer.code == 0
             and is_whole
-            and _lines(answer.stdout.decode("utf-8", "replace")) == _lines(wanted)
+            and _lines(answer.stdout.decode("utf-8", "replace")) == _lines(expected)
         )
 
 

@@ -163,8 +163,8 @@ def none_recognised(found: Recognised) -> str:
         text = f"{name} is not a reward function: {why}."
     else:
         text = "The source defines no reward function."
-    known = "; ".join(f"{TITLES[form]}: {SIGNATURES[form]}" for form in FORMS)
-    return f"{text} The signatures are {known}."
+    signatures = "; ".join(f"{TITLES[form]}: {SIGNATURES[form]}" for form in FORMS)
+    return f"{text} The signatures are {signatures}."
 
 
 @lru_cache(maxsize=256)
@@ -249,42 +249,44 @@ def select(source: str, name: str) -> RewardFunction:
     Raises:
         ValueError: there is none, or which one is meant is not said.
     """
-    found = recognise(source)
+    recognised = recognise(source)
     if name:
-        for function in (*found.functions, *found.helpers):
+        for function in (*recognised.functions, *recognised.helpers):
             if function.name == name:
                 return function
-        if name in found.refused:
-            raise ValueError(f"{name} is not a reward function: {found.refused[name]}.")
-        known = ", ".join(each.name for each in found.functions) or "none"
+        if name in recognised.refused:
+            raise ValueError(
+                f"{name} is not a reward function: {recognised.refused[name]}."
+            )
+        names = ", ".join(each.name for each in recognised.functions) or "none"
         raise ValueError(
-            f'The source has no reward function named "{name}". It has: {known}.'
+            f'The source has no reward function named "{name}". It has: {names}.'
         )
-    if (legacy := _legacy(source, found)) is not None:
+    if (legacy := _legacy(source, recognised)) is not None:
         return legacy
-    if not found.functions:
-        raise ValueError(none_recognised(found))
-    if len(found.functions) > 1:
-        known = ", ".join(each.name for each in found.functions)
+    if not recognised.functions:
+        raise ValueError(none_recognised(recognised))
+    if len(recognised.functions) > 1:
+        names = ", ".join(each.name for each in recognised.functions)
         raise ValueError(
-            f"The source has {len(found.functions)} reward functions: {known}. Name "
-            "one, or make a rule of each."
+            f"The source has {len(recognised.functions)} reward functions: {names}. "
+            "Name one, or make a rule of each."
         )
-    return found.functions[0]
+    return recognised.functions[0]
 
 
 def has_function(source: str) -> bool:
     """Return whether a rule can call a function of a source at all."""
-    found = recognise(source)
-    return bool(found.functions) or _legacy(source, found) is not None
+    recognised = recognise(source)
+    return bool(recognised.functions) or _legacy(source, recognised) is not None
 
 
 def is_ambiguous(source: str) -> bool:
     """Return whether a source has several functions,
     none of which is the one by default.
     """
-    found = recognise(source)
-    return len(found.functions) > 1 and _legacy(source, found) is None
+    recognised = recognise(source)
+    return len(recognised.functions) > 1 and _legacy(source, recognised) is None
 
 
 def _legacy(source: str, found: Recognised) -> RewardFunction | None:
@@ -306,15 +308,15 @@ def _legacy(source: str, found: Recognised) -> RewardFunction | None:
 
 def _bound(source: str) -> set[str]:
     """Return names that a source's own statements may give a value."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(source.removeprefix("\ufeff"))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name)
-    return found
+            names.add(node.asname or node.name)
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,23 +335,23 @@ class _Signature:
     @property
     def reads(self) -> frozenset[str]:
         """Names and keys of **kwargs that the body looks at."""
-        found: set[str] = set()
+        names: set[str] = set()
         for part in self.body:
             for node in ast.walk(part):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    found.add(node.id)
-        return frozenset((found & set(self.names)) | self.keys)
+                    names.add(node.id)
+        return frozenset((names & set(self.names)) | self.keys)
 
     @property
     def keys(self) -> frozenset[str]:
         """Keys of **kwargs that the body names."""
-        found = {
+        keys = {
             key
             for part in self.body
             for node in ast.walk(part)
             if (key := _key_of(node, self.rest)) is not None
         }
-        return frozenset(found)
+        return frozenset(keys)
 
 
 def _key_of(node: ast.AST, rest: str) -> str | None:
@@ -642,10 +644,10 @@ def _tells_number(node: ast.AST) -> bool:
 
 def _imports(tree: ast.AST) -> frozenset[str]:
     """Return the modules that a source imports anywhere, by their first name."""
-    found = set()
+    modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return frozenset(found)
+            modules.add(node.module.partition(".")[0])
+    return frozenset(modules)

@@ -110,13 +110,13 @@ class _Worker:
         the kernel when memory ran out.
         """
         alone = [rule for rule in rules if not judges_groups(rule)]
-        found = self._judge(alone, [[sample] for sample in samples], name=name)
+        single_scores = self._judge(alone, [[sample] for sample in samples], name=name)
         together = [
             self._judge([rule], [samples], name=name)
             for rule in rules
             if judges_groups(rule)
         ]
-        return [joined(scores) for scores in zip(found, *together, strict=True)]
+        return [joined(scores) for scores in zip(single_scores, *together, strict=True)]
 
     def stop(self) -> None:
         """End the process, and let no other follow."""
@@ -133,15 +133,15 @@ class _Worker:
         self, rules: Sequence[RuleSpec], parts: Sequence[Sequence[Sample]], *, name: str
     ) -> list[Score]:
         """Scores of all that the parts hold."""
-        found: list[list[Score]] = []
+        judged: list[list[Score]] = []
         num_losses = 0
-        while len(found) < len(parts):
+        while len(judged) < len(parts):
             try:
-                self._ask(rules, parts[len(found) :], into=found)
+                self._ask(rules, parts[len(judged) :], into=judged)
             except NoReply as loss:
                 num_losses += 1
-                part = parts[len(found)]
-                where = _place(part, len(found), name)
+                part = parts[len(judged)]
+                where = _place(part, len(judged), name)
                 self._try_each_rule(rules, part, where=where)
                 if num_losses == _MAX_LOSSES:
                     raise ScoringFailed(
@@ -149,7 +149,7 @@ class _Worker:
                         f"({loss}), although each rule alone scores it. Check the "
                         "free memory, lower reward.num_workers, or set it to 0."
                     ) from None
-        return [score for scores in found for score in scores]
+        return [score for scores in judged for score in scores]
 
     def _try_each_rule(
         self, rules: Sequence[RuleSpec], part: Sequence[Sample], *, where: str
@@ -189,12 +189,12 @@ class _Worker:
                 # The last of several answers may begin as the limit of all ends.
                 times = sum(1 + isinstance(each.answer, list) for each in part)
                 patience = _PATIENCE_SECONDS + seconds * times
-                found = child.read(timeout_seconds=patience)["scores"]
+                replies = child.read(timeout_seconds=patience)["scores"]
                 tick()  # a group of those that take their whole limit takes long
                 # What a rule raised there, it raises here, with its traceback.
                 into.append(
-                    [Score(**fields) for fields in found]
-                    if found is not None
+                    [Score(**fields) for fields in replies]
+                    if replies is not None
                     else judge(rules, part)
                 )
         except BaseException:
@@ -322,17 +322,19 @@ class _Queue:
         if not groups:
             return
         try:
-            found = self._judge([s for each in groups for s in each.samples])
+            scored = self._judge([s for each in groups for s in each.samples])
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             for each in groups:
                 each.future.set_exception(error)
             return
         for each in groups:
             size = len(each.samples)
-            scores, found.scores[:size] = found.scores[:size], []
+            scores, scored.scores[:size] = scored.scores[:size], []
             # Each group's share, so that together they are what the call took.
             share = size / max(1, sum(len(group.samples) for group in groups))
-            each.future.set_result(Scored(scores=scores, seconds=found.seconds * share))
+            each.future.set_result(
+                Scored(scores=scores, seconds=scored.seconds * share)
+            )
 
     def _take(self) -> list[_Waiting]:
         """Take as many groups as go into one call; one that is larger goes alone."""
@@ -391,11 +393,11 @@ class GroupScorer:
             judged = self._workers.submit(own, samples, name=name).result
 
         def result() -> Scored:
-            found = [judged(), *(each() for each in asked)]
-            scores = zip(*(each.scores for each in found), strict=True)
+            parts = [judged(), *(each() for each in asked)]
+            scores = zip(*(each.scores for each in parts), strict=True)
             return Scored(
                 scores=[weigh(recipe, joined(each), step=step) for each in scores],
-                seconds=sum(each.seconds for each in found),
+                seconds=sum(each.seconds for each in parts),
             )
 
         return result

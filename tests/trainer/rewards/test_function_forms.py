@@ -8,10 +8,10 @@ from trainer.rewards.function_forms import (
     EXAMPLES,
     FORMS,
     RewardFunction,
-    chosen,
     is_ambiguous,
     recognise,
     rule_names,
+    select,
 )
 
 FORM_OF = {
@@ -104,7 +104,7 @@ def test_what_is_nearly_of_a_form_has_a_reason(source: str, word: str):
     assert found.functions == ()
     assert word in found.refused["f"]
     with pytest.raises(ValueError, match=word):
-        chosen(source, "f")
+        select(source, "f")
 
 
 @pytest.mark.parametrize("source", HELPERS)
@@ -136,8 +136,8 @@ def test_a_function_that_others_call_is_a_rule_only_by_its_name(
     source: str, helper: str
 ):
     assert [each.name for each in recognise(source).functions] == ["f"]
-    assert chosen(source, "").name == "f"
-    assert chosen(source, helper).name == helper
+    assert select(source, "").name == "f"
+    assert select(source, helper).name == helper
 
 
 @pytest.mark.parametrize(
@@ -209,17 +209,17 @@ def test_functions_stand_in_the_order_of_the_source():
     assert [each.name for each in found.functions] == ["b", "a"]
     assert found.imports == {"re", "numpy", "sympy"}
     assert is_ambiguous(source)
-    assert chosen(source, "a").form == "verl"
+    assert select(source, "a").form == "verl"
     with pytest.raises(ValueError, match="2 reward functions"):
-        chosen(source, "")
+        select(source, "")
     with pytest.raises(ValueError, match='"c"'):
-        chosen(source, "c")
+        select(source, "c")
 
 
 def test_a_function_named_reward_is_called_without_being_named():
     source = "def other(completion): ...\ndef reward(completion): ..."
 
-    assert chosen(source, "").name == "reward"
+    assert select(source, "").name == "reward"
     assert not is_ambiguous(source)
 
 
@@ -228,12 +228,12 @@ def test_a_function_named_reward_is_called_without_being_named():
     ["from elsewhere import x as reward", "reward = make()", "def reward(:"],
 )
 def test_a_reward_that_cannot_be_seen_is_called_as_before(source: str):
-    assert chosen(source, "") == RewardFunction(name="reward", form="cohort")
+    assert select(source, "") == RewardFunction(name="reward", form="cohort")
 
 
 def test_without_a_function_all_four_signatures_are_named():
     with pytest.raises(ValueError, match="solution_str") as error:
-        chosen("def f(text): ...", "")
+        select("def f(text): ...", "")
 
     for word in ("reward(", "completions", "solution_str", "state"):
         assert word in str(error.value)

@@ -72,7 +72,7 @@ def packages_here(level: Level) -> dict[str, Package]:
     root starts it: at level A they are mounted at a path of their own, at level B every
     folder above them must be open to all.
     """
-    found = {}
+    packages = {}
     for name, distribution in _PACKAGES.items():
         spec = importlib.util.find_spec(name)
         if spec is None or not spec.has_location or spec.origin is None:
@@ -80,8 +80,8 @@ def packages_here(level: Level) -> dict[str, Package]:
         path = os.path.realpath(spec.origin)
         folder = os.path.dirname(path)
         if os.geteuid() != 0 or _may_be_read(path, folder, level):
-            found[name] = Package(folder, distribution, version(distribution))
-    return found
+            packages[name] = Package(folder, distribution, version(distribution))
+    return packages
 
 
 def _may_be_read(path: str, folder: str, level: Level) -> bool:
@@ -183,8 +183,8 @@ def _readable() -> list[str]:
     base = sys.base_prefix  # not a virtual environment's, which has our packages
     paths = sysconfig.get_paths(vars={"base": base, "platbase": base})
     own = [paths["stdlib"], paths["platstdlib"], f"{sys.base_prefix}/lib"]
-    found = [*_LIBRARIES, *own]
-    return [path for path in dict.fromkeys(found) if os.path.lexists(path)]
+    folders = [*_LIBRARIES, *own]
+    return [path for path in dict.fromkeys(folders) if os.path.lexists(path)]
 
 
 def _python() -> str:

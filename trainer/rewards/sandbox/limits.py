@@ -160,8 +160,8 @@ def _places(mountinfo: str, cgroup: str) -> tuple[Path, Path]:
 
 
 def _unfit(folder: Path, *, is_mount: bool) -> str | None:
-    known = _read(folder / "cgroup.controllers").split()
-    missing = [name for name in _CONTROLLERS if name not in known]
+    controllers = _read(folder / "cgroup.controllers").split()
+    missing = [name for name in _CONTROLLERS if name not in controllers]
     if missing:
         return f"lacks the controllers {' and '.join(missing)}"
     if not _is_ours(folder, is_mount=is_mount):
@@ -169,11 +169,11 @@ def _unfit(folder: Path, *, is_mount: bool) -> str | None:
             "is not delegated to Cohort (systemd: Delegate=yes, DelegateSubgroup=main)"
         )
     handed_on = _read(folder / "cgroup.subtree_control").split()
-    wanted = [f"+{name}" for name in _CONTROLLERS if name not in handed_on]
+    additions = [f"+{name}" for name in _CONTROLLERS if name not in handed_on]
     try:
-        if wanted:
+        if additions:
             control = folder / "cgroup.subtree_control"
-            control.write_text(" ".join(wanted), encoding="ascii")
+            control.write_text(" ".join(additions), encoding="ascii")
     except OSError as error:
         return f"cannot delegate controllers: {error.strerror}"
     return None if os.access(folder, os.W_OK) else "is not writable"
@@ -244,13 +244,13 @@ def reserve_uid() -> Uid:
         number = random_numbers.randrange(FIRST_UID, FIRST_UID + NUM_UIDS)
         if not _is_mapped(number):
             break
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            held.bind(f"\0cohort-sandbox-{number}")
+            lock.bind(f"\0cohort-sandbox-{number}")
         except OSError:  # another sandbox's
-            held.close()
+            lock.close()
         else:
-            return Uid(number, held)
+            return Uid(number, lock)
     return Uid(NOBODY, None)
 
 

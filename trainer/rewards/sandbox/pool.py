@@ -146,8 +146,8 @@ class _Pool:
                         self._leave_queue(ticket)
                     elif ticket not in self._waiting:
                         self._waiting.append(ticket)
-                    left = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
-                    if left <= 0 or not self._changed.wait(left):
+                    seconds = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
+                    if seconds <= 0 or not self._changed.wait(seconds):
                         raise SandboxFailed(
                             "The sandbox for reward code is busy with other "
                             "completions. Try again in a moment, or with fewer "
@@ -215,19 +215,19 @@ def sandbox_level() -> Level:
     Raises:
         SandboxFailed: this machine has none, or there is no time to find out.
     """
-    found = find_sandbox(timeout_seconds=min(4 * START_SECONDS, _require_time()))
-    if found.level is None:
-        raise SandboxFailed(found.sentence)
-    return found.level
+    sandbox = find_sandbox(timeout_seconds=min(4 * START_SECONDS, _require_time()))
+    if sandbox.level is None:
+        raise SandboxFailed(sandbox.sentence)
+    return sandbox.level
 
 
 def _require_time() -> float:
-    left = seconds_left()
-    if left < _LEAST_SECONDS:
+    seconds = seconds_left()
+    if seconds < _LEAST_SECONDS:
         raise SandboxFailed(
             "No time was left to run reward code. Score fewer completions at once."
         )
-    return left
+    return seconds
 
 
 _pool = _Pool()

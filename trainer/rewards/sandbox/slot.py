@@ -117,8 +117,8 @@ class Slot:
         deadline = time.monotonic() + timeout_seconds
         try:
             uid = self._uid.number if self._uid else None
-            given = options(level, uid=uid, packages=packages)
-            self._send([_json(sources()), _json(given)], deadline)
+            zygote_options = options(level, uid=uid, packages=packages)
+            self._send([_json(sources()), _json(zygote_options)], deadline)
             self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
         except BaseException:
             self.end()
@@ -393,9 +393,9 @@ def find_sandbox(*, timeout_seconds: float = 4 * START_SECONDS) -> SandboxStatus
             _found.level is not None or time.monotonic() - _found_at < _FORGET_SECONDS
         )
         if not is_known:
-            found = try_levels(timeout_seconds=timeout_seconds)
-            if found.level is None and timeout_seconds < START_SECONDS:
-                return found  # it may have been the time alone
-            _found, _found_at = found, time.monotonic()
+            sandbox = try_levels(timeout_seconds=timeout_seconds)
+            if sandbox.level is None and timeout_seconds < START_SECONDS:
+                return sandbox  # it may have been the time alone
+            _found, _found_at = sandbox, time.monotonic()
         assert _found is not None
         return _found

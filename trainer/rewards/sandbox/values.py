@@ -200,10 +200,10 @@ def _contains(item: Any, container: Any) -> bool:
     members = _members(container)
     try:
         # Once: both sides may be as long as a reply can be.
-        wanted = _canonical(item)
+        canonical_item = _canonical(item)
     except _EqualsNothing:
         return False
-    return any(_is_canonical(each, wanted) for each in members)
+    return any(_is_canonical(each, canonical_item) for each in members)
 
 
 def _is_canonical(value: Any, wanted: str) -> bool:

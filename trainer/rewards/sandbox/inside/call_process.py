@@ -172,8 +172,8 @@ class CallProcess:
         """Return the descriptors that something happened at; none when time is up."""
         if to_write:
             self._poll.register(self._questions, select.POLLOUT)
-        left = max(0.0, self._deadline - time.monotonic())
-        ready = {descriptor for descriptor, _ in self._poll.poll(left * 1_000)}
+        seconds_left = max(0.0, self._deadline - time.monotonic())
+        ready = {descriptor for descriptor, _ in self._poll.poll(seconds_left * 1_000)}
         if to_write:
             self._poll.unregister(self._questions)
         return ready
@@ -190,8 +190,8 @@ class CallProcess:
         """Return what there is; False when it is more
         than was asked for, or is allowed.
         """
-        for descriptor, kept in ((self._out, self.stdout), (self._err, self.stderr)):
-            kept.add(self._read_some(descriptor))
+        for descriptor, output in ((self._out, self.stdout), (self._err, self.stderr)):
+            output.add(self._read_some(descriptor))
         self._received += self._read_some(self._replies)
         while len(self._received) >= HEAD:
             length = length_of(bytes(self._received[:HEAD]))

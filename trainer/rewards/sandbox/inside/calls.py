@@ -99,15 +99,15 @@ def perform_function() -> None:
     question = next_question()
     gives = question.get("gives", "number")
     try:
-        found = _GIVEN[gives](question)
+        outcome = _GIVEN[gives](question)
     except MemoryError:
-        found = {"error": "MemoryError: it exceeded its memory limit"}
+        outcome = {"error": "MemoryError: it exceeded its memory limit"}
     except _Refused as refusal:
-        found = {"error": str(refusal)}
+        outcome = {"error": str(refusal)}
     except BaseException as error:  # noqa: BLE001 - SystemExit too: it is reported
         print_traceback(error)
-        found = {"error": describe(error, FUNCTION_SOURCE)}
-    reply(found)
+        outcome = {"error": describe(error, FUNCTION_SOURCE)}
+    reply(outcome)
 
 
 def _plain_parameters(function: object) -> tuple[str, ...] | None:
@@ -153,8 +153,11 @@ def _numbers(question: dict[str, Any]) -> dict[str, Any]:
     def log_extra(column: str, values: Any) -> None:
         print(f"{column}: {list(values)}")  # noqa: T201 - to the rule's log
 
-    given = question["arguments"] | {"log_metric": log_metric, "log_extra": log_extra}
-    value: Any = judge(question["source"], given, question["function"])
+    arguments = question["arguments"] | {
+        "log_metric": log_metric,
+        "log_extra": log_extra,
+    }
+    value: Any = judge(question["source"], arguments, question["function"])
     count = question["num_completions"]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
         raise _Refused(
@@ -189,10 +192,10 @@ def judge(
         run(source, FUNCTION_SOURCE, names)
     except ModuleNotFoundError:
         _run_past_imports(source, names)
-    found = names.get(function)
-    if not callable(found):
+    called = names.get(function)
+    if not callable(called):
         raise _Refused(f"it defines no function named {function}")
-    value = found(**_wanted(found, arguments))
+    value = called(**_wanted(called, arguments))
     return _awaited(value) if hasattr(value, "__await__") else value
 
 
@@ -289,10 +292,10 @@ def number(value: object) -> float | None:
         return None
     if not _is_number(value):
         raise _Refused(f"it returned a {type(value).__name__}, not a number")
-    found = float(value)  # type: ignore[arg-type]  # it is one
-    if not math.isfinite(found):
-        raise _Refused(f"it returned {found}, which is not a valid score")
-    return found
+    score = float(value)  # type: ignore[arg-type]  # it is one
+    if not math.isfinite(score):
+        raise _Refused(f"it returned {score}, which is not a valid score")
+    return score
 
 
 def _is_number(value: object) -> bool:
@@ -326,9 +329,9 @@ def _give_input(text: bytes) -> None:
 
 
 def _write(writer: int, text: bytes) -> None:
-    left = memoryview(text)
-    while left:
-        left = left[os.write(writer, left) :]
+    unwritten = memoryview(text)
+    while unwritten:
+        unwritten = unwritten[os.write(writer, unwritten) :]
     os.close(writer)
 
 

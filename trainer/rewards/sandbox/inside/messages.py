@@ -183,14 +183,14 @@ def open_outputs(*, at_once: bool) -> None:
 def prepare_outputs() -> None:
     """Have the streams ready, over pipes as they will be: a tenth of a call's time."""
     global _ready
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    copies = [os.dup(descriptor) for descriptor in (1, 2)]
     reader, writer = os.pipe()
     for descriptor in (1, 2):
         os.dup2(writer, descriptor)
     _ready = _streams(1)
-    for descriptor, before in zip((1, 2), kept, strict=True):
+    for descriptor, before in zip((1, 2), copies, strict=True):
         os.dup2(before, descriptor)
-    for descriptor in (*kept, reader, writer):
+    for descriptor in (*copies, reader, writer):
         os.close(descriptor)
 
 
@@ -240,13 +240,13 @@ def describe(error: BaseException, name: str) -> str:
 def _line_of(error: BaseException, name: str) -> int | None:
     if isinstance(error, SyntaxError) and error.filename == name:
         return error.lineno
-    found = None
+    line = None
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == name:
-            found = frame.tb_lineno
+            line = frame.tb_lineno
         frame = frame.tb_next
-    return found
+    return line
 
 
 def print_traceback(error: BaseException) -> None:

@@ -42,16 +42,20 @@ def perform_plan() -> None:
             for text in question["tests"]:
                 number += 1
                 plan.add(text, is_single=len(question["tests"]) > 1)
-        found = {"steps": plan.steps, "tests": plan.tests, "num_tests": plan.num_tests}
+        outcome = {
+            "steps": plan.steps,
+            "tests": plan.tests,
+            "num_tests": plan.num_tests,
+        }
     except SyntaxError as error:
-        found = {
+        outcome = {
             "error": f"test {number} is not Python: {error.msg}, line {error.lineno}"
         }
     except (RecursionError, MemoryError):
-        found = {"error": f"test {number} is nested too deeply"}
+        outcome = {"error": f"test {number} is nested too deeply"}
     except BaseException as error:  # noqa: BLE001 - any error is reported
-        found = {"error": f"test {number}: {describe(error, '<test>')}"}
-    reply(found)
+        outcome = {"error": f"test {number}: {describe(error, '<test>')}"}
+    reply(outcome)
 
 
 class _NotSeparable(Exception):

@@ -214,9 +214,9 @@ def _forget_the_machine() -> None:
     """`platform` answers without a system call, and without this machine's name."""
     import platform  # noqa: PLC0415 - beside its private cache
 
-    known = platform.uname()
+    machine = platform.uname()
     platform._uname_cache = platform.uname_result(  # type: ignore[attr-defined]
-        known.system, "sandbox", "", "", known.machine
+        machine.system, "sandbox", "", "", machine.machine
     )
 
 
