@@ -63,8 +63,10 @@ DOCUMENTED = (
     "trainer/algorithm/",
     "trainer/model/",
     "trainer/output/",
+    "trainer/parallel/",
     "trainer/presets/",
     "trainer/rewards/",
+    "trainer/rollout/",
     "trainer/serving/",
     "trainer/starter/",
 )

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 from trainer.errors import Diverged
 from trainer.model.microbatches import Minibatch
+from trainer.model.policy import Policy
 from trainer.outcome import StepOutcome, UpdateResult
 from trainer.output.checkpoint import (
     restore_policy,
@@ -61,12 +62,7 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         verify_checkpoint(checkpoint)
     is_within = checkpoint is not None and saved_step(checkpoint) >= phase.first_step
     restored = restore_policy(state.config.model, checkpoint)
-    # in place, since the rollout engine holds the target
-    weights = dict(restored.model.named_parameters())
-    with torch.no_grad():
-        for name, weight in run.policy.model.named_parameters():
-            if weight.requires_grad:
-                weight.copy_(spread_like(weight, weights[name]))
+    _copy_weights(restored, run.policy)
     del restored
     enter_phase(run, state, phase, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
@@ -81,6 +77,15 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         value=float(limit),
     )
     run.log.flush()
+
+
+def _copy_weights(source: Policy, target: Policy) -> None:
+    """Copy in place, since the rollout engine holds the target."""
+    weights = dict(source.model.named_parameters())
+    with torch.no_grad():
+        for name, weight in target.model.named_parameters():
+            if weight.requires_grad:
+                weight.copy_(spread_like(weight, weights[name]))
 
 
 def save_failed_batch(

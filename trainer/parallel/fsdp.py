@@ -72,7 +72,7 @@ class ShardedPolicy(Policy):
         return self.whole_copy.weights()
 
     def save(self, folder: Path) -> None:
-        """As `gather_whole` last found it; one process can do it alone."""
+        """Save it as `gather_whole` last found it; one process can do it alone."""
         self.whole_copy.save(folder)
 
     def save_adapters(self, folder: Path) -> None:

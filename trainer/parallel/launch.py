@@ -198,7 +198,9 @@ class Family:
         return ends[0] if len(set(ends)) == 1 else EXIT_FAILED
 
     def _fault_in(self, codes: Sequence[int | None]) -> int | None:
-        """Of those seen to have ended at once: others fail when one is killed."""
+        """Choose from those seen to have ended at once:
+        others fail when one is killed.
+        """
         faults = [
             code
             for rank, code in enumerate(codes)

@@ -226,7 +226,7 @@ def _complain(text: str) -> None:
 
 
 def hide_password(text: str) -> str:
-    """That of the storage's URL."""
+    """Hide that of the storage's URL."""
     password = urlsplit(os.environ.get(STORAGE, "")).password
     for form in {password, unquote(password)} if password else ():
         text = text.replace(form, "…")
@@ -375,7 +375,7 @@ def _facts(
 
 
 class Driver:
-    """One attempt of a run on a cluster."""
+    """An attempt of a run on a cluster."""
 
     def __init__(
         self, ray: Any, args: argparse.Namespace, config: RunConfig, requests: Requests
@@ -721,7 +721,7 @@ class _Files:
             raise ClusterAway(f"{STORAGE} cannot be used: {error}") from error
 
     def _name(self) -> str:
-        """Of the run in the storage: the same for all its attempts, on any host."""
+        """Name the run in the storage: the same for all its attempts, on any host."""
         path = self._folder / "ray-storage"
         if not path.exists():
             name = f"run-{self._folder.name}-{secrets.token_hex(4)}"
@@ -789,7 +789,7 @@ class _Files:
         *,
         on_file: Callable[[], None] = lambda: None,
     ) -> None:
-        """What it was sent is on disk when this returns.
+        """Write what it was sent; it is on disk when this returns.
 
         Args:
             on_file: called behind each file of a checkpoint, as many take long.
@@ -838,7 +838,7 @@ class _Files:
         return not attempts or not attempt or newest_attempt(attempts) <= attempt
 
     def _prune_checkpoints(self, *, keep: Set[str] = frozenset()) -> None:
-        """Those in the storage that the run's own folder does not have."""
+        """Delete those in the storage that the run's own folder does not have."""
         if not self._is_newest():
             return
         there = {path.name for path in list_checkpoints(self._mirror)}
@@ -869,7 +869,7 @@ class _Echo:
             sys.stdout.buffer.flush()
 
     def _find_place(self, file: IO[bytes]) -> int:
-        """Of the first byte not copied, once `cap_log` has cut the beginning."""
+        """Find the first byte not copied, once `cap_log` has cut the beginning."""
         file.seek(0)
         note = file.readline(64)
         cut = _CUT.fullmatch(note)

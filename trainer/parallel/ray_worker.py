@@ -74,12 +74,12 @@ class Relay:
         await self._tell(rank)
 
     async def start(self, start: dict[str, Any]) -> None:
-        """Where the ranks meet; empty: they end."""
+        """Tell where the ranks meet; empty: they end."""
         self._start = start
         await self._tell()
 
     async def wait_for_start(self, rank: int) -> dict[str, Any] | None:
-        """None: not yet."""
+        """Return None where it is not yet known."""
         await self._tell(rank)
         await self._wait(lambda: self._start is not None, _ORDER_SECONDS)
         return self._start
@@ -168,7 +168,7 @@ class Processes(BackendConfig):  # type: ignore[misc]  # untyped
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the driver asks of each worker."""
+    """The driver's order to each worker."""
 
     relay: Any
     root: str  # the folder that has the driver's `trainer`
@@ -192,7 +192,7 @@ def scratch_of(token: str) -> Path:
 
 
 def work(plan: Plan) -> None:
-    """One rank: `python -m trainer run` as a child process, until its end."""
+    """Run one rank: `python -m trainer run` as a child process, until its end."""
     context = get_context()
     rank = context.get_world_rank()
     # A loop asks, in place of one long wait: it is the sign of life of this rank.
@@ -230,7 +230,7 @@ def _train(plan: Plan, rank: int) -> None:
 
 
 def _follow(child: _Child, relay: Any, rank: int, mirror: _Mirror | None) -> int:
-    """Until it has ended and all that it has written is with the driver."""
+    """Follow it until it has ended and all that it has written is with the driver."""
     num_obeyed = 0
     asked = relay.orders.remote(rank, num_obeyed)
     while True:
@@ -280,7 +280,7 @@ class Storage:
     def put_folder(
         self, folder: Path, name: str, on_progress: Callable[[], None] = lambda: None
     ) -> None:
-        """The manifest last: with it a checkpoint is complete."""
+        """Put the manifest last: with it a checkpoint is complete."""
         files = [path for path in folder.rglob("*") if path.is_file()]
         for file in sorted(files, key=lambda path: path.name == _MANIFEST):
             self.put(file, f"{name}/{file.relative_to(folder)}", on_progress)
@@ -347,7 +347,9 @@ def _copy(source: Path, target: Path, on_progress: Callable[[], None]) -> None:
 
 
 def _callback(on_progress: Callable[[], None]) -> Any:
-    """For file systems that report the pieces of a file, in a thread of theirs."""
+    """Make it for file systems that report the pieces
+    of a file, in a thread of theirs.
+    """
     from fsspec.callbacks import Callback  # noqa: PLC0415 - comes with Ray
 
     return Callback(hooks={"progress": lambda *_, **__: on_progress()})
@@ -387,14 +389,14 @@ class _Scratch:
         return ""
 
     def leave(self) -> None:
-        """The last one removes it."""
+        """Leave it; the last one removes it."""
         with suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(self._plan.scratch, ignore_errors=True)
         self._lock.close()
 
     def _sweep(self) -> None:
-        """What workers that were killed have left."""
+        """Remove what workers that were killed have left."""
         for lock in _TMP.glob("cohort-node-*/lock"):
             with suppress(OSError):
                 if lock.parent.lstat().st_uid != os.getuid():
@@ -544,7 +546,7 @@ class _Mirror:
         self._uploaded_at = time.monotonic()
 
     def send_pulse(self, *, has_ended: bool) -> None:
-        """From the thread that follows the child: an upload may take hours.
+        """Send it from the thread that follows the child: an upload may take hours.
 
         One that outlasts the child is a sign of life itself; `check` ends a stuck one.
         Never blocks.
@@ -682,7 +684,7 @@ def find_root(root: str) -> str:
 
 
 def versions_of(root: str) -> dict[str, str]:
-    """Of Cohort there are no numbers: a digest of its engine stands for one."""
+    """Read the versions; a digest of Cohort's engine stands for its number."""
     return {
         "Cohort": _digest(Path(root, "trainer")) if root else "none",
         "torch": _version("torch"),

@@ -41,14 +41,14 @@ _CAUSE, _RECEIVED, _TICKS = "cause", "heard", "ticks"
 
 @dataclass(frozen=True)
 class Member:
-    """Where a process of the run is."""
+    """The place of a process of the run."""
 
     host: str
     pid: int
 
 
 class Watchdog:
-    """One process's eye on the others."""
+    """A process's eye on the others."""
 
     def __init__(self, store: Store, members: Sequence[Member], *, rank: int) -> None:
         self._store = store
@@ -171,7 +171,7 @@ _waits = _Waits()
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """What is inside waits for other processes."""
+    """Note that what is inside waits for other processes."""
     begin = time.perf_counter()
     try:
         yield
@@ -208,7 +208,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes the log and the checkpoints."""
+        """True where this process writes the log and the checkpoints."""
         return self.rank == 0
 
     @property
@@ -276,7 +276,7 @@ class World:
         return found[0]  # type: ignore[return-value]  # as `work` gave it
 
     def watched(self, end: Callable[[Failure], None]) -> AbstractContextManager[None]:
-        """Inside, `end` is called when another process fails and this one is stuck."""
+        """Call `end`, inside, when another process fails and this one is stuck."""
         if self._watchdog is None:
             return nullcontext()
         return self._watchdog.watching(end)
@@ -313,7 +313,7 @@ ALONE = World()
 
 
 def _patience(config: DistributedConfig, environment: Mapping[str, str]) -> timedelta:
-    """Of a supervised run it outlasts the watchdog, after which the run resumes."""
+    """Outlast, in a supervised run, the watchdog, after which the run resumes."""
     hang_seconds = float(environment.get("COHORT_HANG_SECONDS") or 0)
     return timedelta(seconds=max(config.timeout_seconds, 2 * hang_seconds))
 

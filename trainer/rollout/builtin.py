@@ -100,12 +100,12 @@ class TransformersEngine:
         return self._policy.tokenizer
 
     def sync_weights(self) -> None:
-        """Nothing to copy: the engine samples from the policy itself."""
+        """Copy nothing: the engine samples from the policy itself."""
         if is_gpu(self._policy.device):  # where a graph may hold older weights
             self.check.after_sync()
 
     def rest(self) -> None:
-        """Nothing to do: it holds only what a batch needs, while it samples."""
+        """Do nothing: it holds only what a batch needs, while it samples."""
 
     def sample(
         self,
@@ -128,7 +128,9 @@ class TransformersEngine:
         self._sample_all(requests, params, collected)
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
-        """As many completions as a GPU's free memory holds at their full length."""
+        """Count as many completions as a GPU's free
+        memory holds at their full length.
+        """
         memory = memory_of(self._policy.device)
         if memory is None or not self.has_memory_alone:
             return self._max_batch_rows
@@ -412,7 +414,7 @@ class _Written:
 
 
 class _Draws:
-    """Each row's random numbers, drawn some tokens ahead."""
+    """The rows' random numbers, drawn some tokens ahead."""
 
     def __init__(self, seeds: list[int], device: torch.device) -> None:
         self._seeds = seeds

@@ -18,7 +18,7 @@ _BLOCK = 64
 
 
 def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
-    """Of a token's keys and values in all layers."""
+    """Count bytes of a token's keys and values in all layers."""
     text: Any = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     size = getattr(text, "head_dim", None)

@@ -25,7 +25,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How a completion's tokens are chosen, and how many there are at most.
+    """The way to choose a completion's tokens, and how many there are at most.
 
     `top_p` and `top_k` restrict the choice only: log-probs are those of the whole
     vocabulary at this temperature, so that a ratio to the policy's log-probs is 1 for
@@ -79,7 +79,9 @@ def largest_gap(policy: Policy) -> float:
 
 
 def max_logprob_gap(policy: Policy) -> float:
-    """Of few tokens: twice, since their mean may be far from that of many."""
+    """Allow twice as much of few tokens, since their
+    mean may be far from that of many.
+    """
     return 2 * largest_gap(policy)
 
 
@@ -172,7 +174,7 @@ def logprob_gap(
 
 
 def ignore(index: int, completions: tuple[Rollout, ...]) -> None:
-    """For callers that want all groups at the end."""
+    """Serve callers that want all groups at the end."""
 
 
 class RolloutEngine(Protocol):
@@ -180,7 +182,7 @@ class RolloutEngine(Protocol):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """What the token ids of its completions mean."""
+        """The meaning of its completions' token ids."""
         ...
 
     def sample(
@@ -190,7 +192,7 @@ class RolloutEngine(Protocol):
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """For each request one completion per seed, in order.
+        """Sample for each request one completion per seed, in order.
 
         A completion follows from its seed alone: not from what is sampled beside it,
         as far as the engine's arithmetic allows.
@@ -215,7 +217,7 @@ class RolloutEngine(Protocol):
 
 @runtime_checkable
 class HoldingEngine(Protocol):
-    """One that has more than memory: processes, or servers that it holds."""
+    """An engine that has more than memory: processes, or servers that it holds."""
 
     def close(self) -> None:
         """Let go of them; nothing can be sampled any more."""
@@ -224,7 +226,7 @@ class HoldingEngine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SeededPrompt:
-    """One completion that is asked for."""
+    """A completion that is asked for."""
 
     token_ids: tuple[int, ...]
     seed: int
@@ -232,7 +234,7 @@ class SeededPrompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """One completion as tokens, with the log-probs it was drawn with."""
+    """A completion as tokens, with the log-probs it was drawn with."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]

@@ -42,7 +42,9 @@ class Lease:
 
     @property
     def version(self) -> int | None:
-        """Of the weights that are sampled with; None until a run's own are loaded."""
+        """Version of the weights that are sampled with;
+        None until a run's own are loaded.
+        """
         with self._lock:
             return self._version
 

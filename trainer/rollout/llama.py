@@ -15,7 +15,7 @@ from trainer.model.policy import Policy
 
 
 class Layer(Protocol):
-    """What a layer does before and after attention, for one new token of each row."""
+    """A layer's work before and after attention, for one new token of each row."""
 
     scale: float  # of the attention's logits
     num_kv: int  # key-value heads
@@ -23,7 +23,7 @@ class Layer(Protocol):
     def project_qkv(
         self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """From hidden [rows, H] and the tables' rows at the tokens' positions.
+        """Project from hidden [rows, H] and the tables' rows at the tokens' positions.
 
         Returns:
             (queries [rows, kv heads, sharing heads, d]: heads that share keys stand
@@ -245,7 +245,7 @@ class LlamaDecoder:
         max_new_tokens: int,
         is_fixed: bool = False,
     ) -> None:
-        """As `make_decoder`.
+        """Take what `make_decoder` does.
 
         `is_fixed`: buffers move seldom, and what is not written yet will be looked at,
         so it has to be a number.

@@ -209,7 +209,7 @@ def uses_own_decoder(engine: RolloutEngine) -> bool:
 
 
 def engine_name(engine: RolloutEngine) -> str:
-    """As a run tells it: vLLM 0.32.0."""
+    """Name it as a run tells it: vLLM 0.32.0."""
     if uses_own_decoder(engine):
         return "built-in decoder"
     if isinstance(engine, FallbackEngine):
@@ -419,7 +419,7 @@ def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:
 
 
 def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
-    """By the memory that is free once the model is loaded.
+    """Choose by the memory that is free once the model is loaded.
 
     Optimizer and reference are loaded later, and are there whenever vLLM samples.
     """

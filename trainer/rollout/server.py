@@ -54,7 +54,7 @@ _Result = TypeVar("_Result")
 
 
 class Sampler(Protocol):
-    """What a server serves; `VllmSampler` is one."""
+    """The sampler of a server; `VllmSampler` is one."""
 
     max_length: int
     lora_rank: int

@@ -118,7 +118,7 @@ class VllmServerEngine:
         self._schedule.after_sync()
 
     def rest(self) -> None:
-        """Nothing to do: its memory is the servers'."""
+        """Do nothing: its memory is the servers'."""
 
     def close(self) -> None:
         """Let the servers be leased by another run."""

@@ -31,7 +31,7 @@ class CompletionSource(Protocol):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """What the token ids of the completions mean."""
+        """The meaning of the completions' token ids."""
         ...
 
     def complete(
@@ -121,7 +121,7 @@ class DatasetSource:
         return [(self._completion(prompt),) for prompt in prompts]
 
     def sync_weights(self) -> None:
-        """Nothing to do: no model writes these."""
+        """Do nothing: no model writes these."""
 
     def _completion(self, prompt: Prompt) -> Rollout:
         text = self._text(prompt)

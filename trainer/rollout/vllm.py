@@ -181,7 +181,7 @@ _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSettings:
-    """What vLLM is started with.
+    """The settings that vLLM is started with.
 
     >>> SamplerSettings(model="model", max_length=768, max_rows=64, cache_gib=1.0)
     """
@@ -198,7 +198,7 @@ class SamplerSettings:
 
 
 class VllmSampler:
-    """One vLLM engine. Not to be used by two threads at once."""
+    """A vLLM engine. Not to be used by two threads at once."""
 
     def __init__(self, settings: SamplerSettings) -> None:
         """
@@ -477,7 +477,9 @@ class VllmSampler:
         self.sample([SeededPrompt(token_ids=(0,), seed=0)], params, eos_ids=())
 
     def _forget_prefixes(self) -> None:
-        """Keys and values of the weights before would be taken for the present ones."""
+        """Drop keys and values of the weights before,
+        which would be taken for new ones.
+        """
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not clear its prefix cache")
 

@@ -64,7 +64,7 @@ class Question:
 
 
 class Message(BaseModel):
-    """What is said in JSON."""
+    """The part of a message that is JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -86,7 +86,7 @@ class Message(BaseModel):
 
 
 class Order(Message):
-    """What the weights that were sent are: all of a model's, or adapters of a rank."""
+    """The kind of weights that were sent: all of a model's, or adapters of a rank."""
 
     names: tuple[str, ...]
     rank: int = Field(ge=0)  # 0: whole weights
