@@ -16,7 +16,15 @@ from dashboard.alerts.firing import supersede
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.charts.downsampling import drop_rollups, make_summaries
 from dashboard.runs.charts.series import totals_of
-from dashboard.runs.models import REWARD, Checkpoint, Evaluation, Run, RunAttempt, Step
+from dashboard.runs.models import (
+    REWARD,
+    Checkpoint,
+    Evaluation,
+    MetricSummary,
+    Run,
+    RunAttempt,
+    Step,
+)
 from dashboard.runs.queries import RunDirectory
 from dashboard.samples.models import CompletionBlock, Group, StepRollup
 from dashboard.training.checkpoints import (
@@ -217,12 +225,5 @@ def _last_values(run: Run) -> dict[str, Any]:
 
 
 def _best(run: Run) -> dict[str, Any]:
-    if REWARD not in run.metric_names:
-        return {}
-    place = run.metric_names.index(REWARD)
-    current = run.steps.filter(superseded_by__isnull=True)
-    # Django counts array places from 0 as Python does.
-    ranked = current.filter(**{f"values__{place}__isnull": False})
-    best = ranked.order_by(f"-values__{place}", "step")
-    row = best.values_list(f"values__{place}", "step").first()
-    return {REWARD: row[0], "step": row[1]} if row else {}
+    reward = MetricSummary.objects.filter(run=run, name=REWARD).first()
+    return {REWARD: reward.high, "step": reward.high_step} if reward else {}
