@@ -1,7 +1,7 @@
 // Fewer points of the same shape: lowest, highest and last of each bucket of steps.
 //
 // Buckets begin at multiples of their width, a power of two, as they do on the server
-// (dashboard/runs/charts/downsampling.py). So downsampling here gives the same points as
+// (dashboard/runs/charts/series.py). So downsampling here gives the same points as
 // a new response, and no line jumps.
 
 export const MAX_POINTS = 1_000;
