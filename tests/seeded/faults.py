@@ -238,8 +238,8 @@ FAULTS = [
     Fault(
         "D9",
         "dashboard/runs/queue/order.py",
-        "return (-self.priority, self.place)",
-        "return (self.priority, self.place)",
+        "return (-self.priority, self.run_id)",
+        "return (self.priority, self.run_id)",
         "tests/dashboard/runs/queue",
     ),
     Fault(
