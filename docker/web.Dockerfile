@@ -41,9 +41,9 @@ COPY templates ./templates
 COPY static ./static
 RUN /venv/bin/python -m dashboard.project.downloads static \
       node_modules/@tabler/core/dist/css node_modules/diff/dist node_modules/htmx.org/dist \
-      node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static
+      node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static \
+ && /venv/bin/python -m compileall -q dashboard trainer
 # Read-only from here on.
-RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \
     COHORT_DATA=/data \
     COHORT_LOG_FORMAT=json \
