@@ -49,7 +49,7 @@ DRAFT = ".restoring"
 NAME = re.compile(r"cohort-(\d{8}T\d{6}Z)\.tar")
 TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 RETRY = timedelta(minutes=10)  # after a failure
-ABANDONED = timedelta(hours=1)  # since a partial file was last written to
+ABANDONED = timedelta(days=1)  # since a partial file was last written to
 MADE_BY_MIGRATIONS = ("django_migrations", "django_content_type", "auth_permission")
 # Servers, their logs and derived files, by name prefix.
 SKIPPED_FOLDERS = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
@@ -158,14 +158,19 @@ def _write_parts(
     # A tar file states a part's length before the part; /tmp is often in memory.
     with TemporaryFile(dir=beside) as dump:
         # After a restore people sign in again.
-        _run("pg_dump", "--exclude-table-data=*.django_session", stdout=dump)
+        options = ("--exclude-table-data=*.django_session", "--lock-wait-timeout=60s")
+        _run("pg_dump", *options, stdout=dump)
         migrations = _applied_migrations()
+        # Not by its inode, which a later file may get and be taken for its second name.
+        info = tarfile.TarInfo(DUMP)
+        info.size = dump.seek(0, os.SEEK_END)
         dump.seek(0)
-        _add(tar, sums, DUMP, dump)
+        _add(tar, sums, info, dump)
     for name, path in list_files(data, with_checkpoints=with_checkpoints):
         # Runs continue during a backup, and delete files.
         with suppress(FileNotFoundError), path.open("rb") as file:
-            _add(tar, sums, f"data/{name}", file)
+            # A log may grow from here on.
+            _add(tar, sums, tar.gettarinfo(arcname=f"data/{name}", fileobj=file), file)
     manifest = Manifest(
         format=2,
         made_at=timezone.now(),
@@ -183,13 +188,12 @@ def _write_parts(
 
 
 def _add(
-    tar: tarfile.TarFile, sums: dict[str, str], name: str, file: IO[bytes]
+    tar: tarfile.TarFile, sums: dict[str, str], info: tarfile.TarInfo, file: IO[bytes]
 ) -> None:
-    info = tar.gettarinfo(arcname=name, fileobj=file)  # a log may grow from here on
     reader = _Summing(file)
     tar.addfile(info, reader)
     is_link = info.islnk()  # to the first of a file's names
-    sums[name] = sums[info.linkname] if is_link else reader.digest.hexdigest()
+    sums[info.name] = sums[info.linkname] if is_link else reader.digest.hexdigest()
 
 
 class _Summing(io.RawIOBase):
@@ -242,31 +246,36 @@ def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
             _check_versions(manifest)
             check_empty(data)
             unpack(tar, manifest, draft)
+        _find_program("pg_restore")
         _drop_all_tables()
         moved = []
         try:
             for entry in sorted(draft.glob("data/*")):
                 entry.replace(data / entry.name)
                 moved.append(entry)
-            _run("pg_restore", "--single-transaction", str(draft / DUMP))
+            options = ("--single-transaction", "--strict-names")
+            _run("pg_restore", *options, str(draft / DUMP))
         except BaseException:
             for entry in moved:
                 (data / entry.name).replace(entry)
+            connection.close()
+            call_command("migrate", interactive=False, verbosity=0)
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    call_command("migrate", interactive=False, verbosity=0)
+    connection.close()  # it was idle for so long that a proxy may have ended it
     if not takes_over:
         Run.objects.filter(source={}).exclude(state__in=ENDED).update(on_hold=True)
         why = "A backup was restored on this server."
         Channel.objects.filter(is_enabled=True).update(is_enabled=False, gave_up=why)
+    call_command("migrate", interactive=False, verbosity=0)
     return manifest
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(path, mode="r") as tar:
+        with tarfile.open(path, mode="r:") as tar:
             yield tar
     except (tarfile.TarError, EOFError) as error:
         raise BackupFault(
@@ -279,6 +288,13 @@ def unpack(tar: tarfile.TarFile, manifest: Manifest, draft: Path) -> None:
     """Extract and verify every file. BackupFault if one differs from the backup's."""
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700, parents=True)
+    for member in tar:
+        is_file = member.isreg() or member.islnk()
+        if not is_file or member.name not in {*manifest.sums, MANIFEST}:
+            raise BackupFault(
+                f"{tar.name!s} holds {member.name}, which no backup has. Nothing was "
+                "restored. Pass a file that `manage.py backup` wrote."
+            )
     tar.extractall(draft, filter="data")
     parts = {file.relative_to(draft).as_posix(): file for file in draft.rglob("*")}
     for name, digest in manifest.sums.items():
@@ -373,7 +389,13 @@ def _run(program: str, *arguments: str, stdout: IO[bytes] | None = None) -> None
         check=False,
     )
     if done.returncode != 0:
-        raise BackupFault(f"{program} failed: {done.stderr.strip()[-1_000:]}")
+        # What it quotes may be a row with a secret.
+        lines = [
+            line
+            for line in done.stderr.splitlines()
+            if not line.startswith(("CONTEXT:", "DETAIL:"))
+        ]
+        raise BackupFault(f"{program} failed: {' '.join(lines)[-1_000:]}")
 
 
 def _find_program(name: str) -> str:
@@ -404,15 +426,21 @@ def _applied_migrations() -> list[tuple[str, str]]:
 
 def _tables_with_rows() -> list[str]:
     """List tables that contain more than migrations create."""
-    names = sorted({*connection.introspection.table_names()} - {*MADE_BY_MIGRATIONS})
+    names = sorted({*_list_tables()} - {*MADE_BY_MIGRATIONS})
     some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
     return [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
+
+
+def _list_tables() -> list[str]:
+    """List those of Cohort's schema; others may be visible too."""
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    return [name for (name,) in _rows(query)]
 
 
 def _drop_all_tables() -> None:
     """Drop what migrations made, functions included: the dump has its own."""
     with connection.cursor() as cursor:
-        for name in connection.introspection.table_names(cursor):
+        for name in _list_tables():
             cursor.execute(
                 sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier(name))
             )

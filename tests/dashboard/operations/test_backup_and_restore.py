@@ -269,6 +269,26 @@ def test_a_damaged_file_restores_nothing(
         assert not list((tmp_path / "fresh").rglob("*"))
 
 
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.REGTYPE])
+def test_a_part_that_no_backup_has_restores_nothing(
+    full_server: Run, tmp_path: Path, settings: Any, kind: bytes
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    call_command("flush", "--no-input", verbosity=0)
+    settings.COHORT_DATA = tmp_path / "fresh"
+    added = tarfile.TarInfo("data/added")
+    added.type, added.linkname = kind, "../etc"
+    with tarfile.open(file, "a") as tar:
+        tar.addfile(added)
+
+    with pytest.raises(CommandError, match="data/added"):
+        call_command("restore", str(file))
+
+    assert not User.objects.exists()
+    assert not list((tmp_path / "fresh").rglob("*"))
+
+
 def test_a_backup_of_a_newer_server_is_refused(
     full_server: Run, tmp_path: Path
 ) -> None:
@@ -332,6 +352,7 @@ def test_rows_that_cannot_be_restored_leave_no_file(
     assert "pg_restore" in message
     names = [path.name for path in (tmp_path / "another").iterdir()]
     assert not {"runs", "models", ".restoring"} & {*names}
+    assert "[ ]" not in another_server("showmigrations", "runs")
 
 
 def test_a_server_newer_than_the_programs_is_refused(
