@@ -111,17 +111,24 @@ class Account:
     unshared: float = 0.0  # part of it that only this process knows
 
     def spend(self, seconds: float) -> None:
-        window = int(time.time() // WINDOW_SECONDS)
-        if window != self.window:
-            self.window, self.spent, self.unshared = window, 0.0, 0.0
+        self._enter_window()
         self.spent += seconds
         self.unshared += seconds
 
     def overdrawn_seconds(self) -> float:
         """Return the seconds until the next window if this one is used up."""
+        self._enter_window()
         if self.spent <= self.budget.cpu_seconds:
             return 0.0
         return max(0.0, (self.window + 1) * WINDOW_SECONDS - time.time())
+
+    def _enter_window(self) -> None:
+        """Carry what was overspent into the current window; a clock may be set back."""
+        window = int(time.time() // WINDOW_SECONDS)
+        if window != self.window:
+            num_windows = max(1, window - self.window)
+            left_over = self.spent - num_windows * self.budget.cpu_seconds
+            self.window, self.spent, self.unshared = window, max(0.0, left_over), 0.0
 
     @property
     def is_idle(self) -> bool:

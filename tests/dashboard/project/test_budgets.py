@@ -685,6 +685,31 @@ async def test_leaving_the_queue_frees_the_slot() -> None:
     assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
+def test_overspending_is_carried_into_the_next_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    account = Account(Budget(at_once=1, cpu_seconds=15.0))
+    account.spend(40.0)
+
+    set_clock(monkeypatch, 3_030.0)
+    assert account.overdrawn_seconds() == 30.0
+    set_clock(monkeypatch, 3_061.0)
+    assert account.overdrawn_seconds() == 0.0
+    account.spend(6.0)
+    assert account.overdrawn_seconds() == 29.0
+
+
+def test_a_clock_that_is_set_back_makes_no_one_wait_longer_than_a_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    account = Account(Budget(at_once=1, cpu_seconds=15.0))
+    account.spend(31.0)
+
+    set_clock(monkeypatch, 0.0)
+
+    assert account.overdrawn_seconds() == 30.0
+
+
 def test_pages_scripts_and_trainers_have_budgets_of_their_own(
     alice: User, alice_client: Client, charlie: User
 ) -> None:
