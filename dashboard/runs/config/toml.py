@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -196,7 +197,13 @@ def write_phases(phases: Sequence[Any]) -> str:
         return ""
     if any(value is None for value in _leaves(list(phases))):
         return json.dumps(phases, indent=2, ensure_ascii=False)
-    return tomli_w.dumps({"phases": [_without_empty_changes(p) for p in phases]})
+    return "\n".join(_write_phase(_without_empty_changes(phase)) for phase in phases)
+
+
+def _write_phase(phase: Mapping[str, Any]) -> str:
+    """Write a table of its own: tomli_w joins short ones to a list in one line."""
+    text = tomli_w.dumps(phase)
+    return "[[phases]]\n" + re.sub(r"(?m)^\[+", r"\g<0>phases.", text)
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -222,7 +229,9 @@ def write_toml_tree(tree: dict[str, Any]) -> str:
     for phase in tree["phases"]:
         changes = phase["changes"]
         phase["changes"] = {part: _name_absent(changes[part]) for part in changes}
-    return tomli_w.dumps(_without_absent(tree))
+    whole = _without_absent(tree)
+    phases = whole.pop("phases")
+    return "\n".join([tomli_w.dumps(whole), *map(_write_phase, phases)])
 
 
 def _name_absent(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ WITHOUT_NULL = {
 
 def test_phases_are_written_and_read_again() -> None:
     assert "changes" not in write_phases([PHASES[1]])
+    assert write_phases([PHASES[1], PHASES[1]]).count("[[phases]]") == 2
     for phases in (PHASES, PHASES[:1], [WITHOUT_NULL], []):
         assert read_phases(write_phases(phases)) == phases
 
