@@ -15,7 +15,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.edits import version_of
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import (
@@ -39,7 +38,7 @@ from dashboard.runs.launch.initial_values import (
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
-from dashboard.runs.launch.team_presets import contents_of
+from dashboard.runs.launch.team_presets import version_of_preset
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
@@ -189,7 +188,7 @@ def show_form(
         "preset_conflict": preset_conflict,
         "preset_version": preset_version
         or request.POST.get("preset_version")
-        or (version_of(contents_of(start)) if start else ""),
+        or (version_of_preset(start) if start else ""),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),

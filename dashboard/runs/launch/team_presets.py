@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.project.edits import find_changes
+from dashboard.project.edits import find_changes, version_of
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.form import Launch
@@ -55,7 +55,11 @@ def save_preset(
                 "select “Replace the preset with this name”.",
             )
         if preset:
-            find_changes(contents_of(preset), contents_of(TeamPreset(**kept)), base)
+            version = version_of_preset(preset)
+            # The form may have been opened with another preset.
+            base = base if base.partition(":")[0] == str(preset.pk) else ""
+            typed = contents_of(TeamPreset(**kept))
+            find_changes(contents_of(preset), typed, base, version=version)
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), kept)
         verb = "preset.overwritten" if before else "preset.saved"
@@ -67,6 +71,10 @@ def save_preset(
 def contents_of(preset: TeamPreset) -> dict[str, Any]:
     names = ("config", "model", "recipe_version_id")
     return {name: getattr(preset, name) for name in names}
+
+
+def version_of_preset(preset: TeamPreset) -> str:
+    return f"{preset.pk}:{version_of(contents_of(preset))}"
 
 
 def write_contents(contents: Mapping[str, Any]) -> str:

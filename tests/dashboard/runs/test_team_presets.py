@@ -102,6 +102,27 @@ def test_a_preset_changed_by_another_user_shows_both_versions(
     assert TeamPreset.objects.get().config["seed"] == 8
 
 
+def test_a_preset_chosen_on_the_open_form_is_replaced(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    for name, seed in (("other", "0"), ("small", "1")):
+        _save(alice_client, team, filled | {"preset_name": name, "seed": seed})
+    other, small = TeamPreset.objects.order_by("pk")
+    page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{other.pk}").text
+    chosen = {
+        "preset": f"team:{small.pk}",
+        "preset_version": _fields(page)["preset_version"],
+        "preset_name": "small",
+        "overwrites": "on",
+    }
+
+    saved = _save(alice_client, team, filled | chosen | {"seed": "2"})
+
+    assert saved.status_code == 302
+    small.refresh_from_db()
+    assert small.config["seed"] == 2
+
+
 def test_invalid_settings_are_not_saved_as_a_preset(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
