@@ -73,6 +73,9 @@ def find_changes(
     version = version or version_of(now)
     changes = {name: value for name, value in typed.items() if value != now[name]}
     if isinstance(base, Mapping):
+        for name in base.keys() & changes.keys():
+            if base[name] == changes[name]:  # sent as it was read
+                del changes[name]
         stale = [name for name in changes if base.get(name, now[name]) != now[name]]
     else:
         stale = [] if base in ("", version) else [*changes]

@@ -138,6 +138,21 @@ def test_missing_fields_are_unchanged(
 
 
 @pytest.mark.parametrize("case", ROWS)
+def test_unchanged_fields_do_not_overwrite_a_change(
+    case: Case, program: Program, known: dict[str, int]
+) -> None:
+    path = case.path.format(**known)
+    began, first, _ = case.values
+    program.patch(path, {case.name: first})
+    whole = {case.name: began, case.other[0]: case.other[1], "was": {case.name: began}}
+
+    assert program.patch(path, whole).status_code == 200
+
+    now = read(program, case, known)
+    assert (now[case.name], now[case.other[0]]) == (first, case.other[1])
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_a_conflicting_change_is_rejected_with_both_values(
     case: Case, program: Program, known: dict[str, int]
 ) -> None:
