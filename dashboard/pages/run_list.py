@@ -420,7 +420,7 @@ def _change(
     request: Request, membership: Membership, view: SavedView, action: str
 ) -> None:
     if action == "update":
-        typed: dict[str, Any] = {"query": request.POST.get("query", "")}
+        typed: dict[str, Any] = {"query": request.POST.get("query", view.query)}
     elif action == "rename":
         is_shared = bool(request.POST.get("is_shared"))
         typed = {"name": request.POST.get("name", ""), "is_shared": is_shared}
