@@ -57,7 +57,7 @@ def watch(
 
 
 def _never_raising(event: Callable[..., None]) -> Callable[..., None]:
-    """Give an error here must not stop the training; it ends the reporting instead."""
+    """Let no error here stop the training; it ends the reporting instead."""
 
     def call(self: Watcher, *args: Any, **kwargs: Any) -> None:
         if (

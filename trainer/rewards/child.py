@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ class Child:
     def end(self) -> None:
         """End it, and let go of its pipes."""
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # one that hangs on a disk
+            self._process.wait(_REAP_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             # What a dead child did not read is of no use to anyone.

@@ -111,7 +111,7 @@ class Lease:
             return parts
 
     def next_version(self, word: str | None) -> int:
-        """Return number the weights that were collected last; raises NotLeased."""
+        """Number the weights that were collected last; raises NotLeased."""
         with self._lock:
             self._check(word)
             self._last_version += 1

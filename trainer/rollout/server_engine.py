@@ -95,7 +95,7 @@ class VllmServerEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """Give a server answers once, with all completions; `on_group` isn't called."""
+        """Answer once, with all completions; `on_group` isn't called."""
         if self._on_slowed is not None and self._schedule.begin(requests):
             self._check(*a_few(requests, params), self._on_slowed)
         eos_ids, count = self._policy.eos_ids, len(self._servers)
@@ -337,9 +337,7 @@ class SharedEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """Return one answer has the completions of all
-        processes; `on_group` isn't called.
-        """
+        """Answer once, with all processes' completions; `on_group` isn't called."""
         asked = self._world.gather(list(requests))
         everyones = [request for own in asked for request in own]
 
