@@ -326,7 +326,7 @@ def test_a_set_costs_no_more_queries_than_a_run(
     alice_client.get(url, {"runs": one})
 
     for ids in (one, all_):
-        # Of the session, the person, the team, the runs and their held-out sets; then a
-        # savepoint for the points, which are not counted here.
-        with django_assert_num_queries(7):
+        # Of the session, the person, the team, the runs and their held-out sets; those
+        # of the points are not counted here.
+        with django_assert_num_queries(5):
             alice_client.get(url, {"runs": ids})
