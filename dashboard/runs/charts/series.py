@@ -216,7 +216,8 @@ def read_thinned(
 ) -> dict[int, Measured]:
     """Read of each bucket the lowest and the highest value and that of its last step.
 
-    With `with_ends` also the first and the last value of all. Two queries at most.
+    With `with_ends` also the first and the last value of those that are read, which
+    are no rollups at a run's ends. Two queries at most.
     """
     is_current = superseded_by is None
     long = [run for run in runs if is_current and buckets[run.pk].width >= WIDTH]
