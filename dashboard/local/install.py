@@ -432,27 +432,46 @@ def find_npm() -> str:
     return str(npm)
 
 
-def check_browser() -> None:
-    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
+def install_browser() -> None:
+    if not shutil.which("chromium-browser"):
+        install_system_package("chromium", "chromium", "Browser tests need Chromium.")
+
+
+def install_sandbox() -> None:
+    """Install the stronger of two sandboxes for reward code, or name its package."""
+    if sys.platform == "linux":
+        why = "The stronger sandbox for reward code needs bubblewrap."
+        try:
+            install_system_package("bubblewrap", "bwrap", why)
+        except InstallFault as fault:
+            write(f"  {fault} Until then it uses the fallback, if there is one.\n")
+
+
+def install_system_package(name: str, program: str, why: str) -> None:
+    """Install a Debian package unless the program is there. InstallFault: not root."""
+    apt = shutil.which("apt-get")
+    if shutil.which(program):
+        return
+    if apt is None or os.geteuid() != 0:
         raise InstallFault(
-            "Browser tests need Chromium. Install your system's `chromium` package "
-            "(Debian: sudo apt-get install chromium), then start again."
+            f"{why} Install your system's `{name}` package (Debian: sudo apt-get "
+            f"install {name}), then start again."
         )
-
-
-def check_sandbox() -> None:
-    """Name the package of the stronger of two sandboxes for reward code."""
-    if sys.platform == "linux" and shutil.which("bwrap") is None:
-        write(
-            "  Reward code uses the fallback sandbox if there is one. For the stronger "
-            "one install bubblewrap (Debian: sudo apt-get install bubblewrap).\n"
-        )
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    options = ["-y", "--no-install-recommends"]
+    command: list[str | Path] = [apt, "install", *options, name]
+    try:
+        run(f"Installing {name}", command, env=env)
+    except InstallFault:
+        # Lists that are too old, or none at all, are read once.
+        run("Reading the system's package lists", [apt, "update"], env=env)
+        run(f"Installing {name} again", command, env=env)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="and test dependencies")
-    parser.add_argument("--browser", action="store_true", help="and check for Chromium")
+    parser.add_argument("--browser", action="store_true", help="and Chromium")
     parser.add_argument(
         "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
     )
@@ -471,13 +490,13 @@ def main() -> int:
         install_front_end(with_tools=chosen.tests)
         select_styles()
         pack_assets()
-        check_sandbox()
+        install_sandbox()
         if chosen.language_model:
             install_language_model()
         if chosen.vllm:
             install_vllm()
         if chosen.browser:
-            check_browser()
+            install_browser()
     except InstallFault as fault:
         write(f"\n  {fault}\n")
         return 1

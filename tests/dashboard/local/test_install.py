@@ -174,36 +174,53 @@ def test_it_needs_only_the_standard_library() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("platform", "programs", "is_named"),
-    [
-        ("linux", {}, True),
-        ("linux", {"bwrap": "/usr/bin/bwrap"}, False),
-        ("darwin", {}, False),
-    ],
-)
-def test_the_stronger_sandbox_is_named_where_it_is_missing(
-    platform: str,
-    programs: dict[str, str],
-    is_named: bool,
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Record what root would run on a Debian without bubblewrap and Chromium."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(install, "run", lambda _, command, env: ran.append(command))
+    programs = {"apt-get": "/usr/bin/apt-get"}
+    monkeypatch.setattr(install.shutil, "which", programs.get)
+    monkeypatch.setattr(install.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(install.sys, "platform", "linux")
+    return ran
+
+
+def test_root_gets_sandbox_and_browser(commands: list[list[str]]) -> None:
+    install.install_sandbox()
+    install.install_browser()
+
+    assert [command[-1] for command in commands] == ["bubblewrap", "chromium"]
+
+
+def test_old_package_lists_are_read_once(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_: str, command: list[str], *, env: dict[str, str]) -> None:
+        commands.append(command[1:])
+        if len(commands) == 1:
+            raise install.InstallFault("Unable to locate package.")
+
+    monkeypatch.setattr(install, "run", run)
+
+    install.install_browser()
+
+    assert [command[0] for command in commands] == ["install", "update", "install"]
+
+
+def test_others_keep_the_fallback_sandbox_and_need_an_installed_browser(
+    commands: list[list[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(install.shutil, "which", programs.get)
-    monkeypatch.setattr(install.sys, "platform", platform)
+    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
 
-    install.check_sandbox()
-
-    assert ("apt-get install bubblewrap" in capsys.readouterr().out) == is_named
-
-
-def test_browser_tests_need_an_installed_chromium(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(install.shutil, "which", {}.get)
-
+    install.install_sandbox()
     with pytest.raises(install.InstallFault, match="apt-get install chromium"):
-        install.check_browser()
+        install.install_browser()
+
+    assert "apt-get install bubblewrap" in capsys.readouterr().out
+    assert commands == []
 
 
 def test_changed_assets_are_compressed_again(
