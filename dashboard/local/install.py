@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import venv
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -284,13 +285,13 @@ PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.cli
 
 
 def compile_packages() -> None:
-    """All processors at once; of a failure only the first imports are slower."""
+    """Compile on all processors; after a failure only the first imports are slower."""
     stamp = VENV / ".compiled"
     content = "".join(sorted(path.read_text() for path in VENV.glob(".installed-*")))
     if not is_stamped(stamp, content):
-        options = ["-q", "-j", "0", "-x", RARELY_LOADED]
-        command = [str(PYTHON), "-m", "compileall", *options, str(site_packages(VENV))]
-        subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+        options = ["-q", "-j", "0", "-x", RARELY_LOADED, site_packages(VENV)]
+        with suppress(InstallFault):
+            run("Compiling packages", [PYTHON, "-m", "compileall", *options])
         stamp.write_text(content)
 
 
@@ -440,9 +441,12 @@ def install_browser() -> None:
 def install_sandbox() -> None:
     """Install the stronger of two sandboxes for reward code, or name its package."""
     if sys.platform == "linux":
-        why = "The stronger sandbox for reward code needs bubblewrap."
         try:
-            install_system_package("bubblewrap", "bwrap", why)
+            install_system_package(
+                "bubblewrap",
+                "bwrap",
+                "The stronger sandbox for reward code needs bubblewrap.",
+            )
         except InstallFault as fault:
             write(f"  {fault} Until then it uses the fallback, if there is one.\n")
 
