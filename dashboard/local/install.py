@@ -289,9 +289,10 @@ def compile_packages() -> None:
     stamp = VENV / ".compiled"
     content = "".join(sorted(path.read_text() for path in VENV.glob(".installed-*")))
     if not is_stamped(stamp, content):
-        options = ["-q", "-j", "0", "-x", RARELY_LOADED, site_packages(VENV)]
+        command: list[str | Path] = [PYTHON, "-m", "compileall", "-q", "-j", "0"]
+        command += ["-x", RARELY_LOADED, site_packages(VENV)]
         with suppress(InstallFault):
-            run("Compiling packages", [PYTHON, "-m", "compileall", *options])
+            run("Compiling packages", command)
         stamp.write_text(content)
 
 
