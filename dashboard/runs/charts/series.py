@@ -297,8 +297,9 @@ def _read_rollups(
 
 
 def _ends_of(buckets: Indices) -> Indices:
-    """Find the last position in each bucket."""
-    return np.flatnonzero(np.diff(buckets, append=-1))
+    """Find the last position in each bucket; np.diff takes twice as long."""
+    changes = np.flatnonzero(buckets[1:] != buckets[:-1])
+    return np.append(changes, len(buckets) - 1) if len(buckets) else changes
 
 
 def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Series:
@@ -306,13 +307,15 @@ def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Se
     if not len(series):
         return series
     buckets = steps // width
-    sizes = np.diff(_ends_of(buckets), prepend=-1)
-    begins = np.cumsum(sizes) - sizes
-    kept = np.isin(steps, newest)
+    ends = _ends_of(buckets)
+    begins = np.append(0, ends[:-1] + 1)
+    sizes = ends - begins + 1
+    kept = np.isin(steps, newest, kind="table")
     for extreme in (np.minimum, np.maximum):
         extremes = np.repeat(extreme.reduceat(values, begins), sizes)
         there = np.flatnonzero(values == extremes)
-        kept[there[np.diff(buckets[there], prepend=-1) > 0]] = True
+        # Each bucket has one: of several the first.
+        kept[there[np.append(0, _ends_of(buckets[there])[:-1] + 1)]] = True
     kept[[0, -1]] |= with_ends
     return Series(steps=steps[kept], values=values[kept])
 
