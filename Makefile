@@ -127,7 +127,7 @@ seeded: ## Put faults of one line into a copy, and see that the tests find each
 soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file, 50 million completions
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
-	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench \
+	$(PYTEST) -m slow --soak tests/dashboard/supervision/machine tests/inputs tests/bench \
 		tests/trainer/starter tests/trainer/test_exact_resume.py $(ARGS)
 	@$(MAKE) seeded
 	$(BIN)/python tests/bench/bench_ingest.py 300

@@ -12,11 +12,11 @@ from django.core.signals import request_started
 from django.db import close_old_connections, reset_queries
 
 from dashboard.observability.tracing import begin_reporting
-from dashboard.project.connections import Pages, raise_file_limit
 from dashboard.project.database import limit_sessions
-from dashboard.project.downloads import pack_assets
 from dashboard.project.environment import ROOT
-from dashboard.project.middleware import BodyLimit
+from dashboard.web.connections import Pages, raise_file_limit
+from dashboard.web.downloads import pack_assets
+from dashboard.web.middleware import BodyLimit
 from trainer.host import bound_arenas
 
 bound_arenas()
@@ -42,7 +42,7 @@ from dashboard.live.consumer import SameOrigin  # noqa: E402
 from dashboard.observability.metrics import CountedSockets  # noqa: E402
 from dashboard.observability.requests import RequestIds  # noqa: E402
 from dashboard.pages.sockets import websocket_urlpatterns  # noqa: E402
-from dashboard.project.budgets import Budgets  # noqa: E402
+from dashboard.web.budgets import Budgets  # noqa: E402
 
 application = RequestIds(
     ProtocolTypeRouter(

@@ -42,9 +42,9 @@ app.conf.beat_schedule = {
 app.conf.imports = (
     "dashboard.jobs.tasks",
     "dashboard.runs.trash",
-    "dashboard.samples.search.indexing",
+    "dashboard.completions.search.indexing",
     "dashboard.alerts.delivery",
-    "dashboard.training.tasks",
+    "dashboard.supervision.tasks",
     "dashboard.operations.retention",
 )
 

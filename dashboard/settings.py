@@ -108,12 +108,12 @@ INSTALLED_APPS = [
     "dashboard.datasets",
     "dashboard.rewards",
     "dashboard.runs",
-    "dashboard.samples",
+    "dashboard.apps.CompletionsConfig",
     "dashboard.alerts",
-    "dashboard.training",
+    "dashboard.apps.SupervisionConfig",
     "dashboard.analysis.probes",
     "dashboard.analysis.rescoring",
-    "dashboard.exchange",
+    "dashboard.apps.TransfersConfig",
     "dashboard.analysis.reports",
     "dashboard.api",
     "dashboard.help",
@@ -123,7 +123,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "dashboard.observability.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.project.middleware.TrustMiddleware",
+    "dashboard.web.middleware.TrustMiddleware",
     "dashboard.accounts.request_context.RequestContextMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -135,9 +135,9 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "dashboard.project.middleware.RefusedMethodMiddleware",
-    "dashboard.project.overload.OverloadMiddleware",
-    "dashboard.project.middleware.CharsetMiddleware",
+    "dashboard.web.middleware.RefusedMethodMiddleware",
+    "dashboard.web.overload.OverloadMiddleware",
+    "dashboard.web.middleware.CharsetMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -153,7 +153,7 @@ TEMPLATES: list[dict[str, Any]] = [
             ],
             "builtins": [
                 "dashboard.pages.templatetags.addresses",
-                "dashboard.project.edits",
+                "dashboard.web.edits",
             ],
         },
     }

@@ -9,7 +9,7 @@ from dashboard.api.openapi import no_such_address, openapi
 from dashboard.api.v1 import api
 from dashboard.operations import views
 from dashboard.operations.admin import site
-from dashboard.project.overload import handle_server_error
+from dashboard.web.overload import handle_server_error
 
 # They wait for a subprocess and need no transaction of their own.
 NOT_ATOMIC = {"api_check_recipe", "api_start_import", "api_import_dataset_upload"}

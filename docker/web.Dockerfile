@@ -39,7 +39,7 @@ COPY dashboard ./dashboard
 COPY trainer ./trainer
 COPY templates ./templates
 COPY static ./static
-RUN /venv/bin/python -m dashboard.project.downloads static \
+RUN /venv/bin/python -m dashboard.web.downloads static \
       node_modules/@tabler/core/dist/css node_modules/diff/dist node_modules/htmx.org/dist \
       node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static \
  && /venv/bin/python -m compileall -q dashboard trainer
@@ -55,4 +55,4 @@ VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-CMD ["uvicorn", "dashboard.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--lifespan", "off", "--http", "dashboard.project.connections:LimitedRequests", "--ws-per-message-deflate", "false", "--ws-max-size", "16384", "--timeout-graceful-shutdown", "5"]
+CMD ["uvicorn", "dashboard.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--lifespan", "off", "--http", "dashboard.web.connections:LimitedRequests", "--ws-per-message-deflate", "false", "--ws-max-size", "16384", "--timeout-graceful-shutdown", "5"]

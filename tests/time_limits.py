@@ -12,7 +12,7 @@ LIMITS = {
     "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
     "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
     "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "BASELINE_SECONDS"),
-    "dashboard.samples.rendering": ("PAGE_SECONDS",),
+    "dashboard.completions.rendering": ("PAGE_SECONDS",),
     "dashboard.operations.metrics": ("STATEMENT_SECONDS",),
 }
 SECONDS = 60

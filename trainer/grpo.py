@@ -36,14 +36,14 @@ from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
 from trainer.model.policy import Policy, TokenPredictor
 from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
-from trainer.outcome import LossTerms, Pass, StepOutcome, UpdateResult
 from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.world import ALONE, World
-from trainer.phases import PhaseState
 from trainer.preference import update_by_preferences
-from trainer.state import Run, RunState, choose_sizes, sample_kl
+from trainer.run.outcome import LossTerms, Pass, StepOutcome, UpdateResult
+from trainer.run.phases import PhaseState
+from trainer.run.state import Run, RunState, choose_sizes, sample_kl
 
 
 def train_step(

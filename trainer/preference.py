@@ -17,9 +17,9 @@ from trainer.model.microbatches import (
 )
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
-from trainer.outcome import UpdateResult
 from trainer.parallel.world import ALONE, World
-from trainer.state import Run, RunState
+from trainer.run.outcome import UpdateResult
+from trainer.run.state import Run, RunState
 from trainer.types import Group, reward_matrix
 
 

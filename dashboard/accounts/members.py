@@ -20,9 +20,9 @@ from django.utils.module_loading import import_string
 from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import digest, record
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.project.mail import why_not_mailed
+from dashboard.web.edits import find_changes
 
 INVITATION_LIFETIME = timedelta(days=7)
 MAX_OPEN = 100  # invitations of a team

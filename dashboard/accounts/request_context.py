@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from django.http import HttpRequest, HttpResponseBase
 
-from dashboard.project.middleware import Middleware
+from dashboard.web.middleware import Middleware
 
 LONGEST = 80
 # The first match counts: other browsers claim to be Chrome or Safari as well.

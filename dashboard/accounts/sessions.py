@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponseBase
 from dashboard.accounts.members import end_sessions
 from dashboard.accounts.models import Membership, User
 from dashboard.live.pubsub import notify_access_on_commit
-from dashboard.project.budgets import (
+from dashboard.web.budgets import (
     DEVICE_COOKIE,
     DEVICE_SALT,
     DEVICE_SECONDS,

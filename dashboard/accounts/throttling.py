@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dashboard.accounts.models import User
-from dashboard.project.budgets import network_of
+from dashboard.web.budgets import network_of
 
 logger = logging.getLogger(__name__)
 WINDOW_SECONDS = 15 * 60

@@ -14,10 +14,10 @@ from typing import Any
 
 from dashboard.alerts.models import Alert, Rule
 from dashboard.project.database import clean_text
-from trainer.alert_conditions import REWARD, Kind, is_evaluated
-from trainer.alert_evaluator import Key as AnyKey
-from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
-from trainer.alert_rules import BY_CODE
+from trainer.alerts.conditions import REWARD, Kind, is_evaluated
+from trainer.alerts.evaluator import Key as AnyKey
+from trainer.alerts.evaluator import Metrics, Recovered, RuleEvaluator, Triggered
+from trainer.alerts.rules import BY_CODE
 from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 
 NAME_LENGTH = 120

@@ -26,13 +26,13 @@ from dashboard.alerts.models import (
 from dashboard.alerts.models import Event as AlertEvent
 from dashboard.alerts.queries import describe, rules_of, signature
 from dashboard.alerts.services import notify_pages
+from dashboard.completions.models import Group
 from dashboard.project.database import clean_json
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import SILENT_SECONDS, describe_progress, silent_seconds
 from dashboard.runs.state import transition
-from dashboard.samples.models import Group
-from trainer.alert_conditions import Kind, finite
-from trainer.alert_evaluator import Recovered, Triggered
+from trainer.alerts.conditions import Kind, finite
+from trainer.alerts.evaluator import Recovered, Triggered
 from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 
 NUM_GROUPS = 3

@@ -15,7 +15,7 @@ from dashboard.alerts.messages import read_address
 from dashboard.alerts.models import OWN_KINDS, AlertState, Channel, Event, Rule
 from dashboard.alerts.queries import describe
 from dashboard.runs.models import Run
-from trainer.alert_conditions import MAX_STEPS, Kind
+from trainer.alerts.conditions import MAX_STEPS, Kind
 
 KIND_LABELS = {
     Kind.ABOVE: "is above",

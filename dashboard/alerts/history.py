@@ -13,8 +13,8 @@ from dashboard.alerts.evaluator import AROUND, Key, RunEvaluator
 from dashboard.alerts.models import OPEN, Alert, AlertState
 from dashboard.alerts.queries import left_out, rules_of
 from dashboard.runs.models import REWARD, Evaluation, Run, RunEvent, Step
-from trainer.alert_conditions import EVALUATIONS, FIRST, Kind, is_evaluated
-from trainer.alert_evaluator import REWARDS
+from trainer.alerts.conditions import EVALUATIONS, FIRST, Kind, is_evaluated
+from trainer.alerts.evaluator import REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from django.utils.crypto import salted_hmac
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import CHANNEL_OFF, Alert, Channel, Delivery
 from dashboard.runs.models import Run, RunState
-from trainer.alert_conditions import finite
+from trainer.alerts.conditions import finite
 from trainer.internet import (
     Connection,
     HostAllowlist,

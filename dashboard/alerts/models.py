@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import ENDED, Run
-from trainer.alert_conditions import MAX_STEPS, Condition, Kind
-from trainer.alert_rules import RULES, AlertRule
+from trainer.alerts.conditions import MAX_STEPS, Condition, Kind
+from trainer.alerts.rules import RULES, AlertRule
 
 WARNINGS = AlertRule(
     code="trainer",

@@ -26,8 +26,8 @@ from dashboard.alerts.models import (
 )
 from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import settings_of
-from trainer.alert_conditions import finite
-from trainer.alert_rules import meaningless_rules
+from trainer.alerts.conditions import finite
+from trainer.alerts.rules import meaningless_rules
 
 MAX_SHOWN = 50  # on a run's page; the alerts page has them all
 RECENT_RUNS = 20

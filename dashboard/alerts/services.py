@@ -28,9 +28,9 @@ from dashboard.alerts.models import (
 )
 from dashboard.alerts.queries import describe
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
+from dashboard.web.edits import find_changes
 
 MAX_RULES = 200
 # What a change of makes it another rule, whose open alerts are another's.

@@ -20,7 +20,7 @@ from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import Change, Done, Id, IdIn, Input, fill, refuse_errors
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from trainer.alert_conditions import MAX_STEPS
+from trainer.alerts.conditions import MAX_STEPS
 
 router = Router(tags=["Alerts"], auth=READ)
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]

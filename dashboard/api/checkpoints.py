@@ -38,13 +38,13 @@ from dashboard.api.schemas import (
     query_of,
     refuse_errors,
 )
-from dashboard.project.downloads import attach
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint, PublishedModel
 from dashboard.runs.queries import get_run
-from dashboard.training.publishing import archive_model, publish, unpublish
+from dashboard.supervision.publishing import archive_model, publish, unpublish
+from dashboard.web.downloads import attach
 
 models_router = Router(tags=["Models"], auth=READ)
 router = Router(tags=["Checkpoints"], auth=READ)

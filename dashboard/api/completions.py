@@ -21,11 +21,11 @@ from dashboard.api.schemas import (
     refuse_errors,
     write_cursor,
 )
+from dashboard.completions.forms import CompletionFilterForm
+from dashboard.completions.search.blocks import BlocksChanged
+from dashboard.completions.search.results import PAGE_SIZE, Found, find
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.search.blocks import BlocksChanged
-from dashboard.samples.search.results import PAGE_SIZE, Found, find
 
 router = Router(tags=["Completions"], auth=READ)
 ATTEMPTS = 3

@@ -21,7 +21,7 @@ from dashboard.api.problems import (
 )
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.runs.models import Run
-from dashboard.training.external_events import (
+from dashboard.supervision.external_events import (
     MAX_BATCH_BYTES,
     MAX_LINE_BYTES,
     MAX_LINES,
@@ -30,8 +30,8 @@ from dashboard.training.external_events import (
     QuotaExceeded,
     RunEnded,
 )
-from dashboard.training.external_ingest import read_position, take_lines
-from dashboard.training.external_runs import Opening, open_attempt, open_run
+from dashboard.supervision.external_ingest import read_position, take_lines
+from dashboard.supervision.external_runs import Opening, open_attempt, open_run
 
 RETRY_SECONDS = 120  # over quota; shorter than CONTACT, after which a run is lost
 GZIP = 31  # zlib's wbits for gzip: header and checksum included

@@ -25,18 +25,18 @@ from dashboard.api.schemas import (
     page_from,
     read_cursor,
 )
-from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import Annotations, read_annotations
-from dashboard.samples.groups import ORDERS, get_group
-from dashboard.samples.models import Completion, Group
-from dashboard.samples.prompts import read_snippets
-from dashboard.samples.rewards import (
+from dashboard.completions.annotations import Annotations, read_annotations
+from dashboard.completions.groups import ORDERS, get_group
+from dashboard.completions.models import Completion, Group
+from dashboard.completions.prompts import read_snippets
+from dashboard.completions.rewards import (
     rank_completions,
     rule_weights,
     step_recipe,
 )
-from dashboard.samples.rule_logs import notes_of
+from dashboard.completions.rule_logs import notes_of
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)

@@ -27,8 +27,8 @@ from dashboard.api.problems import (
     refuse_field,
 )
 from dashboard.datasets.limits import is_disk_full
-from dashboard.project.budgets import network_of
-from dashboard.project.middleware import check_charset
+from dashboard.web.budgets import network_of
+from dashboard.web.middleware import check_charset
 
 View = Callable[..., HttpResponseBase]
 WINDOW_SECONDS = 60

@@ -31,23 +31,23 @@ from dashboard.api.schemas import (
     read_cursor,
     write_cursor,
 )
-from dashboard.exchange.export_runs import (
+from dashboard.completions.groups import get_group
+from dashboard.completions.tokens import read_tokens, which_are_kept
+from dashboard.runs.config.snapshot import WRITERS
+from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.queries import get_run, settings_of
+from dashboard.supervision import system_samples
+from dashboard.supervision.log_reading import read_part
+from dashboard.supervision.log_search import Source, find_source, pieces_of
+from dashboard.supervision.system_samples import Window, as_columns
+from dashboard.transfers.export_runs import (
     FileName,
     metric_names,
     read_points,
     send_file,
 )
-from dashboard.exchange.export_tables import Span
-from dashboard.project.downloads import attach
-from dashboard.runs.config.snapshot import WRITERS
-from dashboard.runs.models import Evaluation, Run
-from dashboard.runs.queries import get_run, settings_of
-from dashboard.samples.groups import get_group
-from dashboard.samples.tokens import read_tokens, which_are_kept
-from dashboard.training import system_samples
-from dashboard.training.log_reading import read_part
-from dashboard.training.log_search import Source, find_source, pieces_of
-from dashboard.training.system_samples import Window, as_columns
+from dashboard.transfers.export_tables import Span
+from dashboard.web.downloads import attach
 from trainer.client.lines import plain
 from trainer.metric_names import better_of, find_metric, group_of, title_of
 

@@ -26,9 +26,9 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
-from dashboard.project.edits import Clash, EditConflict
 from dashboard.project.errors import code_of
-from dashboard.project.overload import RETRY_SECONDS, overload_of
+from dashboard.web.edits import Clash, EditConflict
+from dashboard.web.overload import RETRY_SECONDS, overload_of
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -21,15 +21,15 @@ from dashboard.api.schemas import (
     refuse_errors,
     write_cursor,
 )
-from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
-from dashboard.samples.pass_rates import Kind
-from dashboard.samples.prompt_forms import (
+from dashboard.completions.pass_rates import Kind
+from dashboard.completions.prompt_forms import (
     PROMPT_CHOICES,
     PROMPT_SORTS,
     PromptFilterForm,
 )
-from dashboard.samples.prompts import Found, find_prompts, make_lines
+from dashboard.completions.prompts import Found, find_prompts, make_lines
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
 
 router = Router(tags=["Prompts"], auth=READ)
 ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)

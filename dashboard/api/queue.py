@@ -35,9 +35,9 @@ from dashboard.runs.queue.changes import (
 )
 from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
-from dashboard.training.lease import drain, undrain
-from dashboard.training.models import Worker
-from dashboard.training.worker_hosts import describe_workers
+from dashboard.supervision.lease import drain, undrain
+from dashboard.supervision.models import Worker
+from dashboard.supervision.worker_hosts import describe_workers
 
 router = Router(tags=["Queue"], auth=READ)
 workers_router = Router(tags=["Workers"], auth=READ)

@@ -42,7 +42,7 @@ from dashboard.api.schemas import (
     fill,
     page_from,
 )
-from dashboard.project.edits import EditConflict
+from dashboard.web.edits import EditConflict
 
 router = Router(tags=["Reports"], auth=READ)
 TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"

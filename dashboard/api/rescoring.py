@@ -40,9 +40,9 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.datasets.row_exports import joined
-from dashboard.project.downloads import attach
 from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run
+from dashboard.web.downloads import attach
 from trainer.rewards.spec import Recipe
 
 router = Router(tags=["Rescoring"], auth=READ)

@@ -34,16 +34,16 @@ from dashboard.api.schemas import (
     refuse_errors,
     size_of,
 )
-from dashboard.exchange import jobs
-from dashboard.exchange.import_files import (
+from dashboard.jobs.queue import reap_of
+from dashboard.transfers import jobs
+from dashboard.transfers.import_files import (
     append_part,
     begin_file,
     begin_import,
     discard,
 )
-from dashboard.exchange.import_preview import WEIGHT, MakeForm
-from dashboard.exchange.models import RunImport
-from dashboard.jobs.queue import reap_of
+from dashboard.transfers.import_preview import WEIGHT, MakeForm
+from dashboard.transfers.models import RunImport
 from trainer.client.lines import plain
 
 router = Router(tags=["Run imports"], auth=READ)

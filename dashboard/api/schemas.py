@@ -24,7 +24,7 @@ from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
-from dashboard.project.edits import find_changes
+from dashboard.web.edits import find_changes
 from trainer.client.lines import plain
 
 S = TypeVar("S", bound=Schema)

@@ -12,7 +12,7 @@ from django.utils.http import content_disposition_header
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row, as_json, prompt_as_json
 from dashboard.datasets.row_filters import read_rows_at
-from dashboard.project.downloads import Streamed
+from dashboard.web.downloads import Streamed
 
 # What starts a formula in spreadsheets, also in full width. They skip white space,
 # quotes and invisible characters before it.

@@ -19,8 +19,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.anchors import anchors_plugin
 
+from dashboard.completions.rendering import open_cell
 from dashboard.project.environment import ROOT
-from dashboard.samples.rendering import open_cell
 
 FOLDER = Path(__file__).parent
 GROUPS = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dashboard.observability.logging import current_facts
 from dashboard.project.database import release_connection
-from dashboard.project.overload import Busy
+from dashboard.web.overload import Busy
 
 NUM_SLOTS = max(2, os.cpu_count() or 2)
 WAIT_SECONDS = 5.0

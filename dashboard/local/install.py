@@ -411,7 +411,7 @@ def pack_assets() -> None:
     stamp = NODE_MODULES / ".cohort-packed"
     content = digest(ROOT / "package-lock.json", STYLES, *SERVED, *files)
     if not is_stamped(stamp, content):
-        command: list[str | Path] = [PYTHON, "-m", "dashboard.project.downloads"]
+        command: list[str | Path] = [PYTHON, "-m", "dashboard.web.downloads"]
         run("Compressing scripts and styles", [*command, *SERVED])
         stamp.write_text(content)
 

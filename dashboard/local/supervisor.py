@@ -72,7 +72,7 @@ class Process:
 def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
-    arguments += ["--http", "dashboard.project.connections:LimitedRequests"]
+    arguments += ["--http", "dashboard.web.connections:LimitedRequests"]
     # Compressing each frame for each page doubles the CPU use of 200 pages.
     arguments += ["--ws-per-message-deflate", "false"]
     # Pages send a few bytes.

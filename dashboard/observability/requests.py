@@ -31,9 +31,9 @@ from dashboard.observability.tracing import (
     name_span,
     span,
 )
-from dashboard.project.budgets import SPENT_BY, STREAMS
 from dashboard.project.database import release_connection
-from dashboard.project.middleware import Middleware
+from dashboard.web.budgets import SPENT_BY, STREAMS
+from dashboard.web.middleware import Middleware
 
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0

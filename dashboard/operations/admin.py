@@ -23,9 +23,9 @@ from dashboard.accounts.models import AuditEntry, Membership, Team, User
 from dashboard.accounts.services import record
 from dashboard.operations import views
 from dashboard.operations.models import Quota, Retention, Use
-from dashboard.project.edits import BASE, EditConflict, find_changes, version_of
 from dashboard.runs.models import Run
-from dashboard.training.models import Worker
+from dashboard.supervision.models import Worker
+from dashboard.web.edits import BASE, EditConflict, find_changes, version_of
 
 View = TypeVar("View", bound=Callable[..., Any])
 LEFT_OUT = {"login", "logout", "password_change", "password_change_done"}

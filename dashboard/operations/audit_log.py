@@ -22,12 +22,12 @@ from dashboard.alerts.services import shown_address
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row_exports import CsvLine, defused
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPreset
-from dashboard.samples.models import Group
-from dashboard.training.models import Worker
+from dashboard.supervision.models import Worker
 
 WORDS = {"apitoken": "API token"}  # which has no page
 NAMES = (

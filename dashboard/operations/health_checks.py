@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
 from dashboard.observability.logging import redact
-from dashboard.project.overload import seconds_without_connection
+from dashboard.web.overload import seconds_without_connection
 
 T = TypeVar("T")
 State = Literal["ok", "degraded", "failed"]

@@ -24,9 +24,9 @@ from dashboard.jobs.models import OPEN, JobState
 from dashboard.observability.metrics import readable
 from dashboard.operations.health_checks import Report, read_report
 from dashboard.runs.models import Run, RunState
-from dashboard.training.lease import LEASE
-from dashboard.training.models import Worker
-from dashboard.training.workers import GONE_AFTER
+from dashboard.supervision.lease import LEASE
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import GONE_AFTER
 
 logger = logging.getLogger(__name__)
 MOST_WORKERS = 500

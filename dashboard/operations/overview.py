@@ -21,8 +21,8 @@ from dashboard.operations.backups import LAST_BACKUP
 from dashboard.operations.health_checks import Report, State
 from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.trash import NUM_DELETED
-from dashboard.training.models import Worker
-from dashboard.training.workers import GONE_AFTER
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import GONE_AFTER
 
 WORDS: dict[State, str] = {"ok": "ok", "degraded": "check", "failed": "failed"}
 MOST_ROWS = 50

@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import num_bytes as in_words
+from dashboard.completions.models import CompletionBlock
 from dashboard.datasets.models import DatasetVersion
-from dashboard.exchange.models import ImportFile
 from dashboard.operations.models import Quota, Use, VersionSize
 from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED
 from dashboard.runs.queries import run_directory
-from dashboard.samples.models import CompletionBlock
+from dashboard.transfers.models import ImportFile
 
 # Runs trained elsewhere, counted by the bytes that were sent, while all of it is there.
 EXTERNAL = Q(source__has_key="num_bytes", completions_deleted_at=None)

@@ -22,17 +22,17 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.completions.models import Comment, CompletionBlock, Group, Tag, Thumb
+from dashboard.completions.search.indexing import delete_completions_of
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.trash import delete_dataset
 from dashboard.jobs.models import OPEN
 from dashboard.operations.models import KEPT_DAYS, MOST_COMPLETION_DAYS, Retention
 from dashboard.operations.quotas import folder_bytes, measure
-from dashboard.project.edits import find_changes
 from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import purge_run
-from dashboard.samples.models import Comment, CompletionBlock, Group, Tag, Thumb
-from dashboard.samples.search.indexing import delete_completions_of
+from dashboard.web.edits import find_changes
 
 USERS_OF_A_DATASET = ("runs", "evaluation_sets", "probes")  # which keep it
 

@@ -35,7 +35,7 @@ from dashboard.operations.personal_data import (
     why_kept,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.edits import (
+from dashboard.web.edits import (
     BASE,
     EditConflict,
     refuse_stale,

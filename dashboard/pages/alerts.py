@@ -64,14 +64,14 @@ from dashboard.alerts.services import (
     switch_rule,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.edits import (
+from dashboard.project.errors import code_of
+from dashboard.web.edits import (
     BASE,
     EditConflict,
     refuse_stale,
     show_conflict,
     version_of_form,
 )
-from dashboard.project.errors import code_of
 
 PER_PAGE = 50
 

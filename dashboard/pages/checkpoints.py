@@ -16,14 +16,14 @@ from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
-from dashboard.project.downloads import attach
-from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.queries import get_run
-from dashboard.training.publishing import archive_model, publish, unpublish
+from dashboard.supervision.publishing import archive_model, publish, unpublish
+from dashboard.web.downloads import attach
+from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 
 @require_GET
@@ -158,7 +158,7 @@ def models(request: Request, team: str) -> HttpResponse:
             (each, needs.get(folder_of(each), [])) for each in listed.order_by("-pk")
         ],
     }
-    return render(request, "training/models.html", context)
+    return render(request, "supervision/models.html", context)
 
 
 @require_POST

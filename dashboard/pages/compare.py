@@ -67,10 +67,10 @@ from dashboard.analysis.compare.win_rate import (
     sort_pairs,
     summarise,
 )
+from dashboard.completions.models import Group
+from dashboard.completions.prompts import read_snippets
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
-from dashboard.samples.prompts import read_snippets
 
 PROMPTS_PER_PAGE = 20
 MIN_SWEPT = 5  # runs that are worth plotting by their settings

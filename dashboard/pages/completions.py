@@ -17,11 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership, User
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.pages.requests import Request
-from dashboard.project.downloads import attach
-from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import (
+from dashboard.completions.annotations import (
     EXPORTS,
     Annotations,
     Target,
@@ -36,18 +32,22 @@ from dashboard.samples.annotations import (
     see_mentions,
     suggest_tags,
 )
-from dashboard.samples.flags import ENDS
-from dashboard.samples.forms import CompletionFilterForm, MentionForm
-from dashboard.samples.groups import get_group
-from dashboard.samples.models import Completion, Mention
-from dashboard.samples.prompts import read_snippets_of
-from dashboard.samples.rewards import outcomes_of, why_never_right
-from dashboard.samples.search.annotated import Label, read_labels
-from dashboard.samples.search.blocks import BlocksChanged
-from dashboard.samples.search.columns import compares_answers
-from dashboard.samples.search.facets import Facet, Facets, FacetValue
-from dashboard.samples.search.results import TEXT_SECONDS, Found, find
-from dashboard.samples.search.text import excerpt
+from dashboard.completions.flags import ENDS
+from dashboard.completions.forms import CompletionFilterForm, MentionForm
+from dashboard.completions.groups import get_group
+from dashboard.completions.models import Completion, Mention
+from dashboard.completions.prompts import read_snippets_of
+from dashboard.completions.rewards import outcomes_of, why_never_right
+from dashboard.completions.search.annotated import Label, read_labels
+from dashboard.completions.search.blocks import BlocksChanged
+from dashboard.completions.search.columns import compares_answers
+from dashboard.completions.search.facets import Facet, Facets, FacetValue
+from dashboard.completions.search.results import TEXT_SECONDS, Found, find
+from dashboard.completions.search.text import excerpt
+from dashboard.pages.requests import Request
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.web.downloads import attach
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
 MENTIONS_PER_PAGE = 50
@@ -113,7 +113,7 @@ def _render(
         "can_write": membership.can_write,
         **more,
     }
-    return render(request, "samples/marks.html", context)
+    return render(request, "completions/marks.html", context)
 
 
 @require_safe
@@ -168,7 +168,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "team_tags": suggest_tags(membership.team),
         "has_marks": bool(all_marks) or is_mine,
     }
-    return render(request, "samples/completions.html", context)
+    return render(request, "completions/completions.html", context)
 
 
 def _line(
@@ -231,7 +231,7 @@ def mentions(request: Request, team: str) -> HttpResponse:
     number = MentionForm.read(request.GET).value("page")
     page: Page[Mention] = Paginator(found, MENTIONS_PER_PAGE).get_page(number)
     context = {"team": membership.team, "page": page, "mentions": list(page)}
-    answer = render(request, "samples/mentions.html", context)
+    answer = render(request, "completions/mentions.html", context)
     if request.method == "GET":
         see_mentions(membership.user, [mention.pk for mention in page])
     return answer

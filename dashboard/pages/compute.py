@@ -20,7 +20,6 @@ from dashboard.accounts.access import (
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
-from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.changes import (
@@ -31,10 +30,11 @@ from dashboard.runs.queue.changes import (
 )
 from dashboard.runs.queue.order import read_queue
 from dashboard.runs.table.sql import join_or
-from dashboard.training.lease import drain, undrain
-from dashboard.training.models import Worker
-from dashboard.training.worker_hosts import count_workers, describe_workers
-from dashboard.training.workers import GONE_AFTER
+from dashboard.supervision.lease import drain, undrain
+from dashboard.supervision.models import Worker
+from dashboard.supervision.worker_hosts import count_workers, describe_workers
+from dashboard.supervision.workers import GONE_AFTER
+from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 
@@ -60,7 +60,7 @@ def compute(request: Request, team: str) -> HttpResponse:
         "num_foreign_after": own.num_foreign_after,
         "priorities": Priority,
     }
-    return render(request, "training/compute.html", context)
+    return render(request, "supervision/compute.html", context)
 
 
 @require_POST

@@ -40,7 +40,7 @@ from dashboard.datasets.trash import (
     trash_dataset,
 )
 from dashboard.pages.requests import Request, choose_version
-from dashboard.project.downloads import mark_for_spreadsheets
+from dashboard.web.downloads import mark_for_spreadsheets
 
 DATASETS_PER_PAGE = 30
 LOOKED_AT = 10  # rows that suggest a reward rule

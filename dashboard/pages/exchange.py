@@ -21,17 +21,26 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.completions.annotations import has_annotations
+from dashboard.completions.search.indexing import count_completions
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
-from dashboard.exchange import jobs
-from dashboard.exchange.export_runs import (
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import cancel, reap_of, waiting_reason
+from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
+from dashboard.pages.requests import Request
+from dashboard.project.errors import UserError
+from dashboard.runs.models import Evaluation, Run, Step
+from dashboard.runs.queries import get_run
+from dashboard.transfers import jobs
+from dashboard.transfers.export_runs import (
     completions_table,
     groups_of,
     metric_names,
     metrics_table,
     send_file,
 )
-from dashboard.exchange.export_tables import Span, SpanForm, Table, jsonl_bytes
-from dashboard.exchange.import_files import (
+from dashboard.transfers.export_tables import Span, SpanForm, Table, jsonl_bytes
+from dashboard.transfers.import_files import (
     MAX_FILES,
     append_part,
     begin_file,
@@ -39,19 +48,10 @@ from dashboard.exchange.import_files import (
     discard,
     store_file,
 )
-from dashboard.exchange.import_preview import MakeForm
-from dashboard.exchange.models import ImportFile, RunImport
-from dashboard.jobs.models import JobState
-from dashboard.jobs.queue import cancel, reap_of, waiting_reason
-from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
-from dashboard.pages.requests import Request
-from dashboard.project.downloads import mark_for_spreadsheets
-from dashboard.project.errors import UserError
-from dashboard.project.middleware import MAX_BODY_BYTES
-from dashboard.runs.models import Evaluation, Run, Step
-from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import has_annotations
-from dashboard.samples.search.indexing import count_completions
+from dashboard.transfers.import_preview import MakeForm
+from dashboard.transfers.models import ImportFile, RunImport
+from dashboard.web.downloads import mark_for_spreadsheets
+from dashboard.web.middleware import MAX_BODY_BYTES
 
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files, leaving room for the rest of the form
 MEASURED_ROWS = 200  # of which a file's size is estimated
@@ -84,7 +84,7 @@ def run_imports(request: Request, team: str) -> HttpResponse:
         },
     }
     status = 422 if problem else 200
-    return render(request, "exchange/imports.html", context, status=status)
+    return render(request, "transfers/imports.html", context, status=status)
 
 
 def _begin(request: Request, team: Team) -> RunImport:
@@ -151,7 +151,7 @@ def _show(
         "num_files": run_import.files.count(),
         "waiting": waiting_reason(run_import.job) if run_import.job else "",
     }
-    return render(request, "exchange/import.html", context, status=status)
+    return render(request, "transfers/import.html", context, status=status)
 
 
 def _change(request: Request, team: Team, import_id: int) -> HttpResponse:
@@ -266,7 +266,7 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
             completions_table(run, span), num_rows=taken, num_all=in_all
         )
         context["num_groups"] = groups_of(run, span).count()
-    return render(request, "exchange/export.html", context)
+    return render(request, "transfers/export.html", context)
 
 
 def _address(run: Run, what: str, chosen: str) -> str:

@@ -20,13 +20,12 @@ from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.audit.jumps import explain
-from dashboard.pages.requests import Request, read_number
-from dashboard.project.database import FixedQuery
-from dashboard.project.downloads import pack_answer, send_packed
-from dashboard.runs.models import Run
-from dashboard.runs.queries import Keyed, as_of, get_run
-from dashboard.samples.annotations import Annotations, read_annotations, suggest_tags
-from dashboard.samples.forms import (
+from dashboard.completions.annotations import (
+    Annotations,
+    read_annotations,
+    suggest_tags,
+)
+from dashboard.completions.forms import (
     GROUP_LAYOUTS,
     GROUP_SORTS,
     GROUP_VIEWS,
@@ -34,7 +33,7 @@ from dashboard.samples.forms import (
     GroupFilterForm,
     GroupViewForm,
 )
-from dashboard.samples.groups import (
+from dashboard.completions.groups import (
     GroupCard,
     SignalCounts,
     StepPosition,
@@ -47,10 +46,10 @@ from dashboard.samples.groups import (
     pick_sample,
     visits_around,
 )
-from dashboard.samples.models import Completion, Group, GroupTokens, RuleNote
-from dashboard.samples.prompts import read_question
-from dashboard.samples.rendering import Rendered, render_texts
-from dashboard.samples.rewards import (
+from dashboard.completions.models import Completion, Group, GroupTokens, RuleNote
+from dashboard.completions.prompts import read_question
+from dashboard.completions.rendering import Rendered, render_texts
+from dashboard.completions.rewards import (
     GroupRank,
     correct_if,
     count_right,
@@ -62,15 +61,20 @@ from dashboard.samples.rewards import (
     sort_ranks,
     step_recipe,
 )
-from dashboard.samples.rule_logs import (
+from dashboard.completions.rule_logs import (
     RewardLogForm,
     find_notes,
     notes_of,
     read_entries,
 )
-from dashboard.samples.signals.figures import READERS, SignalForm
-from dashboard.samples.sparklines import signal_words
-from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
+from dashboard.completions.signals.figures import READERS, SignalForm
+from dashboard.completions.sparklines import signal_words
+from dashboard.completions.tokens import find_near, read_tokens, which_are_kept
+from dashboard.pages.requests import Request, read_number
+from dashboard.project.database import FixedQuery
+from dashboard.runs.models import Run
+from dashboard.runs.queries import Keyed, as_of, get_run
+from dashboard.web.downloads import pack_answer, send_packed
 
 # Of all texts together: longer pages are too slow for browsers.
 MAX_CHARS = 4 * 2**20
@@ -134,7 +138,7 @@ def group(
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
         context |= {"is_part": True, "is_open": True}
         context |= {"team": membership.team, "run": run, "view": view}
-        return _vary(render(request, "samples/group.html", context))
+        return _vary(render(request, "completions/group.html", context))
     context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
     if shown := _find_step(run, step, view, at=prompt):
         context |= _describe_step(shown, view)
@@ -150,7 +154,7 @@ def _render_reader(
 ) -> HttpResponse:
     is_part = request.htmx.target == "reader"
     is_part = is_part and not request.htmx.history_restore_request
-    template = "samples/reader.html" if is_part else "samples/groups.html"
+    template = "completions/reader.html" if is_part else "completions/groups.html"
     shown = {
         "team": membership.team,
         "run": run,
@@ -421,7 +425,7 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
         "page": page,
         "entries": read_entries(run, page.ids),
     }
-    return render(request, "samples/reward_log.html", context)
+    return render(request, "completions/reward_log.html", context)
 
 
 @require_safe
@@ -445,7 +449,7 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
             if completion
         ],
     }
-    return render(request, "samples/step_sample.html", context)
+    return render(request, "completions/step_sample.html", context)
 
 
 # Data of the signal charts on the page of all metrics.

@@ -29,11 +29,11 @@ from dashboard.analysis.audit.findings import (
     draw_pairs,
 )
 from dashboard.analysis.audit.jumps import Around, explain, explain_jump
+from dashboard.completions.models import Completion, Group
 from dashboard.pages.requests import Request
 from dashboard.runs.headline import read_headline
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.models import Completion, Group
 
 PER_PAGE = 50
 OPEN_ALERTS = "open-alerts"  # the part that is requested again

@@ -39,8 +39,8 @@ from dashboard.help.pages import (
 )
 from dashboard.project.environment import SETTINGS, Setting
 from dashboard.runs.config.fields import ConfigField, all_fields
-from trainer.alert_rules import RULES as ALERT_RULES
-from trainer.alert_rules import AlertRule
+from trainer.alerts.rules import RULES as ALERT_RULES
+from trainer.alerts.rules import AlertRule
 from trainer.metric_names import METRICS, Metric, find_metric, title_of
 from trainer.presets.preset import load_preset, preset_names
 from trainer.rewards.rules import RULES

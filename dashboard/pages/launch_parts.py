@@ -21,12 +21,6 @@ from dashboard.datasets.token_preview import (
 )
 from dashboard.pages.launch import kept_choices, read_form, show_form
 from dashboard.pages.requests import Request
-from dashboard.project.edits import (
-    BASE,
-    EditConflict,
-    compare_texts,
-    show_conflict,
-)
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import read_tree
 from dashboard.runs.launch.base_models import check_model
@@ -44,6 +38,12 @@ from dashboard.runs.launch.team_presets import (
 )
 from dashboard.runs.launch.toml import apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
+from dashboard.web.edits import (
+    BASE,
+    EditConflict,
+    compare_texts,
+    show_conflict,
+)
 from trainer.rewards.spec import Recipe
 
 PLAIN = "text/plain; charset=utf-8"

@@ -12,11 +12,10 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.downloads import Streamed, attach
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.training.log_reading import read_part, read_whole_line
-from dashboard.training.log_search import (
+from dashboard.supervision.log_reading import read_part, read_whole_line
+from dashboard.supervision.log_search import (
     SOURCES,
     Source,
     find_source,
@@ -24,6 +23,7 @@ from dashboard.training.log_search import (
     pieces_of,
     search,
 )
+from dashboard.web.downloads import Streamed, attach
 
 MAX_DIGITS = 15
 
@@ -42,7 +42,7 @@ def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
         "sources": SOURCES,
         "ranks": list(source.files.rank_logs) if source else [],
     }
-    return render(request, "training/logs.html", context)
+    return render(request, "supervision/logs.html", context)
 
 
 @require_safe

@@ -11,29 +11,29 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.datasets.import_forms import TargetForm
-from dashboard.pages.dataset_imports import follow
-from dashboard.pages.requests import Request
-from dashboard.runs.models import Run
-from dashboard.runs.queries import RELATED, get_run
-from dashboard.samples.groups import read_completions_of
-from dashboard.samples.learning_curve import describe, draw_curves, make_points
-from dashboard.samples.models import Group
-from dashboard.samples.pass_rates import Counts, Kind, tally
-from dashboard.samples.prompt_forms import (
+from dashboard.completions.groups import read_completions_of
+from dashboard.completions.learning_curve import describe, draw_curves, make_points
+from dashboard.completions.models import Group
+from dashboard.completions.pass_rates import Counts, Kind, tally
+from dashboard.completions.prompt_forms import (
     CLASS_WORDS,
     PromptFilterForm,
     PromptViewForm,
     share_words,
 )
-from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
-from dashboard.samples.prompts import (
+from dashboard.completions.prompt_visits import find_span, newest_group, read_visits
+from dashboard.completions.prompts import (
     Found,
     find_prompts,
     make_lines,
     source_of_prompts,
 )
-from dashboard.samples.rewards import correct_if, why_nothing_is_right
+from dashboard.completions.rewards import correct_if, why_nothing_is_right
+from dashboard.datasets.import_forms import TargetForm
+from dashboard.pages.dataset_imports import follow
+from dashboard.pages.requests import Request
+from dashboard.runs.models import Run
+from dashboard.runs.queries import RELATED, get_run
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100
@@ -50,7 +50,7 @@ def prompts_of_runs(request: Request, team: str) -> HttpResponse:
         "runs": runs.select_related(*RELATED).order_by("-pk")[:MAX_RUNS],
         "num_runs": runs.count(),
     }
-    return render(request, "samples/prompts_of_runs.html", context)
+    return render(request, "completions/prompts_of_runs.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -93,7 +93,7 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
         **_shown(run, form, found),
     }
     status = 422 if is_post else 200
-    return render(request, "samples/prompts.html", context, status=status)
+    return render(request, "completions/prompts.html", context, status=status)
 
 
 def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def run_prompt(request: Request, team: str, run_id: int, prompt: int) -> HttpRes
         "chips": form.chips(request.GET),
         **learned,
     }
-    return render(request, "samples/prompt.html", context)
+    return render(request, "completions/prompt.html", context)
 
 
 def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from dashboard.analysis.reports.services import (
     save_report,
 )
 from dashboard.pages.requests import Request, read_id, read_number
-from dashboard.project.edits import BASE, EditConflict, compare_texts
+from dashboard.web.edits import BASE, EditConflict, compare_texts
 
 PUBLIC_SECONDS = 5  # that a public page is good for: a link may be read by many at once
 # A public link may use at most two cores of the server.

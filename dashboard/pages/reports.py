@@ -30,7 +30,7 @@ from dashboard.analysis.reports.services import (
     revoke,
 )
 from dashboard.pages.requests import Request, read_number
-from dashboard.project.edits import BASE, EditConflict, list_changes
+from dashboard.web.edits import BASE, EditConflict, list_changes
 
 
 @never_cache

@@ -30,11 +30,11 @@ from dashboard.analysis.rescoring.services import (
     get_rescoring,
     start_rescoring,
 )
+from dashboard.completions.rewards import recipe_spec
 from dashboard.pages.recipes import EDITS, apply_action, derived_context
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_editor import RecipeDraft
-from dashboard.samples.rewards import recipe_spec
 from trainer.rewards.spec import Recipe
 
 

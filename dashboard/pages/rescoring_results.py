@@ -37,14 +37,14 @@ from dashboard.analysis.rescoring.services import (
     list_rescorings,
     request_stop,
 )
+from dashboard.completions.rewards import rule_names
 from dashboard.datasets.row_exports import joined
 from dashboard.jobs.queue import waiting_reason
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.downloads import attach, mark_for_spreadsheets
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.queries import get_run
-from dashboard.samples.rewards import rule_names
+from dashboard.web.downloads import attach, mark_for_spreadsheets
 from trainer.rewards.spec import Recipe
 
 PER_PAGE = 25

@@ -54,7 +54,6 @@ from dashboard.pages.recipes import (
     refusal_context,
 )
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
-from dashboard.project.edits import BASE, EditConflict, compare_texts
 from dashboard.rewards.gallery import TEMPLATES, offered_templates
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_checks import find_in_groups
@@ -68,6 +67,7 @@ from dashboard.rewards.services import (
 )
 from dashboard.rewards.trial import calls_models
 from dashboard.runs.launch.base_models import check_model, offered_models
+from dashboard.web.edits import BASE, EditConflict, compare_texts
 from trainer.rewards.spec import Recipe
 
 # Scores wait for a process that checks rows, so the check of a draft is short.

@@ -17,13 +17,6 @@ from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request, read_id
-from dashboard.project.edits import (
-    BASE,
-    EditConflict,
-    read_fields,
-    show_conflict,
-    show_refusal,
-)
 from dashboard.project.errors import UserError, code_of
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
@@ -32,6 +25,13 @@ from dashboard.runs.queries import get_any_run, get_run
 from dashboard.runs.table.query import ListQuery
 from dashboard.runs.table.sql import join_or
 from dashboard.runs.trash import delete_run
+from dashboard.web.edits import (
+    BASE,
+    EditConflict,
+    read_fields,
+    show_conflict,
+    show_refusal,
+)
 
 MAX_NAMED = 5  # refused runs in a message
 # Actions that viewers may do.

@@ -15,6 +15,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.completions.models import StepRollup
+from dashboard.completions.signals.figures import (
+    SignalChart,
+    SignalForm,
+    signal_charts,
+)
+from dashboard.completions.signals.signal_map import seen_rewards
 from dashboard.pages.requests import Request, read_number
 from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
 from dashboard.runs.charts.figures import (
@@ -45,17 +52,10 @@ from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
 from dashboard.runs.queries import get_run, list_ancestors, where_it_runs
 from dashboard.runs.stream import describe_tail
-from dashboard.samples.models import StepRollup
-from dashboard.samples.signals.figures import (
-    SignalChart,
-    SignalForm,
-    signal_charts,
-)
-from dashboard.samples.signals.signal_map import seen_rewards
-from dashboard.training.models import SystemSample, Worker
-from dashboard.training.ranks import PHASES, newest_step, read_ranks
-from dashboard.training.system_metrics import METRICS as SYSTEM_METRICS
-from dashboard.training.system_samples import (
+from dashboard.supervision.models import SystemSample, Worker
+from dashboard.supervision.ranks import PHASES, newest_step, read_ranks
+from dashboard.supervision.system_metrics import METRICS as SYSTEM_METRICS
+from dashboard.supervision.system_samples import (
     CHARTS,
     Axis,
     Window,
@@ -320,7 +320,7 @@ def run_ranks(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     context = {"team": team_, "run": run, **_ranks(run)}
-    return render(request, "training/ranks.html", context)
+    return render(request, "supervision/ranks.html", context)
 
 
 def _ranks(run: Run) -> dict[str, Any]:

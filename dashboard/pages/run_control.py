@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
-from dashboard.project.edits import BASE, EditConflict, show_conflict, version_of
 from dashboard.runs.changes import (
     CHANGEABLE,
     ENDED_WELL,
@@ -33,6 +32,7 @@ from dashboard.runs.config.snapshot import compare_rates
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import get_run, list_changes, settings_of
+from dashboard.web.edits import BASE, EditConflict, show_conflict, version_of
 from trainer.config import change_settings
 
 

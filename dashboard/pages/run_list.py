@@ -23,7 +23,6 @@ from dashboard.accounts.services import last_entry
 from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.database import FixedQuery
-from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.launch.base_models import starter_models
@@ -70,6 +69,7 @@ from dashboard.runs.table.saved_views import (
 )
 from dashboard.runs.table.sql import ACTIVE
 from dashboard.runs.trash import KEPT
+from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 PAGE_SIZE = 50
 GROUPS_ON_A_PAGE = 50

@@ -25,6 +25,7 @@ from dashboard.accounts.access import (
 from dashboard.accounts.models import Membership, Team
 from dashboard.alerts.models import Alert, AlertState
 from dashboard.analysis.reports.models import Report
+from dashboard.completions.annotations import mentions_of
 from dashboard.datasets.limits import is_disk_full
 from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
@@ -32,8 +33,7 @@ from dashboard.pages.templatetags.runs import RUN_TABS
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.control import PAUSED_BY
 from dashboard.runs.models import ENDED, HELD, Run, RunState
-from dashboard.samples.annotations import mentions_of
-from dashboard.training.workers import GONE_AFTER
+from dashboard.supervision.workers import GONE_AFTER
 from trainer.metric_names import METRICS
 
 # The first word of a URL name selects the navigation item.

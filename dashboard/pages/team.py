@@ -53,8 +53,8 @@ from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import create_team, last_entry
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.sign_in import sign_user_in
-from dashboard.project.edits import BASE, EditConflict, show_conflict
 from dashboard.project.errors import UserError
+from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,11 @@ from dashboard.operations.retention import (
     retention_of,
 )
 from dashboard.pages.requests import Request
-from dashboard.project.downloads import attach, mark_for_spreadsheets
-from dashboard.project.edits import BASE, EditConflict, show_conflict, version_of
 from dashboard.runs.queue.hosts import known_cluster
-from dashboard.training.clusters import address_of, allowed_addresses, choose_address
-from dashboard.training.models import TeamCluster
+from dashboard.supervision.clusters import address_of, allowed_addresses, choose_address
+from dashboard.supervision.models import TeamCluster
+from dashboard.web.downloads import attach, mark_for_spreadsheets
+from dashboard.web.edits import BASE, EditConflict, show_conflict, version_of
 
 PER_PAGE = 50
 PARTS = {
@@ -185,7 +185,7 @@ def _show_cluster(
         "withdrawn": held if held and held not in allowed_addresses() else "",
         "default": settings.COHORT_RAY_ADDRESS,
     }
-    return render(request, "training/team_compute.html", context, status=status)
+    return render(request, "supervision/team_compute.html", context, status=status)
 
 
 @dataclass(frozen=True, slots=True)

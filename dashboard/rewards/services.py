@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.web.edits import find_changes
 from trainer.rewards.spec import Recipe
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.slots import slot
-from dashboard.project.overload import Busy
+from dashboard.web.overload import Busy
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS, TIMED_OUT, limited_to
 from trainer.rewards.rule import Sample, message_text

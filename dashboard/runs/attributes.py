@@ -10,9 +10,9 @@ from django.db import transaction
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
+from dashboard.web.edits import find_changes
 
 MAX_NAME = 80
 MAX_NOTES = 20_000

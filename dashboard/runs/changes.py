@@ -13,7 +13,6 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import Base, find_changes, read_fields
 from dashboard.project.errors import UserError
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
@@ -22,6 +21,7 @@ from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.queries import settings_in
 from dashboard.runs.state import EXTENDED, notify_workers, transition
+from dashboard.web.edits import Base, find_changes, read_fields
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"

@@ -17,8 +17,8 @@ from dashboard.api import guards
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.api.test_external_runs import body_of, open_one, send_events
-from tests.dashboard.samples.factories import make_run
-from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.completions.factories import make_run
+from tests.dashboard.supervision.logs import LogBuilder
 from tests.fixtures_app import WebProcesses
 
 pytestmark = pytest.mark.django_db

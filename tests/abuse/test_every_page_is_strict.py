@@ -18,13 +18,13 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert, Channel, Delivery, Rule
+from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset, DatasetRow
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
-from dashboard.training.workers import register
-from tests.dashboard.samples.factories import make_note, make_steps
-from tests.dashboard.samples.stored import change_completions
+from dashboard.supervision.workers import register
+from tests.dashboard.completions.factories import make_note, make_steps
+from tests.dashboard.completions.stored import change_completions
 from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 

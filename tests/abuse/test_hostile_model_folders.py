@@ -29,7 +29,7 @@ from dashboard.runs.launch.base_models import (
 )
 from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.runs.stories import queue_run
-from trainer.model_sizes import weights_in
+from trainer.sizes.model_sizes import weights_in
 
 ENDLESS = "{% for i in range(9999) %}" * 4 + "{% endfor %}" * 4
 READ_BY_THE_ENGINE = (

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dashboard.project.connections import MAX_HEAD_BYTES
+from dashboard.web.connections import MAX_HEAD_BYTES
 from tests.fixtures_app import WebProcesses
 
 pytestmark = pytest.mark.django_db(transaction=True)

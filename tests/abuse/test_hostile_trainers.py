@@ -12,15 +12,15 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.completions.models import CompletionBlock
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure, quota_usage
 from dashboard.runs.models import Run
-from dashboard.samples.models import CompletionBlock
 from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_external_runs import open_one, send_events
-from tests.dashboard.training.logs import group
+from tests.dashboard.supervision.logs import group
 
 pytestmark = pytest.mark.django_db
 LARGE = 10**400

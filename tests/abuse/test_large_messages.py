@@ -51,4 +51,4 @@ def test_every_web_process_limits_requests_and_messages(tmp_path: Path) -> None:
 
     for start in (local, image, unit):
         assert "--ws-per-message-deflate false --ws-max-size 16384" in start
-        assert "--http dashboard.project.connections:LimitedRequests" in start
+        assert "--http dashboard.web.connections:LimitedRequests" in start

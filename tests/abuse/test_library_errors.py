@@ -22,17 +22,17 @@ from django.utils import timezone
 
 from dashboard.accounts.members import change_role
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.exchange.import_files import unpack
-from dashboard.exchange.models import RunImport
 from dashboard.project.mail import why_not_mailed
 from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.config.toml import read_phases, read_toml
 from dashboard.runs.models import Run
+from dashboard.transfers.import_files import unpack
+from dashboard.transfers.models import RunImport
 from tests.dashboard.api.test_replays_at_once import (
     wait_for_a_blocked_lock,
 )
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 from tests.inputs.cases import LIBRARIES
 from trainer.config.reading import read_config
 from trainer.internet import why_unreachable

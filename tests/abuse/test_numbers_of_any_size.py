@@ -18,23 +18,23 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.exchange.export_runs import FileName
-from dashboard.jobs.kinds import Context
-from dashboard.jobs.models import Job
-from dashboard.jobs.runner import run as run_job
-from dashboard.runs.charts.chart import LARGEST, clip, clip_all, has_clipped
-from dashboard.runs.models import Run
-from dashboard.runs.stream import read_batch, read_snapshot
-from dashboard.samples.forms import (
+from dashboard.completions.forms import (
     COMPLETION_ORDERS,
     COMPLETION_SORTS,
     GROUP_SORTS,
     GROUP_VIEWS,
     TOKEN_COLORS,
 )
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim
-from dashboard.training.models import SystemSample
+from dashboard.jobs.kinds import Context
+from dashboard.jobs.models import Job
+from dashboard.jobs.runner import run as run_job
+from dashboard.runs.charts.chart import LARGEST, clip, clip_all, has_clipped
+from dashboard.runs.models import Run
+from dashboard.runs.stream import read_batch, read_snapshot
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import Claim
+from dashboard.supervision.models import SystemSample
+from dashboard.transfers.export_runs import FileName
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.analysis.reports.stories import make_report
@@ -43,12 +43,12 @@ from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.rows_of_operations import QUERIES
 from tests.dashboard.api.test_every_operation_is_guarded import operations
+from tests.dashboard.completions.factories import RULES, make_run
 from tests.dashboard.jobs.working import take
-from tests.dashboard.samples.factories import RULES, make_run
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 from tests.inputs.requesting import failures
-from trainer.alert_conditions import Kind
+from trainer.alerts.conditions import Kind
 from trainer.events import Event, parse_event
 
 pytestmark = pytest.mark.django_db

@@ -12,11 +12,11 @@ from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from dashboard.accounts.models import Team, User
-from dashboard.exchange.import_files import begin_import, store_file, unpack
 from dashboard.project.environment import read_environment
 from dashboard.runs.launch.base_models import check_model
 from dashboard.runs.launch.checks import _is_server
 from dashboard.runs.queries import run_directory
+from dashboard.transfers.import_files import begin_import, store_file, unpack
 
 NO_MODELS = (
     "../secret", "..", "~/model", "~root", "./model", "\\\\host\\share\\model",

@@ -16,7 +16,7 @@ from dashboard.runs.charts.downsampling import build_rollups, make_summaries
 from dashboard.runs.models import Run
 from tests.bench.bench_curves import NUM_STEPS
 from tests.bench.machine import heading, say, table
-from tests.dashboard.samples.factories import make_config, make_run
+from tests.dashboard.completions.factories import make_config, make_run
 
 pytestmark = pytest.mark.load
 NUM_METRICS = 40

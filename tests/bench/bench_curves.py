@@ -16,8 +16,8 @@ from dashboard.runs.charts.series import read_history
 from dashboard.runs.models import Run
 from dashboard.runs.stream import read_frame
 from tests.bench.machine import heading, say, table
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import make_history
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.load
 NUM_STEPS = 100_000

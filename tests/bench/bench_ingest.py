@@ -64,8 +64,8 @@ class Stored:
 
 def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> Stored:
     """For so many seconds; making the log is not counted."""
-    from dashboard.training.event_log import Lines, read_events
-    from dashboard.training.ingest import ingest
+    from dashboard.supervision.event_log import Lines, read_events
+    from dashboard.supervision.ingest import ingest
 
     claim = claimed_run()
     line, done = 1, 0
@@ -135,8 +135,8 @@ def step_log(line: int) -> list[bytes]:
 
 def claimed_run() -> object:
     from dashboard.accounts.models import Team, User
-    from dashboard.training.lease import claim_run
-    from tests.dashboard.training.factories import Launcher
+    from dashboard.supervision.lease import claim_run
+    from tests.dashboard.supervision.factories import Launcher
 
     name = f"bench-{Team.objects.count()}"
     team = Team.objects.create(slug=name, name=name)

@@ -60,7 +60,7 @@ def measure(*, num_runs: int, every: float, seconds: float) -> list[float]:
     """The lag of each step that was stored, in seconds."""
     from django.db import connections
 
-    import dashboard.training.ingest  # noqa: F401 - before the processes are forked
+    import dashboard.supervision.ingest  # noqa: F401 - before the processes are forked
 
     claims = [claimed_run() for _ in range(num_runs)]
     connections.close_all()
@@ -98,8 +98,8 @@ def follow(number: int, claim: Any, plan: Plan, lags: list[float]) -> None:
     """One run: its trainer writes a step when it is due, its supervisor stores it."""
     from django.db import connection
 
-    from dashboard.training.event_log import LogTailer, read_events
-    from dashboard.training.ingest import ingest
+    from dashboard.supervision.event_log import LogTailer, read_events
+    from dashboard.supervision.ingest import ingest
 
     path = Path(os.environ["COHORT_DATA"]) / f"events-{number}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import BrowserContext, CDPSession, Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.training.ingest import ingest
+from dashboard.supervision.ingest import ingest
 from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import Story, queue_run
 from trainer.events import StepFinished

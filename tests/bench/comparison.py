@@ -19,7 +19,7 @@ from tests.bench.rates import MachineRates, measure_rates
 from tests.bench.subprocesses import Subprocess, call_in_subprocess, take_turns
 from tests.bench.theirs import micro_batch_rates, their_steps
 from tests.bench.work import Lengths, Step, Work, median_phase, rates
-from trainer.model_sizes import Dimensions, read_dimensions
+from trainer.sizes.model_sizes import Dimensions, read_dimensions
 
 # The phases of Cohort's step that have a limit.
 _BOUNDED = {"generate": "sampling", "logprobs": "reference", "update": "update"}

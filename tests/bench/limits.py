@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.bench.work import Lengths
-from trainer.model_sizes import Dimensions
+from trainer.sizes.model_sizes import Dimensions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,10 @@ def our_steps(give: Give, work: Work) -> None:
 
 def _steps(give: Give, work: Work, folder: Path) -> None:
     from trainer.config import RunConfig
-    from trainer.loop import run_step
     from trainer.output.log import EventLog
-    from trainer.setup import prepare
-    from trainer.state import RunPaths, enter_phase
+    from trainer.run.loop import run_step
+    from trainer.run.setup import prepare
+    from trainer.run.state import RunPaths, enter_phase
 
     if work.device == "cuda":
         _time_kernels_where_they_were_started()
@@ -150,8 +150,8 @@ def _time_kernels_where_they_were_started() -> None:
     """Else a phase's kernels are waited for, and counted, in a later one."""
     import torch
 
-    from trainer import loop
     from trainer.output.metrics import Stopwatch
+    from trainer.run import loop
 
     class Waiting(Stopwatch):
         @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from tests.bench.limits import Rates
-from trainer.model_sizes import Dimensions
+from trainer.sizes.model_sizes import Dimensions
 
 # Numbers in logits at a time, as `trainer.model.logprobs` has it.
 _MAX_LOGITS = 16 * 2**20

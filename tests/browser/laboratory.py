@@ -14,24 +14,24 @@ from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Event
 from dashboard.analysis.probes.models import Probe, ProbeGroup
+from dashboard.completions.annotations import Target, add_comment, add_tag, judge
+from dashboard.completions.models import GroupTokens
+from dashboard.completions.tokens import pack_tokens
 from dashboard.datasets.imports import request_stop, start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
-from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import Job, JobState
 from dashboard.operations.models import Quota
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.models import Run, RunState, SavedView, Sweep, TeamPreset
 from dashboard.runs.queries import run_directory
-from dashboard.samples.annotations import Target, add_comment, add_tag, judge
-from dashboard.samples.models import GroupTokens
-from dashboard.samples.tokens import pack_tokens
-from dashboard.training.external_runs import open_run
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.external_runs import open_run
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
+from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
 from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.analysis.probes.factories import (
@@ -48,15 +48,15 @@ from tests.dashboard.analysis.rescoring.factories import (
     start,
 )
 from tests.dashboard.api.asking import make_token
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_config, make_note, make_run
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.blocks import make_blocks
-from tests.dashboard.samples.factories import make_config, make_note, make_run
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.logs import measured as measured_tokens
-from tests.dashboard.training.machines import make_samples
-from tests.dashboard.training.sending import send
-from tests.dashboard.training.test_opening_a_run import OPENING
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.logs import measured as measured_tokens
+from tests.dashboard.supervision.machines import make_samples
+from tests.dashboard.supervision.sending import send
+from tests.dashboard.supervision.test_opening_a_run import OPENING
 from tests.fixtures_app import set_password
 from trainer.rewards.spec import Recipe
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Sweep
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_dataset,
     make_recipe,

@@ -7,11 +7,11 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from dashboard.training.external_runs import open_run
+from dashboard.supervision.external_runs import open_run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import send
-from tests.dashboard.training.test_opening_a_run import OPENING
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import send
+from tests.dashboard.supervision.test_opening_a_run import OPENING
 
 pytestmark = [
     pytest.mark.browser,

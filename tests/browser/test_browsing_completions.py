@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.completions.models import Group, Tag
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group, Tag
-from tests.dashboard.samples.blocks import make_blocks
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_group, make_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -21,11 +21,11 @@ from dashboard.runs.charts.figures import (
     shown_metrics,
 )
 from dashboard.runs.models import Run, Step
-from dashboard.training.lease import claim_run
-from dashboard.training.takeover import cut_history
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.takeover import cut_history
 from tests.browser.tabs import hide, show
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, make_history, queue_run
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.browser
 NUM_STEPS = 2_000

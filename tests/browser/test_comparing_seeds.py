@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
 from tests.dashboard.analysis.compare.seeds import make_seeds
-from tests.dashboard.samples.factories import make_group
+from tests.dashboard.completions.factories import make_group
 from tests.fixtures_app import sign_in
 
 pytestmark = [

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from dashboard.training.lease import claim_run
+from dashboard.supervision.lease import claim_run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 AT_END = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 8"

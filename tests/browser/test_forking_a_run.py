@@ -18,7 +18,7 @@ from tests.dashboard.runs.launching import (
     make_run,
 )
 from tests.dashboard.runs.stories import Story
-from tests.dashboard.training.checkpoints import save
+from tests.dashboard.supervision.checkpoints import save
 
 pytestmark = [
     pytest.mark.browser,

@@ -15,10 +15,10 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.completions.models import GroupTokens
 from dashboard.runs.models import Run, RunState
-from dashboard.samples.models import GroupTokens
 from tests.browser.waiting import wait_for, wait_until
-from tests.dashboard.training.factories import Launcher
+from tests.dashboard.supervision.factories import Launcher
 from tests.faults.tiny import config_tree, save_model
 from tests.faults.workers import Worker
 

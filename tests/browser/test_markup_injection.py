@@ -8,12 +8,12 @@ import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
-from tests.dashboard.samples.stored import change_completions
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.stored import change_completions
 
 pytestmark = [
     pytest.mark.browser,

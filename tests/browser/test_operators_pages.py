@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.operations.models import Quota
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -11,8 +11,8 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
 from tests.browser.accessibility import Look, findings, looking_with
 from tests.browser.waiting import wait_until
+from tests.dashboard.completions.factories import make_group, make_note, make_run
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.factories import make_group, make_note, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 REASON = (

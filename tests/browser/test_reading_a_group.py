@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.completions.annotations import Target, add_comment
 from dashboard.runs.models import Run
-from dashboard.samples.annotations import Target, add_comment
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run
 from tests.fixtures_app import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
+from dashboard.completions.models import GroupTokens
+from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
-from dashboard.samples.models import GroupTokens
-from dashboard.samples.tokens import pack_tokens
-from tests.dashboard.samples.factories import make_group, make_run
-from tests.dashboard.training.logs import measured
+from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.supervision.logs import measured
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

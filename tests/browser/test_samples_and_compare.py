@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
 pytestmark = [
     pytest.mark.browser,

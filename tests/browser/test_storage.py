@@ -13,8 +13,8 @@ from dashboard.operations.models import Quota, Retention, Use
 from dashboard.operations.retention import retain
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.blocks import make_blocks
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_group, make_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.training.models import Cluster
+from dashboard.supervision.models import Cluster
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 

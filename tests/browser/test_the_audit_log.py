@@ -15,7 +15,7 @@ from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Delivery, Event
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.alerts.factories import make_delivery
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,7 +14,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import MetricSummary, Run, RunStar, SavedView
 from tests.browser.accessibility import findings, findings_in_each_view
 from tests.browser.waiting import wait_for
-from tests.dashboard.training.factories import Launcher
+from tests.dashboard.supervision.factories import Launcher
 from tests.faults.tiny import config_tree, save_model
 from tests.faults.workers import Worker
 

@@ -13,10 +13,10 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunState
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -10,7 +10,7 @@ from tests.browser.accessibility import findings, findings_in_each_view
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.training.machines import make_samples, measure_ranks
+from tests.dashboard.supervision.machines import make_samples, measure_ranks
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHART = "document.querySelector('[data-system-chart=\"{}\"]')"

@@ -13,14 +13,14 @@ from dashboard.runs.models import Evaluation, Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_until
 from tests.dashboard.analysis.compare.seeds import make_seeds
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_group,
     make_run,
     make_steps,
 )
-from tests.dashboard.samples.rollups import WEIGHTED, make_rollup
-from tests.dashboard.samples.step_groups import make_group as make_step_group
+from tests.dashboard.completions.rollups import WEIGHTED, make_rollup
+from tests.dashboard.completions.step_groups import make_group as make_step_group
 
 pytestmark = [
     pytest.mark.browser,

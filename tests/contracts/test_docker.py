@@ -17,7 +17,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from dashboard.local.install import TORCH
-from dashboard.training.supervisor import UPLOAD_GRACE_SECONDS
+from dashboard.supervision.supervisor import UPLOAD_GRACE_SECONDS
 from tests.contracts.production import (
     DOCKER,
     ROOT,

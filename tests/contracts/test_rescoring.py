@@ -17,11 +17,11 @@ from dashboard.analysis.rescoring.services import start_rescoring
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
-from dashboard.training.event_log import LogTailer, read_events
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import claim_run
+from dashboard.supervision.event_log import LogTailer, read_events
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import claim_run
 from tests.dashboard.jobs.working import do, take
-from tests.dashboard.training.factories import Launcher
+from tests.dashboard.supervision.factories import Launcher
 from tests.trainer.tiny import (
     config_tree,
     run_trainer,

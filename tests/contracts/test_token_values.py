@@ -9,11 +9,11 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
-from dashboard.samples.models import GroupTokens
-from dashboard.training.event_log import LogTailer, read_events
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import claim_run
-from tests.dashboard.training.factories import Launcher
+from dashboard.completions.models import GroupTokens
+from dashboard.supervision.event_log import LogTailer, read_events
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import claim_run
+from tests.dashboard.supervision.factories import Launcher
 from tests.trainer.tiny import (
     config_tree,
     only,

@@ -18,15 +18,15 @@ from dashboard.alerts.models import Channel, Delivery
 from dashboard.datasets.generators import Option, Task
 from dashboard.datasets.imports import request_stop, start_job, store_upload
 from dashboard.datasets.mapping import Mapping
-from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
+from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.samples.factories import make_group, make_run
-from tests.dashboard.training.machines import make_worker
+from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.supervision.machines import make_worker
 
 pytestmark = pytest.mark.django_db
 TASK = Task("chain_sum", "Adds numbers.", (Option("max_terms", 6),))

@@ -27,9 +27,9 @@ from dashboard.runs.bulk_actions import act
 from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.operations.test_every_act_is_written_down import WRITES
 from tests.dashboard.runs.stories import queue_run
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -16,11 +16,11 @@ from dashboard.alerts.models import AlertState
 from dashboard.help.pages import all_pages
 from dashboard.pages.shell import OF_A_RUN
 from dashboard.runs.models import Run, RunState
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
 from tests.dashboard.alerts.factories import make_alert, make_rule
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
 FEATURES = {

@@ -11,7 +11,7 @@ from tests.faults.workers import trainer_pid
 # Models are imported when a test runs: this file is read before Django is set up.
 if TYPE_CHECKING:
     from dashboard.runs.models import Run
-    from dashboard.training.supervisor import Timing
+    from dashboard.supervision.supervisor import Timing
 
 
 def run_attempt(
@@ -23,10 +23,10 @@ def run_attempt(
 ) -> Run:
     """Claim and supervise the run in this process; `act` is called at each poll."""
     from dashboard.runs.models import Run as Runs
-    from dashboard.training.lease import claim_run
-    from dashboard.training.process import trainer_command
-    from dashboard.training.supervisor import Timing as Timings
-    from dashboard.training.supervisor import supervise
+    from dashboard.supervision.lease import claim_run
+    from dashboard.supervision.process import trainer_command
+    from dashboard.supervision.supervisor import Timing as Timings
+    from dashboard.supervision.supervisor import supervise
 
     Runs.objects.filter(id=run.id).update(not_before=None)  # no backoff
     claim = claim_run(run.id, "here")

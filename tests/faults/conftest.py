@@ -24,7 +24,7 @@ from tests.faults.workers import Worker
 if TYPE_CHECKING:
     from dashboard.accounts.models import Team, User
     from dashboard.runs.models import Run
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
 
 REPETITIONS = 10
@@ -65,7 +65,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tiny_model: Path) -> History:
     """Of a run without faults, from the trainer alone."""
-    from tests.dashboard.training.factories import ROWS
+    from tests.dashboard.supervision.factories import ROWS
 
     rows = "".join(row.canonical() + "\n" for row in ROWS)
     events = undisturbed_log(config_tree(tiny_model), rows)
@@ -88,7 +88,7 @@ def data_folder(settings: Settings) -> Path:
 def launch_tiny(
     transactional_db: None, team: Team, alice: User, tiny_model: Path
 ) -> Callable[..., Run]:
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
     launcher = Launcher(team, alice)
 
@@ -102,7 +102,7 @@ def launch_tiny(
 @pytest.fixture
 def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
     """Launches runs that are never trained."""
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
     return Launcher(team, alice)
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.state import notify_workers
-from dashboard.training.lease import reap
+from dashboard.supervision.lease import reap
 from tests.faults.tiny import (
     NUM_STEPS,
     Groups,

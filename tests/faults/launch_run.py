@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 def main(model: str, num_steps: str, count: str = "1") -> None:
     django.setup()
     from dashboard.accounts.services import create_first_team
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
     from tests.faults.tiny import config_tree
 
     owner = create_first_team()

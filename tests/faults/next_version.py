@@ -107,7 +107,7 @@ class NextVersion:
 
     def trainer_command(self, directory: RunDirectory, **given: Any) -> list[str]:
         """Its trainer, for a supervisor of this version."""
-        from dashboard.training.process import trainer_command
+        from dashboard.supervision.process import trainer_command
 
         python, _, _, *rest = trainer_command(directory, **given)
         begin = (

@@ -18,7 +18,7 @@ import django
 
 if TYPE_CHECKING:
     from dashboard.runs.queries import RunDirectory
-    from tests.dashboard.training.logs import LogBuilder
+    from tests.dashboard.supervision.logs import LogBuilder
 
 NUM_STEPS, SAVED_STEP = 4, 2
 # A trainer with prepared output: it saves in between, as the real one does.
@@ -28,8 +28,8 @@ SCRIPT = 'cat "$1" >> "$5"; test -e "$3" || cp -r "$2" "$3"; cat "$4" >> "$5"'
 def command(
     directory: RunDirectory, *, attempt: int, resume_from: Path | None
 ) -> list[str]:
-    from tests.dashboard.training.checkpoints import save
-    from tests.dashboard.training.logs import LogBuilder
+    from tests.dashboard.supervision.checkpoints import save
+    from tests.dashboard.supervision.logs import LogBuilder
 
     files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
@@ -81,8 +81,8 @@ def _resume(log: LogBuilder, checkpoint: Path) -> None:
 
 def run_attempt(run_id: int) -> None:
     from dashboard.jobs import shutdown
-    from dashboard.training.lease import claim_run
-    from dashboard.training.supervisor import Timing, supervise
+    from dashboard.supervision.lease import claim_run
+    from dashboard.supervision.supervisor import Timing, supervise
 
     claim = claim_run(run_id, "struck")
     assert claim is not None, f"run {run_id} cannot be claimed"
@@ -99,7 +99,7 @@ def shorten_waits() -> None:
     from channels.layers import get_channel_layer
     from django.urls import get_resolver
 
-    from dashboard.training import database_retry, supervisor
+    from dashboard.supervision import database_retry, supervisor
 
     assert get_resolver().url_patterns  # loaded once; each child would need a second
     assert get_channel_layer()

@@ -16,8 +16,8 @@ from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import run_directory
-from dashboard.training.supervisor import Timing
-from tests.dashboard.training.factories import ROWS
+from dashboard.supervision.supervisor import Timing
+from tests.dashboard.supervision.factories import ROWS
 from tests.environment import python_path
 from tests.faults.attempts import Once, run_attempt, trainer_log
 from tests.faults.histories import assert_whole

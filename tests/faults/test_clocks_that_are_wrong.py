@@ -15,9 +15,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.runs.models import Run, RunAttempt, RunState
-from dashboard.training.lease import LEASE, claim_run
-from dashboard.training.models import Worker as TrainingWorker
-from tests.dashboard.training.factories import Launcher
+from dashboard.supervision.lease import LEASE, claim_run
+from dashboard.supervision.models import Worker as TrainingWorker
+from tests.dashboard.supervision.factories import Launcher
 from tests.faults.histories import assert_whole, is_in, reaches
 from tests.faults.tiny import ROOT, History
 from tests.faults.workers import Worker, wait_for
@@ -153,8 +153,8 @@ def test_reaping_and_claiming_use_the_clock_of_the_database(
 
     output = run_in_database(
         "from datetime import timedelta\n"
-        "from dashboard.training.lease import claim_run\n"
-        "from dashboard.training.lease import reap\n"
+        "from dashboard.supervision.lease import claim_run\n"
+        "from dashboard.supervision.lease import reap\n"
         f"claimed = [claim_run(n, 'w') for n in ({resting.id}, {rested.id})]\n"
         "print(reap(grace=timedelta(0)), *(one is not None for one in claimed))",
         {**app_environment, **shifted},

@@ -11,8 +11,8 @@ from dashboard.runs.changes import extend_run
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run, RunState
-from dashboard.training.lease import claim_run
-from dashboard.training.supervisor import supervise
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.supervisor import supervise
 from tests.faults.histories import stored_series
 from tests.faults.tiny import History
 from trainer.config import RunConfig

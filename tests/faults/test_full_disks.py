@@ -12,8 +12,8 @@ from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from dashboard.training.checkpoints import newest_verified
-from dashboard.training.tasks import resume_on_free_disk
+from dashboard.supervision.checkpoints import newest_verified
+from dashboard.supervision.tasks import resume_on_free_disk
 from tests.faults.attempts import Once, run_attempt
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole

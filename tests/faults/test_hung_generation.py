@@ -12,8 +12,8 @@ import pytest
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import RunDirectory
-from dashboard.training.process import trainer_command
-from dashboard.training.supervisor import Timing
+from dashboard.supervision.process import trainer_command
+from dashboard.supervision.supervisor import Timing
 from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole
 from tests.faults.tiny import History

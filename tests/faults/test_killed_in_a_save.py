@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.training.checkpoints import newest_verified
+from dashboard.supervision.checkpoints import newest_verified
 from tests.faults.forks import Forks, write_run
 from tests.faults.tiny import config_tree, read_log, series
 

@@ -13,7 +13,7 @@ from dashboard.accounts.models import User
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import notify_workers
-from dashboard.training.models import Worker as TrainingWorker
+from dashboard.supervision.models import Worker as TrainingWorker
 from tests.faults.histories import (
     assert_whole,
     end_backoff,

@@ -16,7 +16,7 @@ from dashboard.celery import app
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.state import notify_workers
-from dashboard.training.tasks import send_work
+from dashboard.supervision.tasks import send_work
 from tests.faults.histories import (
     assert_whole,
     end_backoff,

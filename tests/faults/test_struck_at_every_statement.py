@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.runs.models import Run, RunState
-from tests.dashboard.training.factories import Launcher
-from tests.dashboard.training.logs import metrics_of
+from tests.dashboard.supervision.factories import Launcher
+from tests.dashboard.supervision.logs import metrics_of
 from tests.faults.histories import lose_lease
 from tests.faults.proxy import Proxy, Strike
 from tests.faults.struck_attempts import NUM_STEPS, run_attempt

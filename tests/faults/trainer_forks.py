@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 def main() -> None:
     import torch
 
-    import trainer.run  # noqa: F401 - loaded once, for all that are forked
+    import trainer.run.run  # noqa: F401 - loaded once, for all that are forked
     from tests.faults import trainer_mishaps
 
     torch.set_num_threads(1)

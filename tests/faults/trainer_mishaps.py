@@ -12,11 +12,12 @@ import torch
 
 import trainer.grpo
 from tests.faults.small_disk import fill
-from trainer import disk, loop
+from trainer import disk
 from trainer.algorithm.loss import objective
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.output import checkpoint
+from trainer.run import loop
 from trainer.tensorfile import TensorWriter
 
 ROOM = 100  # tokens that a pass bears where memory is scarce

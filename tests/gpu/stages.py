@@ -53,7 +53,6 @@ from trainer.commands.selfcheck import _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
 from trainer.grpo import add_gradients, apply_gradients
-from trainer.memory import CPU_TOKENS
 from trainer.model.attention import Attention, BlockAttention, make_attention
 from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.kernels import use_plain_kernels
@@ -68,10 +67,11 @@ from trainer.model.packing import (
     set_advantages,
 )
 from trainer.model.policy import Policy
-from trainer.outcome import LossTerms, Pass
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import DecodingMethod
 from trainer.rollout.engine import Request, SamplingParams, Slowed
+from trainer.run.outcome import LossTerms, Pass
+from trainer.sizes.memory import CPU_TOKENS
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
 

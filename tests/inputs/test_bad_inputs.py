@@ -8,7 +8,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team, User
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run
 from tests.inputs.cases import LIBRARIES, Case, Endpoint, World
 from tests.inputs.endpoints import ENDPOINTS
 from tests.inputs.requesting import failures

@@ -115,7 +115,7 @@ def fill() -> None:
 def make_patterns(team: Team) -> dict[int, Run]:
     """By the completions of a group."""
     from dashboard.runs.models import Run
-    from tests.dashboard.samples.factories import make_run
+    from tests.dashboard.completions.factories import make_run
     from tests.load.many_completions import join_groups, make_completions
 
     small = Run.objects.filter(name="pattern").first()
@@ -133,7 +133,7 @@ def make_patterns(team: Team) -> dict[int, Run]:
 def make_again(pattern: Run, name: str, num_steps: int, group_size: int) -> None:
     """A run of the pattern's steps, over and over; it has a seq once it is whole."""
     from dashboard.runs.models import Run
-    from tests.dashboard.samples.factories import make_run
+    from tests.dashboard.completions.factories import make_run
     from tests.load.many_completions import make_events, repeat_completions
 
     run = make_run(pattern.team, name, num_steps=num_steps, last_step=num_steps)
@@ -182,9 +182,9 @@ def ingest_rate(seconds: float = 10.0) -> float:
 
 def index(run: Run) -> None:
     """Blocks of the pattern's steps, which are those of all the others but for ids."""
+    from dashboard.completions.search.columns import GROUP_ID, STEP
+    from dashboard.completions.search.indexing import index_run
     from dashboard.runs.models import Run
-    from dashboard.samples.search.columns import GROUP_ID, STEP
-    from dashboard.samples.search.indexing import index_run
 
     run.completion_blocks.all().delete()
     Run.objects.filter(pk=run.pk).update(last_step=PATTERN_STEPS)
@@ -285,7 +285,7 @@ def show_pages() -> None:
 
 def time_page(client: Any, name: str, address: str) -> list[str]:
     """The first with empty caches."""
-    from dashboard.samples.search.blocks import column_cache
+    from dashboard.completions.search.blocks import column_cache
 
     column_cache.clear()
     taken, worked = [], []

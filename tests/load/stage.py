@@ -52,7 +52,7 @@ class Scene:
 def set_scene(team: Team, user: User, **parts: object) -> Scene:
     from django.db import transaction
 
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
     with (
         transaction.atomic()
@@ -68,7 +68,7 @@ def set_training(
     from django.db import transaction
 
     from dashboard.accounts.models import Membership, Role, Team
-    from dashboard.training.starter import launch_starter_run
+    from dashboard.supervision.starter import launch_starter_run
 
     with transaction.atomic():
         slug = f"load-{Team.objects.count()}"
@@ -130,9 +130,9 @@ def supervise_run(run_id: int, pace: Pace | None) -> None:
     from django.db import transaction
 
     from dashboard.runs.models import Run
-    from dashboard.training.lease import claim_run
-    from dashboard.training.process import trainer_command
-    from dashboard.training.supervisor import supervise
+    from dashboard.supervision.lease import claim_run
+    from dashboard.supervision.process import trainer_command
+    from dashboard.supervision.supervisor import supervise
 
     with transaction.atomic():
         Run.objects.filter(id=run_id).update(on_hold=False)

@@ -42,8 +42,8 @@ from trainer.model.policy import Policy
 from trainer.output.checkpoint import restore_policy
 from trainer.output.log import UnwrittenLog
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.setup import prepare
-from trainer.state import Run, RunPaths
+from trainer.run.setup import prepare
+from trainer.run.state import Run, RunPaths
 
 PAGE = ROOT / "dashboard" / "help" / "architectures.md"
 MAX_GAP = 1e-5  # nats, and of a gradient relative to its size

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from trainer import gathering, state
+from trainer import gathering
 from trainer import grpo as updates
-from trainer import setup as preparation
 from trainer.config import RunConfig
 from trainer.model import kernels as flat
 from trainer.output.log import EventLog
@@ -24,6 +23,8 @@ from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
 from trainer.rollout import builtin as transformers_engine
 from trainer.rollout.sources import EngineSource
+from trainer.run import setup as preparation
+from trainer.run import state
 
 ROOM = 60  # tokens that a pass of the fake GPU holds
 

@@ -13,7 +13,7 @@ from trainer.grpo import add_gradients, apply_gradients
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.model.policy import Policy
-from trainer.outcome import LossTerms, UpdateResult
+from trainer.run.outcome import LossTerms, UpdateResult
 
 
 def make_batch(num_samples: int, *, seed: int = 0) -> Batch:

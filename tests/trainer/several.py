@@ -15,7 +15,7 @@ from trainer.__main__ import main
 # Importing torch takes longer than a whole run of the tiny model, so one process does
 # it and each that is needed is forked from that.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["trainer.run", "tests.trainer.several"])
+_CONTEXT.set_forkserver_preload(["trainer.run.run", "tests.trainer.several"])
 
 
 def run_several(

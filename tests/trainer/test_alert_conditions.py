@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.alert_conditions import FEWEST, FIRST, USUAL, Condition, Kind, Track
+from trainer.alerts.conditions import FEWEST, FIRST, USUAL, Condition, Kind, Track
 
 Readings = list[float | None]
 READ_BY_STEP = [k for k in Kind if k not in (Kind.OVERFITS, Kind.WARNED)]

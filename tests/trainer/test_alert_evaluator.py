@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.trainer.tiny import config_tree
-from trainer.alert_conditions import FEWEST, FIRST, Condition, Kind
-from trainer.alert_evaluator import RuleEvaluator, Triggered
-from trainer.alert_rules import BY_CODE, RULES, AlertRule, meaningless_rules
+from trainer.alerts.conditions import FEWEST, FIRST, Condition, Kind
+from trainer.alerts.evaluator import RuleEvaluator, Triggered
+from trainer.alerts.rules import BY_CODE, RULES, AlertRule, meaningless_rules
 from trainer.config import RunConfig
 
 Readings = list[float | None]

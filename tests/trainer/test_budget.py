@@ -15,7 +15,6 @@ import torch
 from tests.trainer.test_rollout import requests_of, sample
 from tests.trainer.tiny import config_tree, run_trainer, write_config
 from trainer.config import ModelConfig, OptimConfig
-from trainer.memory import PassMemory, PassSizes, choose_sizes, fitting_rows
 from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch
@@ -23,6 +22,7 @@ from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin
 from trainer.rollout.cache import bytes_per_token
 from trainer.rollout.decoder import draw_tokens
+from trainer.sizes.memory import PassMemory, PassSizes, choose_sizes, fitting_rows
 
 Result = TypeVar("Result")
 AUTO = {"micro_batch_tokens": "auto"}
@@ -191,7 +191,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
         return forward(self, micro)
 
     monkeypatch.setattr(Policy, "hidden", hidden)
-    monkeypatch.setattr("trainer.state.memory_of", lambda _device: memory)
+    monkeypatch.setattr("trainer.run.state.memory_of", lambda _device: memory)
     return memory
 
 

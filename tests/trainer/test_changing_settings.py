@@ -17,7 +17,7 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.config import RunConfig, change_settings
-from trainer.state import read_changes
+from trainer.run.state import read_changes
 
 PHASES = [
     {"name": "one", "num_steps": 2, "changes": {}},

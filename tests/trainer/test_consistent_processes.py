@@ -15,7 +15,7 @@ from trainer.config import RunConfig
 from trainer.data import PromptRenderer, read_rows
 from trainer.model.policy import load_policy
 from trainer.parallel.world import ALONE, World
-from trainer.setup import check_consistent_content, check_consistent_setup
+from trainer.run.setup import check_consistent_content, check_consistent_setup
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from transformers import (
 from tests.trainer.architectures import kinds_on_page
 from tests.trainer.sizes import LLAMA, SIZES
 from tests.trainer.tiny_architectures import ARCHITECTURES
-from trainer.model_sizes import Dimensions, dimensions_of
+from trainer.sizes.model_sizes import Dimensions, dimensions_of
 
 
 @pytest.mark.parametrize(

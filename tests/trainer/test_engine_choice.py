@@ -18,7 +18,6 @@ from tests.trainer.test_rollout_engines import SERVER, config_of
 from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import stir
 from trainer.config import ModelConfig, RunConfig
-from trainer.memory import EngineSizes, engine_sizes, estimate
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import select
 from trainer.rollout.builtin import TransformersEngine
@@ -40,7 +39,8 @@ from trainer.rollout.select import (
     why_not_vllm,
 )
 from trainer.rollout.vllm import VllmEngine
-from trainer.state import task_digest
+from trainer.run.state import task_digest
+from trainer.sizes.memory import EngineSizes, engine_sizes, estimate
 from trainer.stopping import Stopped
 
 WARM = SamplingParams(max_new_tokens=20, temperature=1.0)

@@ -16,13 +16,13 @@ from tests.trainer.sizes import LLAMA, SIZES, config_of
 from tests.trainer.test_adapters import adapt_as_on_a_gpu
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
-from trainer.memory import MemoryEstimate, estimate
 from trainer.model.attention import BlockAttention
 from trainer.model.kernels import flat_hidden
 from trainer.model.lora import add_adapters
 from trainer.model.packed_pass import packed_hidden, use_attention
 from trainer.model.packing import make_layout
-from trainer.model_sizes import dimensions_of
+from trainer.sizes.memory import MemoryEstimate, estimate
+from trainer.sizes.model_sizes import dimensions_of
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
 PREFERENCE = {

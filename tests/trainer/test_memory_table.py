@@ -18,7 +18,7 @@ from tests.trainer.tiny import (
     write_rows,
 )
 from trainer.commands.memory_table import table
-from trainer.memory import MemoryEstimate
+from trainer.sizes.memory import MemoryEstimate
 
 
 def test_the_command_prints_a_table(

@@ -23,12 +23,13 @@ from transformers import (
 from tests.environment import child_environment
 from tests.trainer.test_decoder import SIZES
 from tests.trainer.tiny import config_tree
-from trainer import hub, setup
+from trainer import hub
 from trainer.config import DataConfig, ModelConfig, RunConfig
 from trainer.data import PromptRenderer, Row
 from trainer.hub import check_source
 from trainer.model import classifier, loading
 from trainer.model.policy import Policy, load_policy
+from trainer.run import setup
 
 UP = "model.layers.1.mlp.up_proj.weight"
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import trainer.grpo
-import trainer.loop
+import trainer.run.loop
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
     config_tree,
@@ -22,8 +22,8 @@ from tests.trainer.tiny import (
 )
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.policy import Policy, load_policy
-from trainer.outcome import StepOutcome
 from trainer.rollout.sources import EngineSource
+from trainer.run.outcome import StepOutcome
 from trainer.stopping import SAMPLING_THREAD
 
 CORRECTED = {"importance_correction": "token_truncate"}
@@ -59,7 +59,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
         seen.append(train_step(*given, **named))
         return seen[-1]
 
-    monkeypatch.setattr(trainer.loop, "train_step", watch)
+    monkeypatch.setattr(trainer.run.loop, "train_step", watch)
     return seen
 
 
@@ -211,7 +211,7 @@ def test_evaluation_samples_from_the_newest_weights(
     model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[dict[str, torch.Tensor]] = []
-    evaluate = trainer.loop.evaluate
+    evaluate = trainer.run.loop.evaluate
 
     def watch(engine: Any, *given: Any, **named: Any) -> Any:
         assert SAMPLING_THREAD not in {each.name for each in threading.enumerate()}
@@ -219,7 +219,7 @@ def test_evaluation_samples_from_the_newest_weights(
         held.append({name: weight.detach().clone() for name, weight in weights})
         return evaluate(engine, *given, **named)
 
-    monkeypatch.setattr(trainer.loop, "evaluate", watch)
+    monkeypatch.setattr(trainer.run.loop, "evaluate", watch)
     tree = tree_of(
         model_folder,
         rows_path,

@@ -18,7 +18,7 @@ from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
 from trainer.grpo import add_gradients, apply_gradients, loss_of
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
-from trainer.outcome import LossTerms, UpdateResult
+from trainer.run.outcome import LossTerms, UpdateResult
 
 
 def rates(**options: Any) -> list[float]:

@@ -17,7 +17,7 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.config import RunConfig, learning_rate
-from trainer.phases import data_order
+from trainer.run.phases import data_order
 
 PHASES = [
     {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainer.config import RunConfig
-from trainer.recommended import recommend, size_in_config, size_in_name
+from trainer.sizes.recommended import recommend, size_in_config, size_in_name
 
 GB = 10**9
 RATE, RANK = "optim.learning_rate", "model.lora_rank"

@@ -15,9 +15,9 @@ from tests.trainer.sizes import LLAMA, config_of
 from tests.trainer.tiny import write_model
 from trainer.commands.memory_table import table
 from trainer.config import RunConfig
-from trainer.memory import estimate
 from trainer.model.classifier import Classifier, _load
-from trainer.model_sizes import weigh_reward_models, weights_in
+from trainer.sizes.memory import estimate
+from trainer.sizes.model_sizes import weigh_reward_models, weights_in
 
 
 @pytest.fixture(scope="module")

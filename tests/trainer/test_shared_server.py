@@ -39,7 +39,7 @@ from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.rollout.engine import Sampled
 from trainer.rollout.server_engine import SharedEngine, VllmServerEngine
-from trainer.setup import _spread
+from trainer.run.setup import _spread
 
 
 class Noting(Sampling):

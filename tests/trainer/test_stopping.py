@@ -175,10 +175,10 @@ def test_a_resumed_run_names_where_it_would_have_continued(
     run_trainer("run", config, "--out", out)
     [saved] = only(read_events(out / "events.jsonl"), "checkpoint_saved")
     loads = (
-        "import os, signal, sys, time, trainer.run\n"
+        "import os, signal, sys, time, trainer.run.run\n"
         "from trainer.__main__ import main\n"
         "def prepare(*_, **__): os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)\n"
-        "trainer.run.prepare = prepare\n"
+        "trainer.run.run.prepare = prepare\n"
         "sys.exit(main(sys.argv[1:]))"
     )
 

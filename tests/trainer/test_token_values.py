@@ -19,7 +19,7 @@ from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
-from trainer.outcome import LossTerms, Pass
+from trainer.run.outcome import LossTerms, Pass
 
 AGGREGATIONS = (
     "token_mean",

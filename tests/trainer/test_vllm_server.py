@@ -39,11 +39,11 @@ from tests.trainer.vllm_models import (
 from tests.trainer.waiting import wait_until
 from trainer.model.loading import model_fingerprint
 from trainer.model.policy import Policy
-from trainer.outcome import StepOutcome
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.sources import EngineSource
+from trainer.run.outcome import StepOutcome
 from trainer.serving.client import read_token
 
 pytestmark = pytest.mark.vllm

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from trainer.config import RunConfig, read_config
-from trainer.memory import MemoryEstimate, estimate
+from trainer.sizes.memory import MemoryEstimate, estimate
 
 EXIT_BAD_CONFIG = 2
 

@@ -57,10 +57,10 @@ from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
+from trainer.run.setup import prepare, set_up_torch
+from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
 from trainer.seeding import derive
-from trainer.setup import prepare, set_up_torch
-from trainer.state import Run, RunPaths, RunState, enter_phase
 from trainer.stopping import watch_parent
 from trainer.types import Group, Rollout
 
@@ -97,7 +97,7 @@ def load_probing(
     """Load model and rows as a run does.
 
     Raises:
-        ValueError: as `trainer.setup.prepare`; or there is nothing to sample.
+        ValueError: as `trainer.run.setup.prepare`; or there is nothing to sample.
     """
     if num_samples < 1 or (num_prompts is not None and num_prompts < 1):
         raise ValueError(

@@ -26,8 +26,6 @@ from trainer.model.budget import MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of
 from trainer.model.policy import Policy, load_policy
-from trainer.outcome import LossTerms
-from trainer.phases import data_order
 from trainer.rewards.scoring import Score
 from trainer.rollout.engine import (
     LogprobsDiffer,
@@ -37,7 +35,9 @@ from trainer.rollout.engine import (
 )
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
-from trainer.setup import set_up_torch
+from trainer.run.outcome import LossTerms
+from trainer.run.phases import data_order
+from trainer.run.setup import set_up_torch
 from trainer.types import Group, Rollout
 
 EXIT_AGREES, EXIT_DRIFTS, EXIT_BAD_CONFIG = 0, 1, 2

@@ -13,18 +13,18 @@ import torch
 
 from trainer.config import RunConfig
 from trainer.errors import is_out_of_memory
-from trainer.footprint import largest_update
-from trainer.memory import (
+from trainer.model.microbatches import Minibatch
+from trainer.model.packing import Batch, MicroBatch, TrainingSample
+from trainer.model.policy import Policy
+from trainer.parallel.world import ALONE, World
+from trainer.sizes.footprint import largest_update
+from trainer.sizes.memory import (
     CPU_TOKENS,
     SPARE_BYTES,
     PassMemory,
     PassSizes,
     choose_sizes,
 )
-from trainer.model.microbatches import Minibatch
-from trainer.model.packing import Batch, MicroBatch, TrainingSample
-from trainer.model.policy import Policy
-from trainer.parallel.world import ALONE, World
 from trainer.tokenizers import first_line
 
 Result = TypeVar("Result")

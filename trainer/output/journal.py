@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from trainer.alert_conditions import FIRST
-from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
-from trainer.alert_rules import BY_CODE, meaningless_rules
+from trainer.alerts.conditions import FIRST
+from trainer.alerts.evaluator import Metrics, Recovered, RuleEvaluator, Triggered
+from trainer.alerts.rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
 from trainer.console import print_line
 from trainer.events import (
@@ -28,12 +28,12 @@ from trainer.events import (
 from trainer.gathering import differs
 from trainer.metric_names import MAX_OWN_METRICS, keep_first
 from trainer.model.token_values import NAMES, TokenValues
-from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, own_metrics, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
 from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
+from trainer.run.outcome import StepOutcome
 from trainer.tokenizers import decode_text, special_ids
 from trainer.types import Group, reward_std
 

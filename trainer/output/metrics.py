@@ -21,11 +21,11 @@ from trainer.algorithm.token_stats import TokenStatistics, sampling_kl
 from trainer.config import RunConfig
 from trainer.events import RankMeasured, RanksMeasured, Signal
 from trainer.gathering import Gathered
-from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.parallel.world import World, waited_seconds
 from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
+from trainer.run.outcome import StepOutcome
 from trainer.types import Group, reward_matrix
 
 

@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
     stop = StopSwitch(exit_code=EXIT_STOPPED)
     try:
         with stop.at_once():
-            run = load_module("trainer.run")
+            run = load_module("trainer.run.run")
         code: int = run.main(args, config, stop)
     except Stopped:
         print_line("stopped while loading")

@@ -18,7 +18,6 @@ from transformers.cache_utils import DynamicCache
 from trainer.console import print_traceback
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
-from trainer.memory import SAMPLING_SHARE, fitting_rows
 from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
@@ -49,6 +48,7 @@ from trainer.rollout.engine import (
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
+from trainer.sizes.memory import SAMPLING_SHARE, fitting_rows
 from trainer.tokenizers import decode_text, first_line
 from trainer.types import Rollout
 

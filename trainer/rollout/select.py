@@ -15,8 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
 from trainer.console import print_line, print_traceback
-from trainer.footprint import most_completions
-from trainer.memory import EngineSizes, engine_sizes
 from trainer.model.budget import memory_of
 from trainer.model.loading import pick_device, read_settings
 from trainer.model.policy import Policy
@@ -52,6 +50,8 @@ from trainer.rollout.vllm import (
     free_vllm,
     why_not_rotated,
 )
+from trainer.sizes.footprint import most_completions
+from trainer.sizes.memory import EngineSizes, engine_sizes
 from trainer.tokenizers import first_line
 from trainer.types import Rollout
 

@@ -19,9 +19,9 @@ from dashboard.analysis.audit.texts import (
     read_groups,
 )
 from dashboard.analysis.statistics import NORMAL, Array, Indices, subtract
+from dashboard.completions.flags import find_near_duplicates
 from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
-from dashboard.samples.flags import find_near_duplicates
 
 SECONDS = 1.5
 MOST_FEATURES = 40  # pieces that are counted, of those in the most texts

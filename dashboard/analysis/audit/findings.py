@@ -19,12 +19,12 @@ from dashboard.analysis.audit.texts import steps_with_groups
 from dashboard.analysis.audit.verdict import Verdict, read_verdict
 from dashboard.analysis.compare.figures import y_axis
 from dashboard.analysis.compare.series import thin
+from dashboard.completions.forms import FilterForm
+from dashboard.completions.models import Completion, Group
 from dashboard.runs.charts.chart import NOTE, figure_tree, has_clipped
 from dashboard.runs.headline import draw_spark
 from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import Keyed, as_of
-from dashboard.samples.forms import FilterForm
-from dashboard.samples.models import Completion, Group
 
 LARGE = 0.8  # effect, as Cohen calls it
 LEAST = 0.1  # of the value before: a smaller change is none

@@ -24,6 +24,10 @@ from dashboard.analysis.audit.changes import (
 from dashboard.analysis.audit.findings import LARGE
 from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH
 from dashboard.analysis.statistics import Array
+from dashboard.completions.models import StepRollup
+from dashboard.completions.rewards import rule_names
+from dashboard.completions.signals.composition import Compositions, read_compositions
+from dashboard.completions.signals.rule_shares import Sums
 from dashboard.runs.charts.chart import clip_all
 from dashboard.runs.charts.series import Curve, Series, read_evaluated, read_steps
 from dashboard.runs.config.fields import all_fields
@@ -31,10 +35,6 @@ from dashboard.runs.config.snapshot import flatten_config, write_setting
 from dashboard.runs.headline import MAX_WHOLE
 from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import Keyed, as_of, settings_of
-from dashboard.samples.models import StepRollup
-from dashboard.samples.rewards import rule_names
-from dashboard.samples.signals.composition import Compositions, read_compositions
-from dashboard.samples.signals.rule_shares import Sums
 from trainer.config import RunConfig
 from trainer.metric_names import MAIN_SET, find_metric, title_of
 

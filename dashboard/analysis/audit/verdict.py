@@ -20,9 +20,9 @@ from dashboard.analysis.audit.changes import (
 )
 from dashboard.analysis.audit.completions import Feature
 from dashboard.analysis.audit.signals import read_series
+from dashboard.completions.rewards import all_rules, rule_weights, step_recipe
 from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
-from dashboard.samples.rewards import all_rules, rule_weights, step_recipe
 from trainer.metric_names import MAIN_SET
 from trainer.rewards.correctness import ANSWER_KINDS
 

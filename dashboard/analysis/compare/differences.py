@@ -12,6 +12,7 @@ from typing import Any, Literal
 from django.db.models import F
 from django.db.models.functions import Abs
 
+from dashboard.completions.models import Completion, Group
 from dashboard.rewards.recipe_text import write_formula
 from dashboard.runs.config.fields import ConfigField, all_fields
 from dashboard.runs.config.snapshot import (
@@ -24,7 +25,6 @@ from dashboard.runs.config.snapshot import (
     write_setting,
 )
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 

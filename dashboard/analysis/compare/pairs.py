@@ -12,9 +12,9 @@ import numpy as np
 from django import forms
 
 from dashboard.analysis.statistics import subtract
+from dashboard.completions.forms import FilterForm
+from dashboard.completions.models import Completion, Group
 from dashboard.runs.models import Run
-from dashboard.samples.forms import FilterForm
-from dashboard.samples.models import Completion, Group
 
 RANK, SAMPLED = "rank", "sampled"
 Scores = list[tuple[str, float | None]]

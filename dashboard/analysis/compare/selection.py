@@ -24,8 +24,8 @@ from dashboard.analysis.compare.seeds import (
     SEEDS,
     Arrangement,
 )
+from dashboard.completions.forms import FilterForm
 from dashboard.runs.models import REWARD, Run, Sweep
-from dashboard.samples.forms import FilterForm
 
 MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12

@@ -14,8 +14,8 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.pairs import PairForm, Side, delta_of, read_side
 from dashboard.analysis.compare.selection import Selection, join_ids, read_selection
 from dashboard.analysis.statistics import Array, mean_interval, win_rate
+from dashboard.completions.prompt_visits import Visits, find_span, read_visits
 from dashboard.runs.models import Run
-from dashboard.samples.prompt_visits import Visits, find_span, read_visits
 
 # A row is the same where its prompt, its answer and its columns are; of several the
 # first counts.

@@ -17,6 +17,7 @@ from dashboard.analysis.probes.forms import (
     ChoiceForm,
 )
 from dashboard.analysis.probes.models import ProbeGroup
+from dashboard.completions.models import Group
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.errors import UserError
 from dashboard.rewards.recipe_checks import ScoredGroup
@@ -29,7 +30,6 @@ from dashboard.rewards.trial import (
     split_completions,
     try_groups,
 )
-from dashboard.samples.models import Group
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.rewards.judge import TIMED_OUT

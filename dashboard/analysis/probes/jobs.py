@@ -32,8 +32,8 @@ from dashboard.jobs.kinds import (
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone, gone
 from dashboard.runs.models import Checkpoint
-from dashboard.training.event_log import LogTailer, read_tail
-from dashboard.training.process import TrainerProcess
+from dashboard.supervision.event_log import LogTailer, read_tail
+from dashboard.supervision.process import TrainerProcess
 
 LEASE = timedelta(seconds=60)
 POLL_SECONDS = 0.1

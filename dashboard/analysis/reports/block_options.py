@@ -17,8 +17,8 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.selection import line_styles
+from dashboard.completions.forms import COMPLETION_ORDERS, FilterForm
 from dashboard.runs.models import REWARD, Run
-from dashboard.samples.forms import COMPLETION_ORDERS, FilterForm
 
 KINDS = ("chart", "group", "compare", "table")
 LINE = re.compile(r"^::([a-z]+)(?:\s+(.*?))?\s*$")

@@ -19,17 +19,17 @@ from dashboard.analysis.reports.block_options import (
     newest_of,
     read_options,
 )
-from dashboard.runs.charts.series import read_evaluated
-from dashboard.runs.models import Run
-from dashboard.samples.groups import get_group
-from dashboard.samples.models import Group
-from dashboard.samples.rewards import (
+from dashboard.completions.groups import get_group
+from dashboard.completions.models import Group
+from dashboard.completions.rewards import (
     GroupRank,
     rank_completions,
     rule_weights,
     sort_ranks,
     step_recipe,
 )
+from dashboard.runs.charts.series import read_evaluated
+from dashboard.runs.models import Run
 
 MAX_CHARS = 4_000  # of one text
 MAX_VALUE_CHARS = 300  # of a setting's value

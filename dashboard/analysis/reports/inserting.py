@@ -26,6 +26,9 @@ from dashboard.analysis.reports.block_options import (
     InsertForm,
     read_lines,
 )
+from dashboard.completions.forms import GroupViewForm
+from dashboard.completions.models import Group
+from dashboard.completions.sparklines import signal_words
 from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.figures import (
     combined_charts,
@@ -33,9 +36,6 @@ from dashboard.runs.charts.figures import (
     overview_charts,
 )
 from dashboard.runs.models import REWARD, Run
-from dashboard.samples.forms import GroupViewForm
-from dashboard.samples.models import Group
-from dashboard.samples.sparklines import signal_words
 
 ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
 MAX_GROUPS = 24

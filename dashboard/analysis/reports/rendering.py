@@ -20,8 +20,8 @@ from markdown_it.token import Token
 from dashboard.analysis.reports.document import show_report
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import own_hosts
+from dashboard.completions.rendering import make_markdown
 from dashboard.project.environment import ROOT
-from dashboard.samples.rendering import make_markdown
 
 STYLES = ROOT / "static" / "css"
 DARK = re.compile(r'\[data-bs-theme="dark"\] \{(.*?)\n\}', re.DOTALL)

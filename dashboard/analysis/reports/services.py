@@ -23,9 +23,9 @@ from dashboard.analysis.reports.block_options import Block, list_blocks, replace
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
-from dashboard.project.edits import find_changes
+from dashboard.completions.forms import FilterForm
 from dashboard.project.errors import UserError
-from dashboard.samples.forms import FilterForm
+from dashboard.web.edits import find_changes
 from trainer.client.lines import plain
 
 MAX_CHARS = 40_000

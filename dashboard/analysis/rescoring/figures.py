@@ -21,9 +21,9 @@ from dashboard.analysis.rescoring.credit import (
     Records,
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
+from dashboard.completions.signals.records import unpack
 from dashboard.datasets.row_exports import CsvLine, defused
 from dashboard.runs.charts.chart import clip_all, figure_tree
-from dashboard.samples.signals.records import unpack
 
 MAX_POINTS = 1_000
 SMALLEST, LARGEST = 5.0, 22.0  # a point's diameter, px

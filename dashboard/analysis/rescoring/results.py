@@ -19,8 +19,8 @@ from dashboard.analysis.rescoring.credit import (
     Records,
 )
 from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.completions.signals.records import unpack
 from dashboard.runs.charts.chart import clip_all
-from dashboard.samples.signals.records import unpack
 
 # Advantages are floats added up in another order than the engine's.
 ROUNDING = 1e-9

@@ -22,10 +22,10 @@ from dashboard.analysis.rescoring.credit import (
     ranks,
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
+from dashboard.completions.models import Completion, Group
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
 from trainer.rewards.rule import Sample, conversation
 from trainer.rewards.scoring import OVERLONG, Score, penalised, signal_of

@@ -10,15 +10,15 @@ from django.db.models import Model, QuerySet, Sum
 
 from dashboard.analysis.rescoring.credit import StepSettings, judge_rules
 from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
-from dashboard.rewards.trial import try_groups
-from dashboard.runs.models import Run
-from dashboard.samples.models import (
+from dashboard.completions.models import (
     NUM_COMPLETIONS,
     Group,
     GroupCompletions,
     StepRollup,
 )
-from dashboard.samples.signals.records import GROUP, unpack
+from dashboard.completions.signals.records import GROUP, unpack
+from dashboard.rewards.trial import try_groups
+from dashboard.runs.models import Run
 from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe
 

@@ -29,8 +29,8 @@ from dashboard.analysis.sweeps.importance import (
     Share,
     weigh,
 )
+from dashboard.completions.forms import FilterForm
 from dashboard.runs.models import REWARD, Run
-from dashboard.samples.forms import FilterForm
 
 MAX_SWEPT = 200  # runs of a sweep's page
 

@@ -10,6 +10,8 @@ from django.template import Context
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
+from dashboard.completions.prompt_forms import CLASS_WORDS
+from dashboard.completions.sparklines import signal_words
 from dashboard.pages.help import explain
 from dashboard.pages.templatetags.addresses import address
 from dashboard.project.database import FixedQuery
@@ -23,8 +25,6 @@ from dashboard.runs.progress import (
     tab_title,
 )
 from dashboard.runs.queries import list_children
-from dashboard.samples.prompt_forms import CLASS_WORDS
-from dashboard.samples.sparklines import signal_words
 from trainer.metric_names import title_of
 
 register = template.Library()

@@ -12,12 +12,12 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.files import CheckpointStore, Damaged, FilesGone
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
 from dashboard.runs.models import ENDED, Checkpoint, Run
+from dashboard.web.edits import find_changes
 
 logger = logging.getLogger(__name__)
 

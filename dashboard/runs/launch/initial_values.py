@@ -41,7 +41,7 @@ from dashboard.runs.queries import get_run, get_team_preset
 from dashboard.runs.queue.hosts import known_devices
 from trainer.config import DataConfig
 from trainer.presets.preset import load_preset, preset_names
-from trainer.recommended import recommend, size_in_config, size_in_name
+from trainer.sizes.recommended import recommend, size_in_config, size_in_name
 
 RUN_KEY = re.compile(r"run-(\d{1,18})")
 FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-(?:attempt|epoch)-\d{1,9})")

@@ -9,7 +9,7 @@ from pathlib import Path
 from dashboard.runs.launch.base_models import read_model_config
 from dashboard.runs.queue.hosts import Cluster, Device, known_devices
 from trainer.config import RunConfig
-from trainer.memory import MemoryEstimate, PassSizes, estimate
+from trainer.sizes.memory import MemoryEstimate, PassSizes, estimate
 
 LONGEST_PROBLEM = 300  # characters
 ALWAYS = {

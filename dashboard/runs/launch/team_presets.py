@@ -11,11 +11,11 @@ from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.project.edits import find_changes, version_of
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import TeamPreset
+from dashboard.web.edits import find_changes, version_of
 
 LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
 # Each run chooses its own training and evaluation rows.

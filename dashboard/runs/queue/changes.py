@@ -10,12 +10,12 @@ from django.db.models import F, Q
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.live.pubsub import notify_on_commit
-from dashboard.project.edits import find_changes
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.hosts import known_cluster, lack_on
 from dashboard.runs.queue.messages import title_start
 from dashboard.runs.queue.order import Queue, QueuePosition
 from dashboard.runs.state import notify_workers
+from dashboard.web.edits import find_changes
 
 
 @transaction.atomic

@@ -113,7 +113,7 @@ class Host:
 
 def known_hosts() -> list[Host]:
     """The live workers that are not drained; one query."""
-    hosts: list[Host] = import_string("dashboard.training.worker_hosts.list_hosts")()
+    hosts: list[Host] = import_string("dashboard.supervision.worker_hosts.list_hosts")()
     return hosts
 
 
@@ -183,7 +183,9 @@ class Device:
 
 def known_devices() -> list[Device]:
     """Devices of the live workers, largest first; one query."""
-    devices: list[Device] = import_string("dashboard.training.workers.list_devices")()
+    devices: list[Device] = import_string(
+        "dashboard.supervision.workers.list_devices"
+    )()
     # Each kind of GPU is listed once.
     kinds = dict.fromkeys(devices)
     return sorted(kinds, key=lambda device: -device.memory_bytes)
@@ -340,9 +342,9 @@ def _s(number: int) -> str:
 
 def known_cluster(team: Team) -> Cluster | None:
     """The cluster that the team's runs train on; None: none is set up."""
-    found: Cluster | None = import_string("dashboard.training.clusters.read_cluster")(
-        team
-    )
+    found: Cluster | None = import_string(
+        "dashboard.supervision.clusters.read_cluster"
+    )(team)
     return found
 
 

@@ -13,9 +13,9 @@ from django.http import Http404, QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import describe_change, record
 from dashboard.project.database import FixedQuery
-from dashboard.project.edits import find_changes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import DefaultView, SavedView
+from dashboard.web.edits import find_changes
 
 # Parts of an address that a view does not save.
 NOT_SAVED = ("page", "open", "view")

@@ -43,8 +43,8 @@ def rows(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_external(team: Team, alice: User) -> Callable[..., Run]:
     """Opens a run whose events the test sends."""
-    from dashboard.training.external_runs import open_run
-    from tests.dashboard.training.test_opening_a_run import OPENING
+    from dashboard.supervision.external_runs import open_run
+    from tests.dashboard.supervision.test_opening_a_run import OPENING
 
     def open_one(**changes: Any) -> Run:
         opening = replace(OPENING, key=uuid4(), **changes)

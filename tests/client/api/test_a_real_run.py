@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from tests.client.api.processes import Cohort
-from tests.dashboard.samples.factories import make_recipe
+from tests.dashboard.completions.factories import make_recipe
 from tests.faults.tiny import RECIPE, save_model
 from tests.faults.workers import Worker
 

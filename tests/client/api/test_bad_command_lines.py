@@ -169,7 +169,7 @@ def test_a_refused_command_prints_an_error_and_creates_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from tests.dashboard.samples.factories import make_run
+    from tests.dashboard.completions.factories import make_run
 
     monkeypatch.setenv("COHORT_URL", live_app)
     monkeypatch.setenv("COHORT_TOKEN", token)

@@ -12,11 +12,11 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import make_token
+from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
-from tests.dashboard.samples.factories import make_recipe
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import send
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import send
 from trainer.client import Client, Refused
 from trainer.events import Evaluated
 

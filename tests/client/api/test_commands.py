@@ -14,9 +14,9 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.client.api.processes import Cohort
 from tests.client.api.test_client_api import COUNTDOWN
-from tests.dashboard.samples.factories import make_recipe
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import send
+from tests.dashboard.completions.factories import make_recipe
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import send
 from trainer.client.commands import COLUMNS
 
 pytestmark = pytest.mark.django_db(transaction=True)

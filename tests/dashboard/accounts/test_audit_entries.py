@@ -25,7 +25,7 @@ from dashboard.jobs.tasks import clean
 from dashboard.operations.personal_data import erase_entries_of_team, erase_person
 from dashboard.runs.models import Run
 from dashboard.runs.trash import KEPT
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

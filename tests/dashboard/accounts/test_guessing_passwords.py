@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.accounts import throttling
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
-from dashboard.project.budgets import DEVICE_COOKIE
+from dashboard.web.budgets import DEVICE_COOKIE
 
 PASSWORD = "a long enough secret"
 REDIS_URL = settings.REDIS_URL

@@ -10,7 +10,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

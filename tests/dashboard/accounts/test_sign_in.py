@@ -7,7 +7,7 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 
 @pytest.fixture

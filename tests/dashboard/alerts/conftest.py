@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 if TYPE_CHECKING:
     from dashboard.accounts.models import Team, User
     from dashboard.runs.models import Run
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def data_folder(settings: Settings, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launch(team: Team, alice: User) -> Launcher:
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
     return Launcher(team, alice)
 

@@ -19,7 +19,7 @@ from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
 from dashboard.alerts.queries import describe, list_rules
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -37,7 +37,7 @@ from tests.dashboard.alerts.factories import (
     serve_hook,
     serve_mail,
 )
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -24,14 +24,14 @@ from dashboard.alerts.queries import list_rules
 from dashboard.alerts.services import acknowledge, change_rule, switch_rule
 from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim, claim_run
-from dashboard.training.takeover import cut_history
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import Claim, claim_run
+from dashboard.supervision.takeover import cut_history
 from tests.dashboard.alerts.factories import make_alert, make_rule
-from tests.dashboard.training.factories import Launcher
-from tests.dashboard.training.logs import LogBuilder, group
-from trainer.alert_conditions import Kind
-from trainer.alert_rules import BY_CODE
+from tests.dashboard.supervision.factories import Launcher
+from tests.dashboard.supervision.logs import LogBuilder, group
+from trainer.alerts.conditions import Kind
+from trainer.alerts.rules import BY_CODE
 from trainer.events import Evaluated, GroupScored, PhaseStarted, StepFinished, Warned
 
 pytestmark = pytest.mark.django_db

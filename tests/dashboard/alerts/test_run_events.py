@@ -23,7 +23,7 @@ from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition
 from tests.dashboard.alerts.factories import Hook, make_delivery, serve_hook
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -10,13 +10,13 @@ import pytest
 from dashboard.alerts import firing
 from dashboard.alerts.models import Alert
 from dashboard.runs.models import Run
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import claim_run
-from dashboard.training.takeover import cut_history
-from tests.dashboard.training.factories import Launcher
-from tests.dashboard.training.logs import LogBuilder
-from trainer.alert_evaluator import Recovered, RuleEvaluator
-from trainer.alert_rules import BY_CODE, meaningless_rules
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.takeover import cut_history
+from tests.dashboard.supervision.factories import Launcher
+from tests.dashboard.supervision.logs import LogBuilder
+from trainer.alerts.evaluator import Recovered, RuleEvaluator
+from trainer.alerts.rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
 from trainer.events import Evaluated, PhaseStarted, StepFinished, Warned
 

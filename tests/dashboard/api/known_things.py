@@ -11,16 +11,16 @@ from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
-from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, Sweep
-from dashboard.training.external_runs import Opening, open_run
+from dashboard.supervision.external_runs import Opening, open_run
+from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.samples.factories import make_group, make_run
-from tests.dashboard.training.machines import make_worker
+from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.supervision.machines import make_worker
 
 OPENING = Opening(key=UUID(int=1), name="known", tool="TRL")
 

@@ -8,7 +8,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts.models import Rule
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -27,7 +27,7 @@ from tests.dashboard.api.rows_of_operations import (
     REMOVING,
     SCOPES,
 )
-from tests.dashboard.samples.factories import RULES
+from tests.dashboard.completions.factories import RULES
 
 pytestmark = pytest.mark.django_db
 

@@ -16,12 +16,12 @@ from pytest_django.live_server_helper import LiveServer
 from dashboard.accounts.models import User
 from dashboard.api import external_runs
 from dashboard.api.problems import Problem
+from dashboard.completions.models import Group
 from dashboard.runs.models import Run, RunState
-from dashboard.samples.models import Group
-from dashboard.training import external_events
+from dashboard.supervision import external_events
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import lines_of
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import lines_of
 
 pytestmark = pytest.mark.django_db
 
@@ -244,7 +244,7 @@ def test_oversized_bodies_are_rejected_before_parsing(
 
 
 def test_only_external_runs_accept_events(program: Program, alice: User) -> None:
-    from tests.dashboard.training.factories import Launcher
+    from tests.dashboard.supervision.factories import Launcher
 
     team = alice.memberships.get().team
     run = Launcher(team, alice)()

@@ -10,7 +10,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, Sweep
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_group,
     make_recipe,

@@ -11,7 +11,7 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_group,
     make_note,
     make_run,

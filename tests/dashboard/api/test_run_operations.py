@@ -10,20 +10,20 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.exchange.models import RunImport
+from dashboard.completions.models import GroupTokens
+from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import AttemptDirectory, run_directory
-from dashboard.samples.models import GroupTokens
-from dashboard.samples.tokens import pack_tokens
-from dashboard.training.lease import claim_run
+from dashboard.supervision.lease import claim_run
+from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.exchange.tools import trl_parquet
+from tests.dashboard.completions.factories import RULES, make_group, make_run
 from tests.dashboard.runs.stories import queue_run
-from tests.dashboard.samples.factories import RULES, make_group, make_run
-from tests.dashboard.training.logs import measured
-from tests.dashboard.training.machines import make_samples
+from tests.dashboard.supervision.logs import measured
+from tests.dashboard.supervision.machines import make_samples
+from tests.dashboard.transfers.tools import trl_parquet
 
 pytestmark = pytest.mark.django_db
 

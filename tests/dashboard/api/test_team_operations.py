@@ -18,10 +18,10 @@ from dashboard.accounts.models import (
     User,
 )
 from dashboard.api.models import Replay
-from dashboard.training.lease import claim_run
+from dashboard.supervision.lease import claim_run
 from tests.dashboard.api.asking import Program, make_token, token_of
-from tests.dashboard.samples.factories import RULES, make_recipe, make_run
-from tests.dashboard.training.machines import make_worker
+from tests.dashboard.completions.factories import RULES, make_recipe, make_run
+from tests.dashboard.supervision.machines import make_worker
 
 pytestmark = pytest.mark.django_db
 

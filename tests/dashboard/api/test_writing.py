@@ -14,7 +14,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.samples.factories import RULES, make_recipe, make_run
+from tests.dashboard.completions.factories import RULES, make_recipe, make_run
 
 pytestmark = pytest.mark.django_db
 LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'

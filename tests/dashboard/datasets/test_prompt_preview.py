@@ -21,8 +21,8 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tokenizer_pool import Busy, TokenizerPool
 from dashboard.runs.models import Run
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.datasets.chat_model import save_chat_model
-from tests.dashboard.samples.factories import make_run
 
 
 @pytest.fixture(scope="session")

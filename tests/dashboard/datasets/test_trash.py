@@ -19,7 +19,7 @@ from dashboard.jobs.tasks import clean
 from dashboard.project.errors import UserError
 from dashboard.runs.models import EvaluationSet, Run
 from tests.dashboard.analysis.probes.factories import make_probe
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.row_exports import defused
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
-from dashboard.project.downloads import Streamed
+from dashboard.web.downloads import Streamed
 
 ODD: list[Any] = [
     1e16,

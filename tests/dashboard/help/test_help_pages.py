@@ -5,10 +5,10 @@ import re
 import pytest
 from django.test import Client
 
+from dashboard.completions.signals.figures import signal_charts
 from dashboard.help.pages import FOLDER, all_pages, glossary, search
 from dashboard.pages.help import explain
 from dashboard.runs.config.fields import all_fields
-from dashboard.samples.signals.figures import signal_charts
 from trainer.metric_names import METRICS
 
 # Error pages for signed-in users need the database.

@@ -43,20 +43,20 @@ from dashboard.datasets.models import (
 from dashboard.datasets.row import Row
 from dashboard.datasets.selections import source_of, start_generation, start_selection
 from dashboard.datasets.services import create_dataset_version
-from dashboard.exchange import jobs as exchange_jobs
-from dashboard.exchange.import_files import begin_import, store_file
-from dashboard.exchange.models import RunImport
 from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
 from dashboard.runs.models import Run
+from dashboard.transfers import jobs as exchange_jobs
+from dashboard.transfers.import_files import begin_import, store_file
+from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.probes.test_probe_jobs import scripted
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
-from tests.dashboard.exchange.tools import verl_jsonl
 from tests.dashboard.jobs.working import change_kind, do, report_progress, take
+from tests.dashboard.transfers.tools import verl_jsonl
 
 ROWS = FILES["sums.jsonl"]
 Result = Callable[[], int]

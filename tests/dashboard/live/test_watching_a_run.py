@@ -19,8 +19,8 @@ from dashboard.live.pubsub import group_name
 from dashboard.pages.sockets import RunConsumer
 from dashboard.runs import stream
 from dashboard.runs.models import Run
-from dashboard.training.lease import claim_run
-from dashboard.training.takeover import cut_history
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.takeover import cut_history
 from tests.dashboard.live.watching import in_thread, watch
 from tests.dashboard.runs.stories import Story, queue_run
 

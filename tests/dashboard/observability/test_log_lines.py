@@ -27,7 +27,7 @@ from dashboard.observability.logging import (
 )
 from dashboard.project.environment import read_environment
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 ROOT = Path(__file__).parents[3]
 KEY = "cohort_" + "k" * 43

@@ -8,12 +8,12 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.completions.models import Comment
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView
-from dashboard.samples.models import Comment
 from tests.dashboard.analysis.reports.stories import make_report
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -21,7 +21,7 @@ from dashboard.operations import audit_log
 from dashboard.operations.personal_data import erase_person
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_alert, make_rule
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 LOG = "/alpha/audit-log/"

@@ -26,7 +26,7 @@ from dashboard.operations import backups
 from dashboard.operations.backups import DUMP, MANIFEST, Manifest
 from dashboard.operations.management.commands import restore
 from dashboard.runs.models import Run, RunState
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.fixtures_app import test_database_url
 
 ROOT = Path(__file__).parents[3]

@@ -29,7 +29,7 @@ from dashboard.operations.health_checks import (
     in_thread,
     judge_tasks,
 )
-from dashboard.training.models import ReaperWatch
+from dashboard.supervision.models import ReaperWatch
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
 TOKEN = "a-token-of-a-test-0123456789"

@@ -12,11 +12,11 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team
 from dashboard.operations.views import RUNBOOK
 from dashboard.runs.models import Run, RunState
-from dashboard.training.lease import reap
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.lease import reap
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.operations.scraping import reported, samples, scrape
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
 ROOT = Path(__file__).parents[3]

@@ -11,9 +11,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.operations.models import Quota
-from dashboard.training.workers import register
+from dashboard.supervision.workers import register
 from tests.abuse.test_every_page_is_strict import INLINE, assert_strict
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

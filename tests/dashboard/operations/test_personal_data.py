@@ -12,10 +12,10 @@ from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.accounts.services import record
+from dashboard.completions.models import Comment
 from dashboard.operations.personal_data import erase, export_of
 from dashboard.runs.models import Run, RunStar, SavedView
-from dashboard.samples.models import Comment
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a long enough secret"

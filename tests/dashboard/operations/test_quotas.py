@@ -18,8 +18,6 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.uploads import begin_transfer
-from dashboard.exchange.import_files import begin_file
-from dashboard.exchange.models import RunImport
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure
 from dashboard.operations.retention import measure_all
@@ -27,9 +25,11 @@ from dashboard.project.errors import UserError
 from dashboard.runs.changes import extend_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
+from dashboard.transfers.import_files import begin_file
+from dashboard.transfers.models import RunImport
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

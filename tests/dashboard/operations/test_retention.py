@@ -16,8 +16,8 @@ from dashboard.operations.models import Retention
 from dashboard.operations.retention import preview_trash, retain
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.table.test_trash_of_runs import refuse_to_delete
-from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -14,25 +14,25 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.analysis.rescoring.selection import select_steps
+from dashboard.completions.models import CompletionBlock, Group, RuleNote, Tag, Thumb
+from dashboard.completions.prompt_visits import Span, read_visits
+from dashboard.completions.signals.composition import read_compositions
+from dashboard.completions.signals.records import read_groups
 from dashboard.operations.models import Retention
 from dashboard.operations.quotas import measure
 from dashboard.operations.retention import preview_completions, retain
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
-from dashboard.samples.models import CompletionBlock, Group, RuleNote, Tag, Thumb
-from dashboard.samples.prompt_visits import Span, read_visits
-from dashboard.samples.signals.composition import read_compositions
-from dashboard.samples.signals.records import read_groups
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import (
     make_scored_run,
     see_through,
     start,
 )
-from tests.dashboard.samples.blocks import make_blocks
-from tests.dashboard.samples.factories import make_note
-from tests.dashboard.samples.rollups import make_rollup
-from tests.dashboard.samples.stored import completions_of
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_note
+from tests.dashboard.completions.rollups import make_rollup
+from tests.dashboard.completions.stored import completions_of
 
 pytestmark = pytest.mark.django_db
 STEPS = (1, 2, 3)  # of two groups of four completions each
@@ -175,7 +175,7 @@ def test_completions_of_an_extended_run_are_deleted_again(
 def test_a_block_that_is_being_made_meanwhile_is_not_kept(
     run: Run, month: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dashboard.samples.search import indexing
+    from dashboard.completions.search import indexing
 
     CompletionBlock.objects.filter(run=run).delete()
     pack = indexing._pack

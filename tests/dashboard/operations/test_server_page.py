@@ -16,10 +16,10 @@ from dashboard.accounts.models import Team, User
 from dashboard.operations.views import RUNBOOK, runbook_as_html
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.trash import delete_hidden_rows, delete_run
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
+from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.operations.test_metrics import RULES
-from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from django.templatetags.static import static
 
-from dashboard.project.downloads import pack_assets
 from dashboard.project.environment import ROOT, version_of_assets
+from dashboard.web.downloads import pack_assets
 
 PLOTLY = "vendor/plotly/plotly-cartesian.min.js"
 

@@ -24,8 +24,8 @@ from tests.dashboard.analysis.probes.factories import (
     make_probe,
     make_version,
 )
+from tests.dashboard.completions.factories import make_group, make_recipe, make_run
 from tests.dashboard.rewards.editor import fields
-from tests.dashboard.samples.factories import make_group, make_recipe, make_run
 from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe

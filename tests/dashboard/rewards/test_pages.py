@@ -7,7 +7,7 @@ from dashboard.rewards.gallery import read_scores, score_examples
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_text import write_formula
 from dashboard.rewards.services import save_recipe_version
-from tests.dashboard.samples.factories import make_recipe, make_run
+from tests.dashboard.completions.factories import make_recipe, make_run
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 

@@ -12,8 +12,8 @@ from dashboard.accounts.models import Team
 from dashboard.operations.management.commands import check_sandbox
 from dashboard.rewards import trial
 from dashboard.rewards.models import RecipeVersion
+from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.rewards.editor import fields
-from tests.dashboard.samples.factories import make_recipe
 from trainer.rewards.function_forms import FORMS
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.levels import packages_here

@@ -14,9 +14,9 @@ from dashboard.accounts.models import Team
 from dashboard.runs.charts.downsampling import build_rollups
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
-from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim, claim_run
-from tests.dashboard.samples.factories import make_run
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import Claim, claim_run
+from tests.dashboard.completions.factories import make_run
 from trainer.events import (
     CheckpointSaved,
     Evaluated,

@@ -12,8 +12,8 @@ from dashboard.live.messages import Position
 from dashboard.runs.charts.figures import MAX_NAME, MAX_PINNED, pinned_metrics
 from dashboard.runs.models import Run
 from dashboard.runs.stream import read_frame
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, make_history, queue_run
-from tests.dashboard.samples.factories import make_run
 from trainer.metric_names import METRICS
 
 

@@ -12,8 +12,8 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.project.errors import UserError
 from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.factories import make_run
 
 
 def save_at(run: Run, step: int) -> None:

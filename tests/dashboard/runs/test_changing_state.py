@@ -6,7 +6,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.state import TRANSITIONS, transition
-from tests.dashboard.training.factories import Launcher
+from tests.dashboard.supervision.factories import Launcher
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import read_settings
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 PLACE = "/alpha/runs/charts"
 

@@ -9,8 +9,8 @@ import pytest
 from dashboard.accounts.models import Team
 from dashboard.runs.charts.series import Curve, make_buckets, read_history
 from dashboard.runs.models import Run, Step
+from tests.dashboard.completions.factories import make_run, make_steps
 from tests.dashboard.runs.stories import make_history
-from tests.dashboard.samples.factories import make_run, make_steps
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.dashboard.runs.launching import (
     make_run,
 )
 from tests.dashboard.runs.test_clone import _fields
-from tests.dashboard.training.checkpoints import save
+from tests.dashboard.supervision.checkpoints import save
 
 NAME = "step-000040-attempt-1"
 

@@ -24,8 +24,8 @@ from dashboard.runs.headline import (
     write_verdict,
 )
 from dashboard.runs.models import Run, RunAttempt, RunState
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, make_history, queue_run
-from tests.dashboard.samples.factories import make_run
 
 JITTER = [0.02 * (-1) ** i for i in range(200)]
 

@@ -21,10 +21,10 @@ from dashboard.runs.launch.memory import (
     estimate_memory,
 )
 from dashboard.runs.queue.hosts import Device, known_devices
-from dashboard.training.models import Worker
+from dashboard.supervision.models import Worker
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig
-from trainer.memory import estimate
+from trainer.sizes.memory import estimate
 
 SIZES = {
     "model_type": "llama",

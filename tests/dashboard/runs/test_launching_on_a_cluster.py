@@ -14,8 +14,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queue.estimates import past_paces
-from dashboard.training.models import Cluster
-from dashboard.training.workers import register
+from dashboard.supervision.models import Cluster
+from dashboard.supervision.workers import register
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.runs.launching import (
     make_config,

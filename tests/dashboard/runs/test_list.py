@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunAttempt, RunState
+from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.runs.launching import (
     make_dataset,
     make_recipe,
     make_run,
     summarize,
 )
-from tests.dashboard.samples.factories import make_steps
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
 # counts of archived and trashed runs, saved views, number of runs, a page, metrics,

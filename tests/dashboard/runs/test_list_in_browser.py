@@ -5,8 +5,8 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
-from tests.dashboard.samples.factories import make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 SCRIPTS = Path("static/js").resolve()
 IMPORT = re.compile(r'^(?:import|export)\s[^;]*?"(\.[^"]+)";', re.MULTILINE)

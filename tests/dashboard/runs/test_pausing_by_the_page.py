@@ -7,8 +7,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.factories import make_run
 
 SHARE = {"max_error_share": 0.1}
 REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'

@@ -10,10 +10,10 @@ from dashboard.accounts.models import Team
 from dashboard.runs.charts.downsampling import WIDTH, build_rollups
 from dashboard.runs.charts.series import History, read_history
 from dashboard.runs.models import Rollup, Run, Step
-from dashboard.training.lease import Claim, claim_run
-from dashboard.training.takeover import cut_history
+from dashboard.supervision.lease import Claim, claim_run
+from dashboard.supervision.takeover import cut_history
+from tests.dashboard.completions.factories import make_run, make_steps
 from tests.dashboard.runs.stories import Story, make_history, queue_run
-from tests.dashboard.samples.factories import make_run, make_steps
 
 
 def read_both(run: Run, **bounds: int) -> tuple[History, History]:

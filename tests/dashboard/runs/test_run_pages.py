@@ -16,8 +16,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run, RunEvent, RunState, SettingChange
+from tests.dashboard.completions.factories import make_config, make_run
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.dashboard.samples.factories import make_config, make_run
 from trainer.config import RunConfig, read_config
 
 RULES = [

@@ -13,7 +13,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Needs, describe_lack
 from dashboard.runs.queue.messages import describe_position
 from dashboard.runs.queue.order import read_queue
-from dashboard.training.workers import register
+from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
 

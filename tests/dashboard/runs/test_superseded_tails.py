@@ -13,8 +13,8 @@ from dashboard.runs.charts import series as tails
 from dashboard.runs.charts.series import MAX_TAILS, read_tails
 from dashboard.runs.models import Run
 from dashboard.runs.stream import read_frame
-from dashboard.training.lease import claim_run
-from dashboard.training.takeover import cut_history
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.takeover import cut_history
 from tests.dashboard.runs.stories import Story, queue_run
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunEvent
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 CODE: list[dict[str, Any]] = [

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from dashboard.runs.models import Run, RunEvent, Step
-from dashboard.training.external_runs import Opening, open_run
+from dashboard.supervision.external_runs import Opening, open_run
 from tests.dashboard.api.asking import BASE
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import lines_of
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import lines_of
 from tests.inputs.cases import (
     Case,
     Endpoint,

@@ -12,9 +12,9 @@ from typing import Any
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run
-from tests.dashboard.exchange.tools import (
+from dashboard.transfers.models import RunImport
+from tests.dashboard.transfers.tools import (
     event_file,
     parquet,
     tensor_record,

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
-from dashboard.exchange.import_files import begin_import, discard, store_file, unpack
 from dashboard.operations import backups
 from dashboard.operations.backups import MANIFEST, BackupFault, Manifest
 from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
 from dashboard.runs.launch.base_models import has_chat_template, read_model_config
-from dashboard.training.event_log import Lines, read_events
+from dashboard.supervision.event_log import Lines, read_events
+from dashboard.transfers.import_files import begin_import, discard, store_file, unpack
 from tests.dashboard.datasets.parsing.test_parsing_properties import SOUND
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.sending import lines_of
+from tests.dashboard.supervision.logs import LogBuilder
+from tests.dashboard.supervision.sending import lines_of
 from tests.inputs.parsers.row import (
     ANY_TEXT,
     BODIES,
@@ -44,10 +44,10 @@ from tests.inputs.parsers.row import (
 )
 from trainer.client import verl
 from trainer.data import read_rows
-from trainer.model_sizes import read_dimensions, weights_in
 from trainer.output.checkpoint import verify_checkpoint
 from trainer.rewards import command
-from trainer.state import read_changes
+from trainer.run.state import read_changes
+from trainer.sizes.model_sizes import read_dimensions, weights_in
 
 
 def in_subprocess(check: Callable[[], None]) -> None:
@@ -246,22 +246,22 @@ PARSERS = [
     Parser("Parquet, any bytes", st.binary(max_size=200).map(lambda d: b"PAR1" + d + b"PAR1"),
            check_parquet, ("dashboard.datasets.parsing.parquet",)),
     Parser("events, any bytes", st.lists(st.binary(max_size=60), max_size=4), check_events,
-           ("dashboard.training.event_log", "trainer.events")),
+           ("dashboard.supervision.event_log", "trainer.events")),
     Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events,
-           ("dashboard.training.event_log", "trainer.events")),
-    Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.import_files",)),
+           ("dashboard.supervision.event_log", "trainer.events")),
+    Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.transfers.import_files",)),
     Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.operations.backups",)),
     Parser("backups' manifests", TREES | shaped(format=NUMBERS, sums=JSON).map(dumped),
            check_backups_manifest, ("dashboard.operations.backups",)),
     Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
            ("dashboard.runs.checkpoints.files", "trainer.output.checkpoint")),
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,
-           ("dashboard.runs.launch.base_models", "trainer.model_sizes")),
+           ("dashboard.runs.launch.base_models", "trainer.sizes.model_sizes")),
     Parser("headers of weights", st.tuples(HEADERS | TREES, st.sampled_from([0, 0, -1, 9, 2**40])),
-           check_weights, ("trainer.model_sizes",)),
+           check_weights, ("trainer.sizes.model_sizes",)),
     Parser("changes of a run", shaped(changes=st.lists(shaped(
            number=NUMBERS, after_step=NUMBERS, settings=JSON))).map(lambda t: dumped(t).encode()) | BODIES,
-           check_changes, ("trainer.state",)),
+           check_changes, ("trainer.run.state",)),
     Parser("rows of prompts", ROWS, check_rows, ("trainer.data",)),
     Parser("completions to score", st.lists(shaped(prompt=JSON, completion=ANY_TEXT, answer=JSON,
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,

@@ -18,24 +18,10 @@ from dashboard.accounts.models import User
 from dashboard.analysis.reports.rendering import render_prose
 from dashboard.api.problems import Problem
 from dashboard.api.schemas import read_cursor
+from dashboard.completions.rendering import render_text
 from dashboard.datasets.analysis.statistics import answer_type
 from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.records import Record, Refusal
-from dashboard.exchange.import_formats import (
-    Point,
-    Sample,
-    as_tree,
-    from_tree,
-    read_sample,
-    tool_of,
-)
-from dashboard.exchange.import_reader import layout_of, read_point
-from dashboard.exchange.tensorboard import (
-    masked_crc32c,
-    read_scalars,
-    write_scalars,
-    write_version,
-)
 from dashboard.live.messages import parse_request
 from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
 from dashboard.rewards.rule_editor import find_code_fault
@@ -45,8 +31,22 @@ from dashboard.runs.table.columns import read_columns
 from dashboard.runs.table.grouping import read_open
 from dashboard.runs.table.parser import QueryError, parse
 from dashboard.runs.table.sql import condition
-from dashboard.samples.rendering import render_text
-from dashboard.training.log_search import make_pattern
+from dashboard.supervision.log_search import make_pattern
+from dashboard.transfers.import_formats import (
+    Point,
+    Sample,
+    as_tree,
+    from_tree,
+    read_sample,
+    tool_of,
+)
+from dashboard.transfers.import_reader import layout_of, read_point
+from dashboard.transfers.tensorboard import (
+    masked_crc32c,
+    read_scalars,
+    write_scalars,
+    write_version,
+)
 from tests.dashboard.datasets.parsing.test_parsing_properties import (
     FRAGMENTS,
     check_answers,
@@ -266,7 +266,7 @@ def dataset(kind: str, module: str) -> Parser:
     )
 
 
-SCALARS = ("dashboard.exchange.tensorboard",)
+SCALARS = ("dashboard.transfers.tensorboard",)
 RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.recipe_text")
 TYPED = ("dashboard.runs.config.toml", "dashboard.runs.config.toml")
 PARSERS = [
@@ -309,16 +309,16 @@ PARSERS = [
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
            ("trainer.rewards.patterns",)),
     Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern,
-           ("dashboard.training.log_search",)),
+           ("dashboard.supervision.log_search",)),
     Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault,
            ("dashboard.rewards.rule_editor",)),
     Parser("markup and formulas", of("$\\{}[]()<>*_`#|\n-!&^", "\\frac", "<script>", "javascript:",
            "\\begin{", "|-|", "https://a.b", "::chart"), check_markup,
-           ("dashboard.samples.rendering", "dashboard.analysis.reports.rendering")),
-    Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.exchange.import_formats",)),
+           ("dashboard.completions.rendering", "dashboard.analysis.reports.rendering")),
+    Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.transfers.import_formats",)),
     Parser("rows of W&B", st.dictionaries(
         st.sampled_from(["_step", "Step", "_timestamp", "a - loss", "loss"]), JSON), check_point,
-        ("dashboard.exchange.import_reader",)),
+        ("dashboard.transfers.import_reader",)),
     Parser("event files, spoilt", spoilt(SOUND_EVENTS), check_scalars, SCALARS),
     Parser("event files, any message",
            st.binary(max_size=60).map(lambda d: SOUND_EVENTS + as_record(d)), check_scalars, SCALARS),

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from dashboard.training.workers import training_device
+from dashboard.supervision.workers import training_device
 
 
 class Command(BaseCommand):

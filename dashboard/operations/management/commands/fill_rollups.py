@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dashboard.runs.models import Run
-from dashboard.training.rollups import fill_rollups
+from dashboard.supervision.rollups import fill_rollups
 
 
 class Command(BaseCommand):

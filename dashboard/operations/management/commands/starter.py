@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import create_first_team
-from dashboard.training.starter import copy_starter, launch_starter_run
+from dashboard.supervision.starter import copy_starter, launch_starter_run
 
 
 class Command(BaseCommand):

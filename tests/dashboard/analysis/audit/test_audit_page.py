@@ -17,11 +17,11 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.audit.completions import study
 from dashboard.analysis.audit.findings import Audit, audit
 from dashboard.analysis.audit.texts import choose_steps
+from dashboard.completions.models import Group
+from dashboard.completions.search.indexing import delete_completions_of
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
-from dashboard.samples.search.indexing import delete_completions_of
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
-from tests.dashboard.samples.stored import change_completions
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.stored import change_completions
 
 pytestmark = pytest.mark.django_db
 CHANGED = 21  # the first step of another behaviour

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

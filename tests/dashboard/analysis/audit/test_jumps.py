@@ -15,7 +15,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import explain, find_jump, locate_jump
 from dashboard.runs.charts.series import Curve, Series
 from dashboard.runs.models import Evaluation, Run, RunAttempt, SettingChange, Step
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     RULES,
     START,
     make_config,
@@ -23,8 +23,8 @@ from tests.dashboard.samples.factories import (
     make_run,
     make_steps,
 )
-from tests.dashboard.samples.rollups import WEIGHTED, make_rollup
-from tests.dashboard.samples.step_groups import make_group as make_step_group
+from tests.dashboard.completions.rollups import WEIGHTED, make_rollup
+from tests.dashboard.completions.step_groups import make_group as make_step_group
 
 JUMP = 41  # of 80 steps
 CHANCE = random.Random(3)

@@ -15,7 +15,7 @@ from dashboard.analysis.audit.findings import audit
 from dashboard.analysis.audit.verdict import Verdict, Witness, changes_of, judge
 from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Evaluation, Run
-from tests.dashboard.samples.factories import START, make_run, make_steps
+from tests.dashboard.completions.factories import START, make_run, make_steps
 
 NUM = 40
 RISING = np.linspace(0.2, 0.7, NUM)

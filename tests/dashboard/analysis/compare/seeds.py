@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import make_config, make_run, make_steps
+from tests.dashboard.completions.factories import make_config, make_run, make_steps
 
 
 def make_seeds(

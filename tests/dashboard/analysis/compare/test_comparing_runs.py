@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Evaluation, Run, Sweep
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_group,
     make_run,

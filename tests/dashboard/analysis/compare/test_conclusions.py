@@ -15,7 +15,7 @@ from dashboard.analysis.compare.seeds import arrange
 from dashboard.analysis.compare.verdicts import Conclusion, conclude
 from dashboard.runs.models import Evaluation, Run
 from tests.dashboard.analysis.compare.seeds import make_seeds
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     RULES,
     make_config,
     make_recipe,

@@ -10,7 +10,12 @@ from django.urls import reverse
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import RULES, make_config, make_dataset, make_run
+from tests.dashboard.completions.factories import (
+    RULES,
+    make_config,
+    make_dataset,
+    make_run,
+)
 
 
 def differing(*runs: Run) -> dict[str, list[str | None]]:

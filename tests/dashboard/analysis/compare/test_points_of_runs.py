@@ -19,7 +19,7 @@ from dashboard.analysis.compare.series import (
 )
 from dashboard.runs.charts.downsampling import build_rollups
 from dashboard.runs.models import Evaluation, Run, Step
-from tests.dashboard.samples.factories import START, make_run, make_steps
+from tests.dashboard.completions.factories import START, make_run, make_steps
 
 
 @pytest.fixture

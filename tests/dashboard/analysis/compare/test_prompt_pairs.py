@@ -18,7 +18,7 @@ from dashboard.analysis.compare.win_rate import (
 )
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import make_dataset, make_group, make_run
+from tests.dashboard.completions.factories import make_dataset, make_group, make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,12 @@ from dashboard.analysis.compare.seeds import arrange
 from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.compare.seeds import make_seeds
-from tests.dashboard.samples.factories import RULES, make_config, make_run, make_steps
+from tests.dashboard.completions.factories import (
+    RULES,
+    make_config,
+    make_run,
+    make_steps,
+)
 
 pytestmark = pytest.mark.django_db
 

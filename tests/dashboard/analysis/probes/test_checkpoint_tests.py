@@ -20,7 +20,7 @@ from dashboard.jobs.tasks import clean
 from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import NOTHING
 from dashboard.runs.models import Checkpoint, Run
-from dashboard.training.models import Worker
+from dashboard.supervision.models import Worker
 from tests.dashboard.analysis.probes.factories import (
     completion,
     finish,
@@ -32,7 +32,7 @@ from tests.dashboard.jobs.working import do, take
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.stories import queue_run
-from tests.dashboard.training.machines import make_worker
+from tests.dashboard.supervision.machines import make_worker
 
 SETTINGS = {
     "num_samples": "2",

@@ -6,7 +6,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import create_report
 from dashboard.runs.models import Run
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_group,
     make_run,

@@ -19,7 +19,7 @@ from dashboard.analysis.reports.block_options import (
 )
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.runs.models import Run, Sweep
-from tests.dashboard.samples.factories import make_run, make_steps
+from tests.dashboard.completions.factories import make_run, make_steps
 
 HOST = "cohort.lan:8000"
 

@@ -13,7 +13,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
     make_sampled_group,
 )
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 
 pytestmark = pytest.mark.django_db
 LINE = re.compile(r"<code data-insert-line>(.*?)</code>")

@@ -17,7 +17,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_report,
     make_sampled_group,
 )
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.completions.factories import make_run
 from trainer.client.lines import plain
 
 pytestmark = pytest.mark.django_db

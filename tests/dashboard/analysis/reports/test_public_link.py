@@ -18,7 +18,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_report,
     make_sampled_group,
 )
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -10,16 +10,16 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.selection import select_steps
 from dashboard.analysis.rescoring.services import start_rescoring
+from dashboard.completions.models import Group
 from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.runner import run as run_job
 from dashboard.rewards.trial import as_sample
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
 from tests.dashboard.analysis.probes.factories import make_version
+from tests.dashboard.completions.factories import make_config, make_run
+from tests.dashboard.completions.stored import store_completions
 from tests.dashboard.jobs.working import take
-from tests.dashboard.samples.factories import make_config, make_run
-from tests.dashboard.samples.stored import store_completions
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.rewards.scoring import score_all, signal_of

@@ -20,8 +20,8 @@ from tests.dashboard.analysis.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.rewards.editor import fields
-from tests.dashboard.samples.factories import make_recipe
 
 pytestmark = pytest.mark.django_db
 

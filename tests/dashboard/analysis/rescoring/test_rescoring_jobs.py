@@ -16,6 +16,7 @@ from dashboard.analysis.rescoring.results import read_columns
 from dashboard.analysis.rescoring.selection import select_steps
 from dashboard.analysis.rescoring.services import MAX_OPEN, delete_rescoring, folder_of
 from dashboard.celery import app
+from dashboard.completions.models import Group
 from dashboard.datasets.trash import trash_dataset
 from dashboard.jobs.kinds import Context, JobCancelled
 from dashboard.jobs.models import Job, JobState
@@ -24,7 +25,6 @@ from dashboard.jobs.tasks import clean
 from dashboard.local.supervisor import all_processes
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group
 from tests.dashboard.analysis.rescoring.factories import (
     RIGHT,
     SHORT,
@@ -32,9 +32,9 @@ from tests.dashboard.analysis.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.completions.rollups import make_rollup
+from tests.dashboard.completions.step_groups import make_group
 from tests.dashboard.jobs.working import do, take
-from tests.dashboard.samples.rollups import make_rollup
-from tests.dashboard.samples.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
 JUDGE = {

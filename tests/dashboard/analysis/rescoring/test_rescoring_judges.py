@@ -22,8 +22,8 @@ from tests.dashboard.analysis.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.jobs.working import do, take
-from tests.dashboard.samples.factories import make_recipe
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import SIGNALS, count_reordered, ranks
 from dashboard.analysis.rescoring.results import correlation, mean_ranks, read_columns
 from dashboard.analysis.rescoring.services import list_failures
-from dashboard.samples.models import Group, GroupCompletions
+from dashboard.completions.models import Group, GroupCompletions
 from tests.dashboard.analysis.rescoring.factories import (
     RIGHT,
     SHORT,

@@ -23,7 +23,7 @@ from dashboard.analysis.sweeps.axes import (
 from dashboard.analysis.sweeps.importance import read_outcomes
 from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, Run, Sweep
-from tests.dashboard.samples.factories import (
+from tests.dashboard.completions.factories import (
     make_config,
     make_dataset,
     make_recipe,

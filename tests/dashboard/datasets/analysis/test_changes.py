@@ -12,8 +12,8 @@ from dashboard.datasets.analysis.differences import make_difference
 from dashboard.datasets.models import DatasetVersion, VersionDifference
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.jobs.working import waiting
-from tests.dashboard.samples.factories import make_run
 
 OLD = [Row(prompt=f"prompt {i}.", answer=str(i), columns={"i": i}) for i in range(30)]
 NEW = [

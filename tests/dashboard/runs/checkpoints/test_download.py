@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.runs.checkpoints.files import CheckpointStore, Damaged
 from dashboard.runs.models import Checkpoint, Run
-from dashboard.training.checkpoints import ModelArchive
+from dashboard.supervision.checkpoints import ModelArchive
 from tests.dashboard.runs.checkpoints.real_model import generate, model_files
 from tests.dashboard.runs.checkpoints.saved import Saving
 

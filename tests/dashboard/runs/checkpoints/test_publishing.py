@@ -22,7 +22,7 @@ from dashboard.runs.launch.base_models import (
     offered_models,
 )
 from dashboard.runs.models import PublishedModel, Run, RunState
-from dashboard.training.publishing import publish, unpublish
+from dashboard.supervision.publishing import publish, unpublish
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run

@@ -10,8 +10,8 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.launch.summary import Summary
 from dashboard.runs.queue.hosts import Needs, describe_lack
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 pytestmark = pytest.mark.django_db

@@ -19,8 +19,8 @@ from dashboard.runs.queue.messages import (
     title_start,
 )
 from dashboard.runs.queue.order import Queue, QueuePosition, Start, read_queue
-from dashboard.training.models import Worker
-from dashboard.training.workers import register
+from dashboard.supervision.models import Worker
+from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = pytest.mark.django_db

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
-from dashboard.training.workers import register
+from dashboard.supervision.workers import register
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.stories import Story, queue_run
 

@@ -8,7 +8,7 @@ from pytest_django.asserts import assertRedirects
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Priority, Run
-from dashboard.training.workers import register
+from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = pytest.mark.django_db

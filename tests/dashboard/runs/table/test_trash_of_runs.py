@@ -14,13 +14,13 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.completions.models import Comment, Group, GroupCompletions, Mention
 from dashboard.datasets.models import Dataset
 from dashboard.jobs.tasks import clean
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import delete_hidden_rows, delete_rows, delete_run
-from dashboard.samples.models import Comment, Group, GroupCompletions, Mention
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
 pytestmark = pytest.mark.django_db
 

@@ -21,8 +21,8 @@ from trainer.rewards.sandbox.slot import (
     try_level,
     try_levels,
 )
-from trainer.run import _require_sandbox
-from trainer.setup import _sandbox
+from trainer.run.run import _require_sandbox
+from trainer.run.setup import _sandbox
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr("trainer.run.find_sandbox", lambda: nothing)
+    monkeypatch.setattr("trainer.run.run.find_sandbox", lambda: nothing)
 
     _require_sandbox(config_with("length"))
     with pytest.raises(ValueError, match="no Landlock"):

@@ -1,0 +1,382 @@
+"""Annotations of groups and completions: thumbs, tags, comments; their exports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.completions.models import (
+    MAX_COMMENT_CHARS,
+    MAX_TAG_CHARS,
+    NUM_COMPLETIONS,
+    Comment,
+    Completion,
+    Group,
+    GroupCompletions,
+    Mention,
+    Tag,
+    Thumb,
+)
+from dashboard.project.database import clean_text
+from dashboard.project.errors import UserError
+from dashboard.runs.models import Run
+from trainer.client.lines import number
+
+# The characters of a Django username; punctuation after it does not count.
+NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")
+MAX_MENTIONS = 50  # of a comment
+
+MAX_TAGS = 20
+MAX_COMMENTS = 200
+TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
+MAX_SUGGESTED = 100
+AT_ONCE = 50  # groups in memory
+Key = tuple[int, int | None]  # group ID and position
+
+
+def find_mentioned(team: Team, text: str) -> list[User]:
+    """The team's members that a text mentions, ignoring case."""
+    names = {name.lower() for name in NAME.findall(text)}
+    members = [user for user in team.members.all() if user.username.lower() in names]
+    return members[:MAX_MENTIONS]
+
+
+def mention(comment: Comment, team: Team) -> None:
+    """The author is not notified of their own name."""
+    Mention.objects.bulk_create(
+        Mention(comment=comment, user=user)
+        for user in find_mentioned(team, comment.text)
+        if user != comment.user
+    )
+
+
+def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
+    found = Mention.objects.filter(
+        user=user,
+        comment__group__run__team=team,
+        comment__group__run__deleted_at=None,
+    )
+    return found.select_related("comment__user", "comment__group__run").order_by("-id")
+
+
+def see_mentions(user: User, ids: list[int]) -> None:
+    unseen = Mention.objects.filter(user=user, pk__in=ids, seen_at=None)
+    unseen.update(seen_at=timezone.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A completion, or with position None the whole group."""
+
+    group: Group
+    position: int | None
+
+    @property
+    def key(self) -> str:
+        return "group" if self.position is None else str(self.position)
+
+    def __str__(self) -> str:
+        if self.position is None:
+            return "This group"
+        return f"Completion {self.position + 1}"
+
+    @property
+    def tags(self) -> QuerySet[Tag]:
+        return Tag.objects.filter(group=self.group, position=self.position)
+
+    @property
+    def comments(self) -> QuerySet[Comment]:
+        return Comment.objects.filter(group=self.group, position=self.position)
+
+
+def find_target(group: Group, position: str) -> Target:
+    """`position` as sent: empty for the group; 404 if it does not exist."""
+    if not position:
+        return Target(group, None)
+    known = position.isascii() and position.isdigit() and len(position) <= 5
+    if not known or int(position) >= _num_completions(group):
+        raise Http404(f"{group} has no completion {position!r}.")
+    return Target(group, int(position))
+
+
+def _num_completions(group: Group) -> int:
+    """One query, which reads no text."""
+    stored = GroupCompletions.objects.filter(group=group)
+    return stored.values_list(NUM_COMPLETIONS, flat=True).first() or 0
+
+
+def judge(user: User, target: Target, *, is_up: bool | None) -> None:
+    """Good, bad, or None to remove the judgement."""
+    at: dict[str, Any] = {
+        "group": target.group,
+        "position": target.position,
+        "user": user,
+    }
+    if is_up is None:
+        Thumb.objects.filter(**at).delete()
+    else:
+        Thumb.objects.update_or_create(**at, defaults={"is_up": is_up})
+
+
+def _record(user: User, target: Target, verb: str, **detail: Any) -> None:
+    group = target.group
+    detail |= {"run": group.run_id, "completion": target.position}
+    record(group.run.team, user, verb, group, **detail)
+
+
+@transaction.atomic
+def add_tag(user: User, target: Target, text: str) -> None:
+    """Words are joined by hyphens, in lower case."""
+    name = "-".join(text.lower().split())
+    if not TAG.fullmatch(name):
+        raise UserError(
+            "samples.bad_tag",
+            f"A tag has up to {MAX_TAG_CHARS} letters, digits and . : + - _, for "
+            f"example “reward-hack”; got {text[:80]!r}.",
+        )
+    if target.tags.exclude(name=name).count() >= MAX_TAGS:
+        raise UserError(
+            "samples.too_many_tags",
+            f"{target} already has {MAX_TAGS} tags, the maximum. Remove one first.",
+        )
+    _, is_new = Tag.objects.get_or_create(
+        group=target.group, position=target.position, name=name, defaults={"user": user}
+    )
+    if is_new:
+        _record(user, target, "group.tagged", tag=name)
+
+
+@transaction.atomic
+def remove_tag(user: User, target: Target, name: str) -> None:
+    if target.tags.filter(name=clean_text(name)).delete()[0]:
+        _record(user, target, "group.untagged", tag=clean_text(name))
+
+
+@transaction.atomic
+def add_comment(user: User, target: Target, text: str) -> None:
+    # Forms send CR LF; the author's character count has one for a line end.
+    text = clean_text(text).replace("\r\n", "\n").strip()
+    if not text:
+        raise UserError("samples.empty_comment", "A comment requires text.")
+    if len(text) > MAX_COMMENT_CHARS:
+        raise UserError(
+            "samples.comment_too_long",
+            f"A comment has at most {MAX_COMMENT_CHARS:,} characters; got "
+            f"{len(text):,}. Shorten it.",
+        )
+    if target.comments.count() >= MAX_COMMENTS:
+        raise UserError(
+            "samples.too_many_comments",
+            f"{target} already has {MAX_COMMENTS} comments, the maximum.",
+        )
+    comment = Comment.objects.create(
+        group=target.group, position=target.position, user=user, text=text
+    )
+    mention(comment, target.group.run.team)
+    _record(user, target, "group.commented", comment=comment.pk)
+
+
+@transaction.atomic
+def delete_comment(user: User, target: Target, comment_id: str) -> None:
+    """Only the user's own."""
+    if comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18:
+        own = target.comments.filter(user=user, pk=int(comment_id))
+        if own.delete()[0]:
+            _record(user, target, "group.comment_deleted", comment=int(comment_id))
+
+
+@dataclass(kw_only=True, slots=True)
+class Annotations:
+    """All annotations of one completion or group."""
+
+    num_up: int = 0
+    num_down: int = 0
+    mine: bool | None = None  # the current user's judgement
+    tags: list[Tag] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+
+    @property
+    def balance(self) -> int:
+        return self.num_up - self.num_down
+
+
+def read_annotations(
+    group_ids: Iterable[int], user: User | None
+) -> dict[Key, Annotations]:
+    """Of these groups and their completions; one query, and one for each kind."""
+    ids = list(group_ids)
+    has_thumbs, has_tags, has_comments = _kinds_at(ids)
+    found: defaultdict[Key, Annotations] = defaultdict(Annotations)
+    for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
+        own = found[thumb.group_id, thumb.position]
+        own.num_up += thumb.is_up
+        own.num_down += not thumb.is_up
+        if user is not None and thumb.user_id == user.pk:
+            own.mine = thumb.is_up
+    tags = Tag.objects.filter(group__in=ids).select_related("user")
+    for tag in tags if has_tags else ():
+        found[tag.group_id, tag.position].tags.append(tag)
+    comments = Comment.objects.filter(group__in=ids).select_related("user")
+    for comment in comments.order_by("pk") if has_comments else ():
+        found[comment.group_id, comment.position].comments.append(comment)
+    for own in found.values():
+        own.tags.sort(key=lambda tag: tag.name)
+    return found
+
+
+def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
+    """Whether there are thumbs, tags and comments: most groups have none."""
+    sql = """
+        SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
+        EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
+        EXISTS (SELECT FROM samples_comment WHERE group_id = ANY(%(ids)s))"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, {"ids": group_ids})
+        return cursor.fetchone() or (False, False, False)
+
+
+def suggest_tags(team: Team) -> list[str]:
+    """The team's tags, the newest if there are many."""
+    of_team = Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
+    names = of_team.order_by("-pk")
+    newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
+    return sorted(list(dict.fromkeys(newest))[:MAX_SUGGESTED])
+
+
+def annotated_group_ids(run: Run) -> list[int]:
+    """Of the current history; three queries."""
+    ids: set[int] = set()
+    for found in _of_run(run):
+        ids.update(found.values_list("group", flat=True).distinct())
+    return sorted(ids)
+
+
+def has_annotations(run: Run) -> bool:
+    return any(found.exists() for found in _of_run(run))
+
+
+def _of_run(run: Run) -> list[QuerySet[Any]]:
+    of_run = {"group__run": run, "group__superseded_by": None}
+    return [kind.objects.filter(**of_run) for kind in (Thumb, Tag, Comment)]
+
+
+def annotation_lines(run: Run) -> Iterator[str]:
+    """A line for each annotated group and completion."""
+    for group, completions, by_key in _read(run):
+        for position in [None, *completions]:
+            found = by_key.get((group.pk, position))
+            if found is None:
+                continue
+            row = {**_group_fields(run, group), "position": position}
+            if position is not None:
+                row |= _completion(group, completions[position])
+            yield _line({**row, **_describe(found)})
+
+
+def preference_lines(run: Run) -> Iterator[str]:
+    """Preference pairs in TRL's columns: prompt, chosen, rejected.
+
+    Pairs each completion of a group with more good than bad judgements with each that
+    has more bad than good ones, except equal texts.
+    """
+    for group, completions, by_key in _read(run):
+        balance = {
+            position: by_key[group.pk, position].balance
+            for position in completions
+            if (group.pk, position) in by_key
+        }
+        chosen = [completions[i] for i, sum_ in balance.items() if sum_ > 0]
+        rejected = [completions[i] for i, sum_ in balance.items() if sum_ < 0]
+        for good in chosen:
+            for bad in rejected:
+                if good.text == bad.text:
+                    continue
+                yield _line(
+                    {
+                        "prompt": group.prompt,
+                        "chosen": good.text,
+                        "rejected": bad.text,
+                        "chosen_reward": number(good.reward),
+                        "rejected_reward": number(bad.reward),
+                        **_group_fields(run, group),
+                        "chosen_position": good.position,
+                        "rejected_position": bad.position,
+                    }
+                )
+
+
+def _read(
+    run: Run,
+) -> Iterator[tuple[Group, dict[int, Completion], dict[Any, Annotations]]]:
+    marked = Group.objects.filter(pk__in=annotated_group_ids(run))
+    ids = list(marked.order_by("step", "prompt_index").values_list("pk", flat=True))
+    for start in range(0, len(ids), AT_ONCE):
+        part = ids[start : start + AT_ONCE]
+        by_key = read_annotations(part, None)
+        groups = Group.objects.prefetch_related("packed_completions").in_bulk(part)
+        for group in (groups[pk] for pk in part if pk in groups):
+            yield group, {c.position: c for c in group.completions}, by_key
+
+
+def _group_fields(run: Run, group: Group) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "run_id": run.pk,
+        "step": group.step,
+        "prompt_index": group.prompt_index,
+    }
+
+
+def _completion(group: Group, completion: Completion) -> dict[str, Any]:
+    scores = map(number, completion.rule_scores)
+    return {
+        "prompt": group.prompt,
+        "answer": group.answer_value,
+        "completion": completion.text,
+        "reward": number(completion.reward),
+        "advantage": number(completion.advantage),
+        "num_tokens": completion.num_tokens,
+        "end_reason": completion.end_reason,
+        "rules": dict(zip(group.rule_names, scores, strict=False)),
+    }
+
+
+def _describe(found: Annotations) -> dict[str, Any]:
+    return {
+        "good": found.num_up,
+        "bad": found.num_down,
+        "tags": [{"name": tag.name, "by": _name(tag.user)} for tag in found.tags],
+        "comments": [
+            {
+                "text": comment.text,
+                "by": _name(comment.user),
+                "at": comment.created_at.isoformat(),
+            }
+            for comment in found.comments
+        ],
+    }
+
+
+def _name(user: Any) -> str | None:
+    return user.username if user else None
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+EXPORTS: dict[str, Callable[[Run], Iterator[str]]] = {
+    "annotations": annotation_lines,
+    "preferences": preference_lines,
+}

@@ -1,0 +1,204 @@
+"""Filters of a run's prompts and of one prompt's groups, stored in the URL."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from dashboard.completions.forms import FilterForm, number_field
+from dashboard.completions.pass_rates import GAP, KINDS, Kind
+from dashboard.completions.prompt_visits import Span
+
+CLASS_WORDS = {
+    "all": "sampled",
+    "never": "never solved",
+    "solved": "solved, not always",
+    "always": "always solved",
+    "forgotten": "forgotten",
+    "oscillating": "unstable",
+    "unscored": "not scored",
+}
+PROMPT_CHOICES = [
+    ("all", "sampled: all prompts"),
+    ("never", "never solved: no correct group"),
+    ("solved", "solved, not always: right in each of the last groups"),
+    ("always", "always solved: all completions of the last groups"),
+    ("forgotten", "forgotten: correct before, not in the last groups"),
+    ("oscillating", "unstable: sometimes correct in the last groups"),
+    ("unscored", "not scored"),
+    ("unsolved", "unsolved: pass rate 0"),
+    ("failed", "failed: pass rate up to a limit"),
+    ("mixed", "mixed: pass rate between two limits"),
+]
+PROMPT_SORTS = [
+    ("pass", "lowest pass rate first"),
+    ("-pass", "highest pass rate first"),
+    ("change", "largest drop first"),
+    ("-change", "largest gain first"),
+    ("solved", "solved earliest"),
+    ("-solved", "solved latest"),
+    ("-times", "most sampled first"),
+    ("times", "least sampled first"),
+    ("prompt", "prompt number"),
+]
+
+
+VISITS = (("Last groups", ("visits",)), ("Steps", ("first_step", "last_step")))
+
+
+class PromptFilterForm(FilterForm):
+    """Filters a run's prompts by class or pass rate."""
+
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
+    defaults: ClassVar[dict[str, Any]] = {
+        "which": "all",
+        "at_most": 25.0,
+        "low": 1.0,
+        "high": 99.0,
+        "visits": 3,
+        "sort": "pass",
+        "page": 1,
+    }
+
+    which = forms.ChoiceField(required=False, label="Class", choices=PROMPT_CHOICES)
+    at_most = number_field("Failed: maximum pass rate, %", min_value=0, max_value=100)
+    low = number_field("Mixed: minimum pass rate, %", min_value=0, max_value=100)
+    high = number_field("Mixed: maximum pass rate, %", min_value=0, max_value=100)
+    visits = forms.IntegerField(
+        required=False, min_value=1, max_value=1_000_000, label="Last groups"
+    )
+    first_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="From step"
+    )
+    last_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="To step"
+    )
+    sort = forms.ChoiceField(required=False, label="Order", choices=PROMPT_SORTS)
+    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+
+    def clean(self) -> dict[str, Any] | None:
+        self.refuse_empty_range("first_step", "last_step", "step")
+        low, high = (self.value(name) for name in ("low", "high"))
+        if "high" not in self.errors and low > high:
+            self.add_error(
+                "high",
+                ValidationError(
+                    f"The pass rate range {low:g} to {high:g} % is empty. Swap the "
+                    "values.",
+                    code="empty_range",
+                ),
+            )
+        return super().clean()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("at_most", "low", "high", "visits"):
+            default = f"{self.defaults[name]:g}"
+            self.fields[name].widget.attrs["placeholder"] = default
+
+    @property
+    def kind(self) -> Kind | None:
+        """The chosen class; None for a filter by pass rate."""
+        which = self.value("which")
+        return which if which in KINDS else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The lowest and highest pass rate, in percent; None: any."""
+        return {
+            "unsolved": (0.0, 0.0),
+            "failed": (0.0, self.value("at_most")),
+            "mixed": (self.value("low"), self.value("high")),
+        }.get(self.value("which"))
+
+    @property
+    def words(self) -> str:
+        which = self.value("which")
+        if which in CLASS_WORDS:
+            return CLASS_WORDS[which]
+        low, high = self.bounds or (0.0, 100.0)
+        return {
+            "unsolved": "unsolved",
+            "failed": f"correct in at most {high:g} % of completions",
+            "mixed": f"correct in {share_words(low, high)} of completions",
+        }[which]
+
+    @property
+    def kept(self) -> list[tuple[str, Any]]:
+        """Hidden fields beside the chips: what the address has else."""
+        names = ("which", "at_most", "low", "high", "sort")
+        values = [(name, self.cleaned_data.get(name)) for name in names]
+        return [
+            (name, f"{value:.12g}" if isinstance(value, float) else value)
+            for name, value in values
+            if value not in (None, "")
+        ]
+
+    def span_words(self, span: Span) -> str:
+        num = self.value("visits")
+        groups = "last group" if num == 1 else f"last {num:,} groups"
+        return f"the {groups} of {span.words}"
+
+    @property
+    def view_query(self) -> str:
+        """The query string of one prompt's page for the same groups; may be empty."""
+        names = ("visits", "first_step", "last_step")
+        values = {name: self.cleaned_data.get(name) for name in names}
+        return urlencode({k: v for k, v in values.items() if v not in (None, "")})
+
+    def query_of(self, span: Span) -> str:
+        """The query string that shows these prompts, also after more steps."""
+        names = {"failed": ("at_most",), "mixed": ("low", "high")}
+        which = self.value("which")
+        chosen = {"which": which}
+        chosen |= {name: f"{self.value(name):.12g}" for name in names.get(which, ())}
+        return urlencode(
+            {
+                **chosen,
+                "visits": self.value("visits"),
+                "first_step": span.first,
+                "last_step": span.last,
+            }
+        )
+
+
+def share_words(low: float, high: float) -> str:
+    """
+    >>> share_words(10, 19.99), share_words(0.01, 9.99), share_words(1, 99)
+    ('10 to under 20 %', 'above 0 to under 10 %', '1 to 99 %')
+    """
+    begin = f"above {low - GAP:g}" if low - GAP == int(low) else f"{low:g}"
+    if round(high + GAP, 6) == round(high + GAP) and high != int(high):
+        return f"{begin} to under {high + GAP:g} %"
+    return f"{begin} to {high:g} %"
+
+
+class PromptViewForm(FilterForm):
+    """Filters the groups of one prompt."""
+
+    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
+
+    defaults: ClassVar[dict[str, Any]] = {"visits": 3, "page": 1}
+
+    visits = forms.IntegerField(
+        required=False, min_value=1, max_value=1_000_000, label="Last groups"
+    )
+    first_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="From step"
+    )
+    last_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="To step"
+    )
+    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        default = str(self.defaults["visits"])
+        self.fields["visits"].widget.attrs["placeholder"] = default
+
+    def clean(self) -> dict[str, Any] | None:
+        self.refuse_empty_range("first_step", "last_step", "step")
+        return super().clean()

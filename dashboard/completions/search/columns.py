@@ -1,0 +1,279 @@
+"""The completions of some steps in columns, by step, prompt and position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.completions.flags import (
+    CUT,
+    END_UNKNOWN,
+    HIGH_SHORT,
+    RIGHT,
+    RIGHT_LOW,
+    UNSCORED,
+)
+from dashboard.completions.rewards import all_rules, correctness_by_step
+from dashboard.completions.signals.records import fetch_packed
+from dashboard.runs.models import Run
+from trainer.rewards.correctness import ANSWER_KINDS
+
+Column = NDArray[Any]
+
+STEP = np.dtype([("step", "<u4"), ("num_completions", "<u4")])
+PROMPT = np.dtype("<u4")
+GROUP_ID = np.dtype("<u8")
+GROUP_SIZE = np.dtype("<u2")
+# Single precision: values of filters are rounded likewise before they are compared.
+NUMBER = np.dtype("<f4")  # NaN: no score
+LENGTH = np.dtype("<u4")
+UNKNOWN_LENGTH = 2**32 - 1  # of imported runs
+KIND = np.dtype("u1")
+CUT_END, UNKNOWN_END = 1, 2
+TALLY = np.dtype("<u4")
+MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
+TENTH = 0.1
+FLAGS = ("kinds", "full_scores", "no_scores")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    steps: Column  # STEP, one a step
+    prompts: Column  # one a group
+    group_ids: Column
+    group_sizes: Column
+    rewards: Column  # float64, one a completion; so are those below
+    advantages: Column
+    lengths: Column
+    ends: Column  # CUT_END, UNKNOWN_END or 0: stopped
+    rule_names: tuple[str, ...]
+    scores: Column  # [rules, completions]
+
+    @property
+    def num_completions(self) -> int:
+        return len(self.rewards)
+
+
+# Groups first, then the completions of each by index: the planner would sooner read the
+# whole table, of all runs. `kind` numbers the lists of rules.
+READ = """
+WITH sampled_group AS MATERIALIZED (
+    SELECT id, step, prompt_index, rule_names
+      FROM samples_group
+     WHERE run_id = %(run)s AND superseded_by IS NULL
+       AND step BETWEEN %(first)s AND %(last)s
+), sampled AS MATERIALIZED (
+    SELECT g.*, packed.*, dense_rank() OVER (ORDER BY g.rule_names) - 1 AS kind
+      FROM sampled_group g CROSS JOIN LATERAL (
+           SELECT rewards, advantages, num_tokens, end_reasons, rule_scores
+             FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) packed
+     ORDER BY g.step, g.prompt_index
+)
+SELECT *
+  FROM (SELECT string_agg(int4send(step), ''::bytea),
+               string_agg(int4send(prompt_index), ''::bytea),
+               string_agg(int8send(id), ''::bytea),
+               string_agg(int4send(cardinality(end_reasons)), ''::bytea),
+               string_agg(int4send(kind::int), ''::bytea)
+          FROM sampled) of_groups,
+       (SELECT string_agg(float8send(coalesce(reward, 'NaN')), ''::bytea),
+               string_agg(float8send(coalesce(advantage, 'NaN')), ''::bytea),
+               string_agg(int4send(coalesce(length, -1)), ''::bytea),
+               string_agg(CASE end_reason WHEN 'length' THEN '\\x01'::bytea
+                          WHEN 'stop' THEN '\\x00'::bytea
+                          ELSE '\\x02'::bytea END, ''::bytea)
+          FROM sampled, unnest(sampled.rewards, sampled.advantages,
+                               sampled.num_tokens, sampled.end_reasons)
+               AS completion(reward, advantage, length, end_reason)
+       ) of_completions,
+       (SELECT string_agg(float8send(coalesce(score, 'NaN')), ''::bytea)
+          FROM sampled, unnest(sampled.rule_scores) score) of_scores,
+       (SELECT json_agg(rule_names ORDER BY kind)
+          FROM (SELECT DISTINCT kind, rule_names FROM sampled) known) of_kinds
+"""
+
+
+def read_columns(run_id: int, *, first: int, last: int) -> Columns:
+    """Of the current history; one query."""
+    given = {"run": run_id, "first": first, "last": last}
+    ((*packed, kinds),) = fetch_packed(READ, given)
+    return _make_columns([each or b"" for each in packed], kinds or [])
+
+
+def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Columns:
+    """`rules` are the lists of names that the groups have, by kind."""
+    steps = np.frombuffer(packed[0], ">i4").astype("<u4")
+    sizes = np.frombuffer(packed[3], ">i4").astype(np.int64)
+    kinds = np.frombuffer(packed[4], ">i4")
+    names = list(dict.fromkeys(name for each in sorted(rules) for name in each))
+    return Columns(
+        steps=_count_steps(steps, sizes),
+        prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT),
+        group_ids=np.frombuffer(packed[2], ">i8").astype(GROUP_ID),
+        group_sizes=sizes,
+        rewards=np.frombuffer(packed[5], ">f8").astype(float),
+        advantages=np.frombuffer(packed[6], ">f8").astype(float),
+        lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
+        ends=np.frombuffer(packed[8], "u1"),
+        rule_names=tuple(names),
+        scores=_scores(np.frombuffer(packed[9], ">f8"), sizes, kinds, rules, names),
+    )
+
+
+def _scores(
+    flat: Column,
+    sizes: Column,
+    kinds: Column,
+    rules: Sequence[list[str]],
+    names: list[str],
+) -> Column:
+    """[rules, completions] of what is stored completion after completion."""
+    found = np.full((len(names), int(sizes.sum())), np.nan)
+    widths = np.array([len(each) for each in rules], np.int64)
+    kind_of_completion = np.repeat(kinds, sizes)
+    kind_of_score = np.repeat(kinds, sizes * widths[kinds])
+    for kind, own in enumerate(rules):
+        if own:
+            rows = np.array([names.index(name) for name in own])
+            scores = flat[kind_of_score == kind].reshape(-1, len(own))
+            found[np.ix_(rows, np.flatnonzero(kind_of_completion == kind))] = scores.T
+    return found
+
+
+def _count_steps(steps: Column, sizes: Column) -> Column:
+    """Of the groups' steps, in order."""
+    begins = np.flatnonzero(np.diff(steps.astype(np.int64), prepend=-1))
+    counted = np.empty(len(begins), STEP)
+    counted["step"] = steps[begins]
+    counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
+    return counted
+
+
+def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
+    """As stored in a block; `kinds` without NEAR, which needs the texts."""
+    # Numbers beyond single precision become infinite.
+    with np.errstate(over="ignore"):
+        return {
+            "prompts": columns.prompts,
+            "group_ids": columns.group_ids,
+            "group_sizes": columns.group_sizes.astype(GROUP_SIZE),
+            "rewards": columns.rewards.astype(NUMBER),
+            "advantages": columns.advantages.astype(NUMBER),
+            "lengths": columns.lengths,
+            "kinds": compute_kinds(run, columns),
+            "full_scores": full_score_bits(columns),
+            "no_scores": no_score_bits(columns),
+            "scores": columns.scores.astype(NUMBER),
+        }
+
+
+def tally_flags(packed: Mapping[str, Column]) -> bytes:
+    """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
+    tallies = [np.bincount(packed[name], minlength=256) for name in FLAGS]
+    return np.concatenate(tallies).astype(TALLY).tobytes()
+
+
+def compares_answers(run: Run) -> bool:
+    """Whether a rule of any phase does."""
+    return any(rule.get("kind") in ANSWER_KINDS for rule in all_rules(run))
+
+
+def compute_kinds(run: Run, columns: Columns) -> Column:
+    """All flags except NEAR, which needs the texts."""
+    kinds = np.zeros(columns.num_completions, KIND)
+    if not len(kinds):
+        return kinds
+    counts = columns.steps["num_completions"]
+    kinds[columns.ends == CUT_END] |= CUT
+    kinds[columns.ends == UNKNOWN_END] |= END_UNKNOWN
+    kinds[np.isnan(columns.rewards)] |= UNSCORED
+    is_right, is_by_answer = _find_right(run, columns)
+    kinds[is_right] |= RIGHT
+    is_low = columns.rewards < _group_means(columns)
+    kinds[is_right & is_by_answer & is_low] |= RIGHT_LOW
+    ends = np.cumsum(counts)
+    for start, end in zip(ends - counts, ends, strict=True):
+        is_odd = _is_high_and_short(
+            columns.rewards[start:end], columns.lengths[start:end]
+        )
+        kinds[start:end][is_odd] |= HIGH_SHORT
+    return kinds
+
+
+def _find_right(run: Run, columns: Columns) -> tuple[Column, Column]:
+    """Which completions are correct (`Correctness.holds`), and which by the answer."""
+    steps = columns.steps["step"].tolist()
+    by_step = correctness_by_step(run, steps)
+    row_of = {name: row for row, name in enumerate(columns.rule_names)}
+    right, by_answer = np.zeros((2, columns.num_completions), bool)
+    end = 0
+    for step, count in zip(steps, columns.steps["num_completions"], strict=True):
+        start, end = end, end + int(count)
+        correctness, rewards = by_step[step], columns.rewards[start:end]
+        names = [name for name in correctness.full_scores if name in row_of]
+        scores = columns.scores[[row_of[name] for name in names], start:end]
+        full = np.array([[correctness.full_scores[name]] for name in names])
+        if names:
+            is_missing = np.isnan(scores)
+            is_full = (scores >= full) | is_missing
+            right[start:end] = is_full.all(axis=0) & ~is_missing.all(axis=0)
+            right[start:end] &= ~np.isnan(rewards)
+            by_answer[start:end] = True
+        elif correctness.least_reward is not None:
+            right[start:end] = rewards >= correctness.least_reward
+    return right, by_answer
+
+
+def _group_means(columns: Columns) -> Column:
+    """Of each completion's group; equal rewards are not below their mean."""
+    sizes = columns.group_sizes
+    starts = np.cumsum(sizes) - sizes
+    is_scored = ~np.isnan(columns.rewards)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.reduceat(np.where(is_scored, columns.rewards, 0.0), starts)
+        means = sums / np.maximum(np.add.reduceat(is_scored.astype(int), starts), 1)
+        means -= 1e-9 * np.maximum(1.0, np.abs(means))
+    return np.repeat(means, sizes)
+
+
+def _is_high_and_short(rewards: Column, lengths: Column) -> Column:
+    """Of one step."""
+    scored = np.sort(rewards[~np.isnan(rewards)])
+    if not len(scored):
+        return np.zeros(len(rewards), bool)
+    shortest = np.sort(lengths)
+    is_high = (rewards >= _at(scored, 1 - TENTH)) & (rewards > _at(scored, 0.5))
+    is_short = (lengths <= _at(shortest, TENTH)) & (lengths < _at(shortest, 0.5))
+    found: Column = is_high & is_short
+    return found
+
+
+def _at(ordered: Column, share: float) -> float:
+    return float(ordered[round(share * (len(ordered) - 1))])
+
+
+def full_score_bits(columns: Columns) -> Column:
+    """A bit for each of the first eight rules: it gave 1 or more."""
+    return _as_bits(_first_scores(columns) >= 1, columns.num_completions)
+
+
+def no_score_bits(columns: Columns) -> Column:
+    """It gave 0 or less."""
+    return _as_bits(_first_scores(columns) <= 0, columns.num_completions)
+
+
+def _first_scores(columns: Columns) -> Column:
+    """In the precision of filters."""
+    with np.errstate(over="ignore"):
+        return columns.scores[:MOST_TALLIED].astype(NUMBER)
+
+
+def _as_bits(is_so: Column, num: int) -> Column:
+    bits = np.zeros(num, KIND)
+    for row, each in enumerate(is_so):
+        bits |= each.astype(KIND) << row
+    return bits

@@ -1,0 +1,304 @@
+"""Applies a form's filters, except its text, and ranks the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dashboard.completions.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
+from dashboard.completions.forms import CompletionFilterForm
+from dashboard.completions.search.blocks import Block, read_column
+from dashboard.completions.search.columns import LENGTH, NUMBER, UNKNOWN_LENGTH, Column
+
+RANGES = {
+    "rewards": ("min_reward", "max_reward", NUMBER),
+    "advantages": ("min_advantage", "max_advantage", NUMBER),
+    "lengths": ("min_length", "max_length", LENGTH),
+}
+
+COLUMNS = {"reward": "rewards", "advantage": "advantages", "length": "lengths"}
+
+Test = Callable[[Column], Column]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The completions `low` … `high` - 1 of a block, or those of `mask`."""
+
+    block: Block
+    low: int
+    high: int
+    mask: Column | None = None
+
+    @property
+    def count(self) -> int:
+        if self.mask is None:
+            return self.high - self.low
+        return int(np.count_nonzero(self.mask))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of its block."""
+        is_full = self.high - self.low == self.block.num_completions
+        return self.mask is None and is_full
+
+    def indices(self) -> Column:
+        """In the block."""
+        if self.mask is None:
+            return np.arange(self.low, self.high)
+        return np.flatnonzero(self.mask) + self.low
+
+    def take(self, column: Column) -> Column:
+        if self.mask is None:
+            return column[self.low : self.high]
+        # Seven times as fast as with the mask itself, where that is half true.
+        return column.take(self.indices())
+
+    def narrow(self, is_so: Column) -> Selection:
+        """`is_so` is by completion of low … high - 1."""
+        return replace(self, mask=is_so if self.mask is None else self.mask & is_so)
+
+
+def select(
+    selections: Sequence[Selection], form: CompletionFilterForm
+) -> list[Selection]:
+    """Apply the filters by prompt and by numbers; up to one query per filter."""
+    found = list(selections)
+    if (prompt := form.value("prompt")) is not None:
+        found = _of_prompt(found, prompt)
+    for flags in _flag_filters(form):
+        found = _test(found, "kinds", _has(flags))
+    for name, (low, high, dtype) in RANGES.items():
+        bounds = form.value(low), form.value(high)
+        if bounds != (None, None):
+            found = _test(found, name, _between(*bounds, dtype))
+    if rule := form.value("rule"):
+        found = [each for each in found if rule in each.block.rule_names]
+        bounds = form.value("min_score"), form.value("max_score")
+        found = _test(found, "scores", _between(*bounds, NUMBER), rule=rule)
+    return found
+
+
+def within_steps(
+    blocks: Sequence[Block], *, low: int | None, high: int | None
+) -> list[Selection]:
+    """Selections of the blocks with these steps."""
+    found = []
+    for block in blocks:
+        steps, ends = block.steps["step"], np.append(0, block.step_ends)
+        first = 0 if low is None else np.searchsorted(steps, low)
+        last = len(steps) if high is None else np.searchsorted(steps, high, "right")
+        if first < last:
+            found.append(
+                Selection(block=block, low=int(ends[first]), high=int(ends[last]))
+            )
+    return found
+
+
+def _of_prompt(found: Sequence[Selection], prompt: int) -> list[Selection]:
+    blocks = [each.block for each in found]
+    prompts = read_column(blocks, "prompts")
+    sizes = read_column(blocks, "group_sizes")
+    narrowed = []
+    for each, of_groups, of_sizes in zip(found, prompts, sizes, strict=True):
+        is_it = of_groups == prompt
+        if is_it.any():
+            is_so = np.repeat(is_it, of_sizes)[each.low : each.high]
+            narrowed.append(each.narrow(is_so))
+    return _with_some(narrowed)
+
+
+def _flag_filters(form: CompletionFilterForm) -> Iterator[FlagFilter]:
+    if end := form.value("end"):
+        yield ENDS[end]
+    if outcome := form.value("outcome"):
+        yield OUTCOMES[outcome]
+    if surprise := form.value("surprise"):
+        yield SURPRISES[surprise]
+
+
+def _has(flags: FlagFilter) -> Test:
+    return lambda kinds: (kinds & flags.mask) == flags.value
+
+
+def _between(low: float | None, high: float | None, dtype: Any) -> Test:
+    """Unknown values are never between."""
+
+    with np.errstate(over="ignore"):
+        least, most = (b if b is None else dtype.type(b) for b in (low, high))
+
+    def is_between(values: Column) -> Column:
+        is_so: Column = values == values  # NaN is not
+        if dtype is LENGTH:
+            is_so &= values != UNKNOWN_LENGTH
+        if least is not None:
+            is_so &= values >= least
+        if most is not None:
+            is_so &= values <= most
+        return is_so
+
+    return is_between
+
+
+def _test(
+    found: Sequence[Selection], name: str, test: Test, *, rule: str = ""
+) -> list[Selection]:
+    columns = read_column([each.block for each in found], name, rule)
+    return _with_some(
+        each.narrow(test(column[each.low : each.high]))
+        for each, column in zip(found, columns, strict=True)
+    )
+
+
+def _with_some(found: Any) -> list[Selection]:
+    return [each for each in found if each.mask is None or each.mask.any()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locations:
+    """Completions, each by its block's row in `blocks` and its index in the block."""
+
+    blocks: Sequence[Block]
+    rows: Column
+    indices: Column
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, which: slice | Column) -> Locations:
+        return Locations(
+            blocks=self.blocks, rows=self.rows[which], indices=self.indices[which]
+        )
+
+    def steps(self) -> Column:
+        found = np.empty(len(self), np.int64)
+        for row in np.unique(self.rows):
+            is_here = self.rows == row
+            found[is_here] = self.blocks[row].steps_of(self.indices[is_here])
+        return found
+
+    def in_groups(self) -> tuple[Column, Column]:
+        """Group IDs and positions in the groups; up to two queries."""
+        used = np.unique(self.rows)
+        blocks = [self.blocks[row] for row in used]
+        ids = read_column(blocks, "group_ids")
+        sizes = read_column(blocks, "group_sizes")
+        groups = np.empty(len(self), np.int64)
+        positions = np.empty(len(self), np.int64)
+        for row, of_groups, of_sizes in zip(used, ids, sizes, strict=True):
+            is_here = self.rows == row
+            ends = np.cumsum(of_sizes, dtype=np.int64)
+            indices = self.indices[is_here]
+            at = np.searchsorted(ends, indices, side="right")
+            groups[is_here] = of_groups[at]
+            positions[is_here] = indices - (ends[at] - of_sizes[at])
+        return groups, positions
+
+
+NO_LOCATIONS = Locations(blocks=(), rows=np.empty(0, int), indices=np.empty(0, int))
+
+
+def join(parts: Sequence[Locations]) -> Locations:
+    """Parts of one and the same list of blocks."""
+    if not parts:
+        return NO_LOCATIONS
+    return Locations(
+        blocks=parts[0].blocks,
+        rows=np.concatenate([part.rows for part in parts]),
+        indices=np.concatenate([part.indices for part in parts]),
+    )
+
+
+class Ranking:
+    """By `order`, such as -reward: the highest first; those without a score come last.
+
+    Equals, and all with `step`, are by step, prompt and position; with -step the
+    newest step is first.
+    """
+
+    def __init__(self, selections: Sequence[Selection], order: str) -> None:
+        self._selections = list(selections)
+        self._is_newest_first = order == "-step"
+        if self._is_newest_first:
+            self._selections.reverse()
+        self._ends = np.cumsum([each.count for each in self._selections], dtype=int)
+        name = COLUMNS.get(order.removeprefix("-"))
+        self._keys = self._read_keys(name, order.startswith("-")) if name else None
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def stretch(self, start: int, end: int) -> Locations:
+        """Those of the ranks start … end - 1, counted from 0."""
+        start, end = max(0, start), min(end, len(self))
+        if start >= end:
+            return NO_LOCATIONS
+        if self._keys is None:
+            return self._at(np.arange(start, end))
+        return self._at(ranked(self._keys, start, end))
+
+    def _at(self, ranks: Column) -> Locations:
+        """Reads each block once."""
+        rows = np.searchsorted(self._ends, ranks, side="right")
+        indices = np.empty(len(ranks), np.int64)
+        for row in np.unique(rows):
+            each = self._selections[row]
+            of_block = self._in_order(each)
+            is_here = rows == row
+            begin = int(self._ends[row]) - len(of_block)
+            indices[is_here] = of_block[ranks[is_here] - begin]
+        blocks = [each.block for each in self._selections]
+        return Locations(blocks=blocks, rows=rows, indices=indices)
+
+    def _in_order(self, each: Selection) -> Column:
+        indices = each.indices()
+        if not self._is_newest_first:
+            return indices
+        steps = each.block.steps_of(indices).astype(np.int64)
+        found: Column = indices[np.argsort(-steps, kind="stable")]
+        return found
+
+    def _read_keys(self, name: str, is_descending: bool) -> Column:
+        columns = read_column([each.block for each in self._selections], name)
+        keys = [
+            sortable(each.take(column), is_descending=is_descending)
+            for each, column in zip(self._selections, columns, strict=True)
+        ]
+        return np.concatenate(keys) if keys else np.empty(0, np.uint32)
+
+
+def sortable(values: Column, *, is_descending: bool) -> Column:
+    """Integers in the same order, unknown values last; faster to compare.
+
+    The bits of positive float32 values are in their order, of negative ones reversed.
+    """
+    if values.dtype.kind == "u":
+        is_known = values != UNKNOWN_LENGTH
+        return np.where(is_known, ~values, values) if is_descending else values
+    bits = (values + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+    is_negative = bits >> np.uint32(31) != 0
+    keys = np.where(is_negative, ~bits, bits | np.uint32(2**31))
+    if is_descending:
+        keys = ~keys
+    found: Column = np.where(np.isnan(values), np.uint32(2**32 - 1), keys)
+    return found
+
+
+def ranked(keys: Column, start: int, end: int) -> Column:
+    """The indices of the ranks start … end - 1, the lowest first, ties by index.
+
+    Avoids sorting the millions before and after them.
+    """
+    around = np.partition(keys, sorted({start, end - 1}))
+    low, high = around[start], around[end - 1]
+    num_below = np.count_nonzero(keys < low)
+    if low == high:
+        return np.flatnonzero(keys == low)[start - num_below : end - num_below]
+    lows = np.flatnonzero(keys == low)[start - num_below :]
+    between = np.flatnonzero((keys > low) & (keys < high))
+    between = between[np.argsort(keys[between], kind="stable")]
+    num_high = end - start - len(lows) - len(between)
+    return np.concatenate([lows, between, np.flatnonzero(keys == high)[:num_high]])

@@ -1,0 +1,294 @@
+"""Creates blocks of a run's finished steps in the background, and deletes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from celery import shared_task
+from django.db import connection, transaction
+from django.db.models import Count, F, Max, QuerySet, Sum
+from django.db.models.functions import Coalesce
+
+from dashboard.completions.flags import NEAR, find_near_duplicates
+from dashboard.completions.models import (
+    NUM_COMPLETIONS,
+    CompletionBlock,
+    Group,
+    GroupCompletions,
+)
+from dashboard.completions.search.columns import (
+    STEP,
+    Column,
+    Columns,
+    pack_columns,
+    read_columns,
+    tally_flags,
+)
+from dashboard.completions.search.text import choose_num_bits, sign
+from dashboard.jobs import shutdown
+from dashboard.runs.models import Run, RunState
+
+FEWEST = 4_096  # completions of a block, during the run
+MOST = 65_536
+MOST_CHARS = 24_000_000  # of texts in memory
+MOST_JOINED = 32
+MOST_GROUPS = 16_384  # read to find the end of a block
+
+ADVISORY_LOCK = 0x436F6C73  # an arbitrary ID, the same in all processes
+SECONDS = 8.0  # of the ten between two messages
+GROUPS_AT_A_TIME = 2_000
+
+RESTING = (RunState.PAUSED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
+# As in columns.py: groups first, then the completions of each by index.
+SIZES = """
+WITH g AS MATERIALIZED (
+    SELECT id, step FROM samples_group
+     WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
+)
+SELECT g.step, sum(c.num), sum(c.size)
+  FROM g CROSS JOIN LATERAL (
+       SELECT cardinality(end_reasons) AS num, num_bytes AS size
+         FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+ GROUP BY g.step ORDER BY g.step
+"""
+TEXTS = """
+WITH g AS MATERIALIZED (
+    SELECT id, step, prompt_index FROM samples_group
+     WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
+)
+SELECT c.texts
+  FROM g CROSS JOIN LATERAL (
+       SELECT texts FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+ ORDER BY g.step, g.prompt_index
+"""
+
+
+# Raw SQL, as there may be millions without further dependents.
+OF_GROUPS = (
+    "DELETE FROM samples_grouptokens WHERE group_id = ANY(%s)",
+    "DELETE FROM samples_rulenote WHERE group_id = ANY(%s)",
+)
+COMPLETIONS = """
+WITH deleted AS (
+    DELETE FROM samples_groupcompletions WHERE group_id = ANY(%s)
+    RETURNING cardinality(end_reasons) AS num
+)
+SELECT coalesce(sum(num), 0) FROM deleted
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Steps of one new block."""
+
+    first: int
+    last: int
+    num_chars: int
+    replaced: tuple[int, ...]  # IDs of the blocks that it replaces
+
+
+@shared_task(name="samples.index", ignore_result=True)
+def index() -> None:
+    """Create missing blocks, for SECONDS."""
+    until = time.monotonic() + SECONDS
+    with search_slot() as is_mine:
+        if not is_mine:
+            return
+        for run in runs_to_index():
+            if shutdown.is_announced() or time.monotonic() >= until:
+                return
+            index_run(run, until=until)
+
+
+def runs_to_index() -> QuerySet[Run]:
+    """Those with finished steps behind their last block, the newest first."""
+    last = Coalesce(Max("completion_blocks__last_step"), -1)
+    runs: QuerySet[Run] = Run.objects.annotate(indexed=last)
+    behind = runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0)
+    return behind.order_by("-pk")
+
+
+def index_run(run: Run, *, until: float) -> int:
+    """Blocks of what has none, until `time.monotonic()` is `until`; how many."""
+    num_made = 0
+    while time.monotonic() < until and (stretch := next_stretch(run)):
+        if not _make(run, stretch):
+            break  # the history has changed: the next call reads it again
+        num_made += 1
+    return num_made
+
+
+def count_completions(run: Run, *, first: int, last: int) -> int:
+    """Reads blocks instead of rows where it can: there may be ten million."""
+    num, after = 0, -1
+    blocks = run.completion_blocks.order_by("first_step")
+    for block_end, packed in blocks.values_list("last_step", "steps"):
+        steps = np.frombuffer(packed, STEP)
+        within = (steps["step"] >= first) & (steps["step"] <= last)
+        num += int(steps["num_completions"][within].sum(dtype=np.int64))
+        after = block_end
+    rest = Group.objects.current().filter(
+        run=run, step__gt=max(after, first - 1), step__lte=last
+    )
+    stored = GroupCompletions.objects.filter(group__in=rest)
+    return num + (stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0)
+
+
+def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
+    """Delete completions of all groups except `keep`; returns their number.
+
+    Also deletes their tokens, rule output and blocks; a worker rebuilds the blocks of
+    the rest. Requires a transaction.
+    """
+    groups = Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True)
+    going = sorted(set(groups) - set(keep))
+    CompletionBlock.objects.filter(run=run).delete()
+    with connection.cursor() as cursor:
+        num_deleted = 0
+        for first in range(0, len(going), GROUPS_AT_A_TIME):
+            part = going[first : first + GROUPS_AT_A_TIME]
+            for statement in OF_GROUPS:
+                cursor.execute(statement, [part])
+            cursor.execute(COMPLETIONS, [part])
+            num_deleted += int(cursor.fetchone()[0])
+    return num_deleted
+
+
+def next_stretch(run: Run) -> Stretch | None:
+    """The oldest steps without a block, and the small blocks before them.
+
+    Blocks join those that are no larger, so that each text is read a few times at most.
+    """
+    sizes = ("first_step", "last_step", "num_completions", "num_chars")
+    newest_first = CompletionBlock.objects.filter(run=run).order_by("-first_step")
+    blocks = list(newest_first.only(*sizes)[:MOST_JOINED])
+    last = Run.objects.values_list("last_step", flat=True).get(pk=run.pk)
+    after = blocks[0].last_step if blocks else -1
+    bound = _bound(run, after, last)
+    is_all = bound == last
+    steps = _within_limits(_sizes(run, after, bound))
+    num_new = sum(num for _, num, _ in steps)
+    if last <= after or (is_all and num_new < FEWEST and run.state not in RESTING):
+        return None
+    num_chars = sum(chars for _, _, chars in steps)
+    first, replaced = (steps[0][0] if steps else after + 1), []
+    for block in blocks:
+        num_new += block.num_completions
+        num_chars += block.num_chars
+        is_small = block.num_completions <= num_new - block.num_completions
+        if not is_small or num_new > MOST or num_chars > MOST_CHARS:
+            num_chars -= block.num_chars
+            break
+        first = block.first_step
+        replaced.append(block.pk)
+    return Stretch(
+        first=first,
+        last=steps[-1][0] if steps else last,
+        num_chars=num_chars,
+        replaced=tuple(replaced),
+    )
+
+
+def _bound(run: Run, after: int, last: int) -> int:
+    """The last step to read: there may be a million groups without a block."""
+    groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
+    steps = groups.order_by("step").values_list("step", flat=True)
+    beyond: int | None = steps[MOST_GROUPS : MOST_GROUPS + 1].first()
+    return last if beyond is None else beyond
+
+
+def _sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
+    """Step, completions, and bytes of their texts."""
+    with connection.cursor() as cursor:
+        cursor.execute(SIZES, [run.pk, after + 1, bound])
+        return [(step, int(num), int(chars)) for step, num, chars in cursor]
+
+
+def _within_limits(steps: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """As many as fit into a block, at least one."""
+    num = chars = 0
+    for i, (_, num_of_step, chars_of_step) in enumerate(steps):
+        num, chars = num + num_of_step, chars + chars_of_step
+        if i and (num > MOST or chars > MOST_CHARS):
+            return steps[:i]
+    return steps
+
+
+def _make(run: Run, stretch: Stretch) -> bool:
+    """False if the history changed meanwhile."""
+    seen = _read_state(run, stretch)
+    columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
+    texts = _read_texts(run, stretch)
+    if len(texts) != columns.num_completions:
+        return False
+    block = _pack(run, stretch, columns, texts)
+    with transaction.atomic():
+        # Ingestion and resumes lock this row.
+        Run.objects.select_for_update().only("pk").get(pk=run.pk)
+        known = CompletionBlock.objects.filter(pk__in=stretch.replaced)
+        if _read_state(run, stretch) != seen or known.count() < len(stretch.replaced):
+            return False
+        known.delete()
+        block.save(force_insert=True)
+    return True
+
+
+def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
+    """Changes when groups are added or superseded, or completions deleted."""
+    groups = Group.objects.current().filter(run=run)
+    groups = groups.filter(step__range=(stretch.first, stretch.last))
+    deleted = Run.objects.values_list("completions_deleted_at", flat=True)
+    seen: dict[str, object] = groups.aggregate(num=Count("pk"), last=Max("pk"))
+    return seen | {"deleted": deleted.get(pk=run.pk)}
+
+
+def _read_texts(run: Run, stretch: Stretch) -> list[str]:
+    """In the order of the columns."""
+    with connection.cursor() as cursor:
+        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
+        return [text for (texts,) in cursor for text in texts]
+
+
+def _pack(
+    run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
+) -> CompletionBlock:
+    packed = pack_columns(run, columns)
+    packed["kinds"][_near_duplicates(columns, texts)] |= NEAR
+    num_bits = choose_num_bits(texts)
+    return CompletionBlock(
+        run=run,
+        first_step=stretch.first,
+        last_step=stretch.last,
+        num_completions=columns.num_completions,
+        num_chars=stretch.num_chars,
+        rule_names=list(columns.rule_names),
+        steps=columns.steps.tobytes(),
+        tallies=tally_flags(packed),
+        num_bits=num_bits,
+        signatures=sign(texts, num_bits).tobytes(),
+        **{name: column.tobytes() for name, column in packed.items()},
+    )
+
+
+def _near_duplicates(columns: Columns, texts: Sequence[str]) -> Column:
+    found: list[bool] = []
+    for size in columns.group_sizes.tolist():
+        found += find_near_duplicates(texts[len(found) : len(found) + size])
+    return np.array(found, bool)
+
+
+@contextmanager
+def search_slot() -> Iterator[bool]:
+    """False if another process creates blocks. The lock ends with the session."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+        (is_mine,) = cursor.fetchone()
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])

@@ -1,0 +1,270 @@
+"""Event lines of an external trainer, each stored once, up to the run's end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.db.models.functions import Now
+
+from dashboard.accounts.members import check_storage
+from dashboard.completions.models import Group
+from dashboard.datasets.limits import check_disk_space_to_store
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.project.database import clean_text
+from dashboard.project.errors import UserError
+from dashboard.runs.models import Run, RunAttempt, RunState
+from dashboard.runs.progress import CONTACT
+from dashboard.runs.state import END_TIME, transition
+from dashboard.supervision.event_log import BATCH_BYTES, Lines, read_events
+from dashboard.supervision.external_events import (
+    MAX_LINES,
+    AttemptReplaced,
+    DiskFull,
+    EventValidator,
+    MissingLines,
+    QuotaExceeded,
+    RunEnded,
+)
+from dashboard.supervision.ingest import ingest, last_ingested_line
+from dashboard.supervision.lease import Claim, close_attempt
+from trainer.events import Event, GroupScored, RunFailed, RunFinished, Warned
+from trainer.metric_names import MAX_METRICS
+
+logger = logging.getLogger(__name__)
+MAX_REASON = 20_000
+LEFT_OUT = ("unreadable_line", "not_taken")
+
+
+def end_run(run: Run, last_word: Event) -> None:
+    """Within the transaction that stored it."""
+    if isinstance(last_word, RunFailed):
+        error = clean_text(last_word.error)[:MAX_REASON]
+        _move(run, RunState.FAILED, fail_reason=error)
+    elif isinstance(last_word, RunFinished):
+        _move(run, RunState.FINISHED)
+    else:
+        reason = "The trainer ended before its last step."
+        _move(run, RunState.STOPPED, stop_reason=reason)
+    _store_prompts(run)
+
+
+def _move(run: Run, target: RunState, **fields: Any) -> None:
+    is_moved = transition(
+        run.pk,
+        sources=[RunState.RUNNING],
+        target=target,
+        finished_at=END_TIME,
+        **fields,
+    )
+    if is_moved:
+        close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
+
+
+def _store_prompts(run: Run) -> None:
+    """The run's prompts become a dataset, as those of an imported run do.
+
+    Not if indexes are missing: row positions would then point at other prompts.
+    """
+    groups = Group.objects.filter(run=run)
+    highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
+    if highest is None:
+        return
+    num_prompts = groups.values("prompt_index").distinct().count()
+    if num_prompts != highest + 1:
+        return
+    known = run.dataset_version.dataset if run.dataset_version else None
+    if known is not None and known.trashed_at is not None:
+        known = None
+    try:
+        with transaction.atomic():
+            version = create_prompts_version(run, _rows(run), dataset=known)
+    except ValueError as error:
+        logger.warning(
+            "run %s: failed to create a dataset from its prompts: %s", run.pk, error
+        )
+        return
+    Run.objects.filter(pk=run.pk).update(dataset_version=version)
+
+
+def create_prompts_version(
+    run: Run, rows: Iterable[Row], *, dataset: Dataset | None = None
+) -> DatasetVersion:
+    """The prompts of a run that was trained elsewhere, in a new dataset or this one."""
+    return create_dataset_version(
+        team=run.team,
+        name=dataset.name if dataset else _free_name(run),
+        rows=rows,
+        mapping={"prompt": "prompt", "answer": "answer", "columns": []},
+        source={"kind": "run_import", "filename": f"prompts of {run.name}"},
+        user=run.owner,
+        dataset=dataset,
+    )
+
+
+def _rows(run: Run) -> Iterator[Row]:
+    groups = Group.objects.filter(run=run).order_by("prompt_index", "step")
+    first = groups.distinct("prompt_index").only("prompt", "answer", "answer_is_list")
+    for group in first.iterator(chunk_size=500):
+        yield Row(prompt=group.prompt, answer=group.answer_value)
+
+
+def _free_name(run: Run) -> str:
+    name = f"Prompts of {run.name}"[:70]
+    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
+    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPosition:
+    """How far a run is stored; a client continues from here."""
+
+    state: str
+    attempt: int
+    line: int  # the last one stored of this attempt
+    step: int  # the last one finished
+    num_prompts: int  # their numbers are below this
+    num_left_out: int  # lines of the run that could not be stored
+    left_out: str  # why, of the newest
+
+
+def read_position(run: Run) -> RunPosition:
+    """Two queries."""
+    last = Group.objects.filter(run=run).order_by("-prompt_index")
+    highest = last.values_list("prompt_index", flat=True).first()
+    return RunPosition(
+        state=run.state,
+        attempt=run.attempt,
+        line=last_ingested_line(run.pk, run.attempt),
+        step=run.last_step,
+        num_prompts=0 if highest is None else highest + 1,
+        num_left_out=run.source.get("num_left_out", 0),
+        left_out=run.source.get("left_out", ""),
+    )
+
+
+@transaction.atomic
+def take_lines(
+    run: Run, *, attempt: int, first: int, texts: Sequence[bytes]
+) -> RunPosition:
+    """Store consecutive lines; `first` is the number of the first one.
+
+    Lines that are already stored are skipped, so a client may repeat a request without
+    response. Without lines it is a heartbeat. A line that cannot be read becomes a
+    warning, as in our own logs.
+
+    Raises AttemptReplaced, MissingLines, RunEnded or QuotaExceeded, with nothing
+    stored.
+    """
+    if len(texts) > MAX_LINES:
+        raise UserError(
+            "events.too_many_lines",
+            f"A batch may have at most {MAX_LINES:,} lines; got {len(texts):,}.",
+        )
+    if first < 1:
+        raise UserError(
+            "events.bad_line_number", f"Line numbers start at 1; got first={first}."
+        )
+    # One writer at a time: a batch that is sent again may overtake its first sending.
+    held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
+    run = held.get(pk=run.pk)
+    if attempt != run.attempt:
+        raise AttemptReplaced(
+            f"These lines belong to attempt {attempt}, but the run is at attempt "
+            f"{run.attempt}. Nothing was stored."
+        )
+    stored = last_ingested_line(run.pk, attempt)
+    if first > stored + 1:
+        raise MissingLines(first=first, stored=stored)
+    new = texts[stored + 1 - first :]
+    if new and run.has_ended:
+        raise RunEnded(f"The run is {run.state} and accepts no lines after {stored:,}.")
+    if not run.has_ended:
+        _extend_lease(run)
+    if new:
+        _take_storage(run, sum(map(len, new)))
+        _store(run, first=stored + 1, texts=new)
+    run.refresh_from_db(fields=["state", "last_step"])
+    return read_position(run)
+
+
+def _extend_lease(run: Run) -> None:
+    lease = Now() + CONTACT
+    if run.state == RunState.LOST:
+        transition(
+            run.pk,
+            sources=[RunState.LOST],
+            target=RunState.RUNNING,
+            verb="run.heard_again",
+            lease_until=lease,
+        )
+        current = RunAttempt.objects.filter(run=run, number=run.attempt)
+        current.update(ended_at=None, outcome="")
+    else:
+        Run.objects.filter(pk=run.pk).update(lease_until=lease)
+
+
+def _take_storage(run: Run, num_bytes: int) -> None:
+    """What is stored of a run counts as long as the run is there."""
+    try:
+        check_storage(run.team, num_bytes, purpose=f"data of {run.name}")
+        check_disk_space_to_store(num_bytes, purpose=f"data of {run.name}")
+    except UserError as error:
+        is_of_team = error.code == "quotas.storage"
+        raise (QuotaExceeded if is_of_team else DiskFull)(str(error)) from None
+    total = run.source.get("num_bytes", 0) + num_bytes
+    run.source = {**run.source, "num_bytes": total}
+    Run.objects.filter(pk=run.pk).update(source=run.source, active_at=Now())
+
+
+def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
+    """As much at a time as of our own logs, since events take more than their lines."""
+    validator = EventValidator(run)
+    ends = accumulate(map(len, texts))
+    for _, part in groupby(texts, key=lambda _: next(ends) // BATCH_BYTES):
+        lines = Lines(first=first, texts=tuple(part), end=0)
+        events = validator.validate(read_events(lines, attempt=run.attempt))
+        _note_left_out(run, events, num_metrics=len(validator.metrics))
+        _learn_rules(run, events)
+        ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
+        first = lines.last + 1
+    run.refresh_from_db(fields=["last_step", "num_steps", "state"])
+    if run.last_step > run.num_steps:
+        Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
+    if validator.last_word is not None:
+        end_run(run, validator.last_word)
+
+
+def _note_left_out(run: Run, events: Sequence[Event], *, num_metrics: int) -> None:
+    """Shown on the run's page, since the trainer may only check for 200."""
+    warned = [event for event in events if isinstance(event, Warned)]
+    reasons = [event.message for event in warned if event.code in LEFT_OUT]
+    num = run.source.get("num_left_out", 0) + len(reasons)
+    source = dict(run.source)
+    if reasons:
+        source |= {"num_left_out": num, "left_out": clean_text(reasons[-1])}
+    if num_metrics > MAX_METRICS:
+        source["most_metrics"] = MAX_METRICS
+    if source != run.source:
+        run.source = source
+        Run.objects.filter(pk=run.pk).update(source=source)
+
+
+def _learn_rules(run: Run, events: Sequence[Event]) -> None:
+    """A rule that the opening did not name counts once."""
+    rules = run.config["reward"]["recipe"]["rules"]
+    known = {rule["name"] for rule in rules}
+    groups = [event for event in events if isinstance(event, GroupScored)]
+    names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
+    new = [name for name in names if name not in known]
+    if new:
+        rules += [{"name": name, "weight": 1.0} for name in new]
+        Run.objects.filter(pk=run.pk).update(config=run.config)

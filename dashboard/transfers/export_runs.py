@@ -1,0 +1,274 @@
+"""A run as files: completions and metrics as tables, metrics as TensorBoard events."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+from django.db.models import F, Func, Q, QuerySet
+from django.utils.http import content_disposition_header
+
+from dashboard.completions.annotations import (
+    Annotations,
+    annotated_group_ids,
+    read_annotations,
+)
+from dashboard.completions.models import Completion, Group
+from dashboard.runs.models import Evaluation, Run, Step
+from dashboard.transfers.export_tables import TYPES, WRITERS, Record, Sink, Span, Table
+from dashboard.transfers.tensorboard import write_scalars, write_version
+from dashboard.web.downloads import Streamed
+from trainer.client.lines import number
+
+FileName = Literal[
+    "metrics.csv",
+    "metrics.jsonl",
+    "metrics.parquet",
+    "completions.csv",
+    "completions.jsonl",
+    "completions.parquet",
+    "tensorboard.zip",
+]
+GROUPS_AT_ONCE = 50  # whose completions are in memory together
+STEPS_AT_ONCE = 500  # whose values are in memory together
+PIECE_BYTES = 64 * 2**10
+OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
+_TAG = pa.struct({"name": pa.string(), "by": pa.string()})
+_COMMENT = pa.struct({"text": pa.string(), "by": pa.string(), "at": pa.string()})
+COLUMNS: dict[str, pa.DataType] = {
+    "step": pa.int64(),
+    "prompt_index": pa.int64(),
+    "position": pa.int64(),
+    "prompt": pa.string(),
+    "answer": pa.string(),  # a list as JSON
+    "answer_is_list": pa.bool_(),
+    "completion": pa.string(),
+    "reward": pa.float64(),
+    "rules": pa.map_(pa.string(), pa.float64()),
+    "advantage": pa.float64(),
+    "num_tokens": pa.int64(),
+    "end_reason": pa.string(),
+    "mean_logprob": pa.float64(),
+    "signal": pa.string(),
+    "is_trained": pa.bool_(),
+    "group_reward_mean": pa.float64(),
+    "group_reward_std": pa.float64(),
+    "good": pa.int64(),
+    "bad": pa.int64(),
+    "tags": pa.list_(_TAG),
+    "comments": pa.list_(_COMMENT),
+}
+
+
+def completions_table(run: Run, span: Span) -> Table:
+    """A row a completion, by step, prompt and position."""
+    return Table(
+        columns=COLUMNS,
+        rows=_completion_rows(run, span),
+        maps={"rules": rule_names(run, span)},
+    )
+
+
+def groups_of(run: Run, span: Span) -> QuerySet[Group]:
+    steps = (span.first, span.last)
+    return Group.objects.current().filter(run=run, step__range=steps)
+
+
+def rule_names(run: Run, span: Span) -> list[str]:
+    """All that scored; one query."""
+    named = groups_of(run, span).annotate(
+        rule=Func(F("rule_names"), function="unnest", output_field=None)
+    )
+    return sorted(named.order_by().values_list("rule", flat=True).distinct())
+
+
+def _completion_rows(run: Run, span: Span) -> Iterator[Record]:
+    marked = set(annotated_group_ids(run))
+    groups, behind = groups_of(run, span).order_by("step", "prompt_index"), Q()
+    while found := list(
+        groups.filter(behind).prefetch_related("packed_completions")[:GROUPS_AT_ONCE]
+    ):
+        annotated = marked & {group.pk for group in found}
+        marks = read_annotations(annotated, None) if annotated else {}
+        for group in found:
+            for completion in group.completions:
+                own = marks.get((group.pk, completion.position))
+                yield _row(group, completion, own or Annotations())
+        step, prompt = found[-1].step, found[-1].prompt_index
+        behind = Q(step__gt=step) | Q(step=step, prompt_index__gt=prompt)
+
+
+def _row(group: Group, completion: Completion, marks: Annotations) -> Record:
+    scores = map(number, completion.rule_scores)
+    return {
+        "step": group.step,
+        "prompt_index": group.prompt_index,
+        "position": completion.position,
+        "prompt": group.prompt,
+        "answer": group.answer,
+        "answer_is_list": group.answer_is_list,
+        "completion": completion.text,
+        "reward": number(completion.reward),
+        "rules": dict(zip(group.rule_names, scores, strict=False)),
+        "advantage": number(completion.advantage),
+        "num_tokens": completion.num_tokens,
+        "end_reason": completion.end_reason,
+        "mean_logprob": number(completion.mean_logprob),
+        "signal": group.signal,
+        "is_trained": group.is_trained,
+        "group_reward_mean": number(group.reward_mean),
+        "group_reward_std": number(group.reward_std),
+        "good": marks.num_up,
+        "bad": marks.num_down,
+        "tags": [{"name": t.name, "by": _name(t.user)} for t in marks.tags],
+        "comments": [
+            {"text": c.text, "by": _name(c.user), "at": c.created_at.isoformat()}
+            for c in marks.comments
+        ],
+    }
+
+
+def _name(user: Any) -> str | None:
+    return user.username if user else None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured at a step, held-out evaluations included."""
+
+    step: int
+    time: datetime
+    values: dict[str, float]  # those that are numbers
+
+
+def metric_names(run: Run) -> list[str]:
+    """Of steps, in their order, then of evaluations; one query."""
+    held_out = Evaluation.objects.filter(run=run, superseded_by=None)
+    measured = held_out.order_by("name", "-step").distinct("name")
+    names = dict.fromkeys(run.metric_names)
+    for metrics in measured.values_list("metrics", flat=True):
+        names |= dict.fromkeys(metrics)
+    return list(names)
+
+
+def read_points(run: Run, span: Span) -> Iterator[Point]:
+    """By rising step; two queries for some hundred steps each."""
+    names, first = run.metric_names, span.first
+    while True:
+        steps = Step.objects.filter(run=run, superseded_by=None)
+        steps = steps.filter(step__range=(first, span.last)).order_by("step")
+        found = list(steps.values_list("step", "time", "values")[:STEPS_AT_ONCE])
+        last = found[-1][0] if len(found) == STEPS_AT_ONCE else span.last
+        yield from _merged(names, found, _evaluations(run, first, last))
+        if len(found) < STEPS_AT_ONCE:
+            return
+        first = last + 1
+
+
+def _evaluations(run: Run, first: int, last: int) -> list[tuple[int, datetime, Any]]:
+    held_out = Evaluation.objects.filter(run=run, superseded_by=None)
+    held_out = held_out.filter(step__range=(first, last)).order_by("step", "name")
+    return list(held_out.values_list("step", "time", "metrics"))
+
+
+def _merged(
+    names: Sequence[str],
+    steps: Sequence[tuple[int, datetime, list[float | None]]],
+    evaluations: Sequence[tuple[int, datetime, dict[str, float | None]]],
+) -> Iterator[Point]:
+    points: dict[int, Point] = {}
+    for step, time, metrics in evaluations:
+        point = points.setdefault(step, Point(step, time, {}))
+        point.values.update(_numbers(metrics))
+    for step, time, values in steps:
+        measured = _numbers(dict(zip(names, values, strict=False)))
+        before = points[step].values if step in points else {}
+        points[step] = Point(step, time, measured | before)
+    yield from (points[step] for step in sorted(points))
+
+
+def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
+    """As floats: of 1e16, which jsonb holds exactly, it gives an integer back."""
+    return {n: v for n, value in metrics.items() if (v := number(value)) is not None}
+
+
+def metrics_table(run: Run, span: Span) -> Table:
+    """Columns `step`, `time` and one for each metric, a number or none."""
+    names = {name: _free(name) for name in metric_names(run)}
+    columns = OWN | {column: pa.float64() for column in names.values()}
+    rows = (
+        {"step": point.step, "time": point.time}
+        | {column: point.values.get(name) for name, column in names.items()}
+        for point in read_points(run, span)
+    )
+    return Table(columns=columns, rows=rows, maps={})
+
+
+def _free(name: str) -> str:
+    """A metric of an outside trainer may be called as a column of ours."""
+    return f"metric/{name}" if name in OWN else name
+
+
+def folder_name(run: Run) -> str:
+    """The run's name in characters that every system accepts, and its number."""
+    name = re.sub(r"[^\w.-]+", "-", run.name).strip("-.")
+    return f"{name or 'run'}-{run.pk}"
+
+
+def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
+    """A zip file, written while it is read: a folder with one event file."""
+    began = int(run.created_at.timestamp())
+    name = f"{folder_name(run)}/events.out.tfevents.{began}.cohort.{run.pk}.0"
+    sink = Sink()
+    # Its length is not known yet, and may be too much for the old format.
+    with (
+        zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w", force_zip64=True) as file,
+    ):
+        for part in _events(run, span):
+            file.write(part)
+            if sink.num_bytes >= PIECE_BYTES:
+                yield sink.taken()
+    yield sink.taken()
+
+
+def _events(run: Run, span: Span) -> Iterator[bytes]:
+    yield write_version(run.created_at.timestamp())
+    for point in read_points(run, span):
+        if point.values:
+            yield write_scalars(point.step, point.time.timestamp(), point.values)
+
+
+TABLES = {"metrics": metrics_table, "completions": completions_table}
+
+
+def send_file(run: Run, span: Span, file: str) -> Streamed:
+    """Sent while it is read, so that nothing is held but a part of it."""
+    name, suffix = file.rsplit(".", 1)
+    attached = f"{folder_name(run)}-{_named(name, span)}.{suffix}"
+    return Streamed(
+        _pieces(run, span, name, suffix),
+        content_type=TYPES.get(suffix, "application/zip"),
+        headers={
+            "Content-Disposition": content_disposition_header(True, attached) or ""
+        },
+    )
+
+
+def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
+    if suffix == "zip":
+        return write_tensorboard(run, span)
+    return WRITERS[suffix](TABLES[name](run, span))
+
+
+def _named(name: str, span: Span) -> str:
+    """A part of a run is not called like the whole."""
+    if span.is_all:
+        return name
+    last = "end" if span.last == Span().last else span.last
+    return f"{name}-steps-{span.first}-{last}"

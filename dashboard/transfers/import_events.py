@@ -1,0 +1,112 @@
+"""An import's completions as the `GroupScored` events that Cohort's trainer writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboard.datasets.row import Prompt
+from dashboard.transfers.import_formats import Sample
+from trainer.algorithm.advantages import group_advantages, reward_matrix
+from trainer.client.lines import mean, signal_of, std
+from trainer.config import AdvantageConfig
+from trainer.events import GroupScored, ScoredCompletion
+from trainer.rewards.rule import message_text
+
+Weights = Mapping[str, float | None]  # None: the column is not a rule
+# A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
+TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scoring:
+    """What was chosen on the page."""
+
+    weights: Weights
+    computes_advantages: bool
+    right_from: float | None  # the reward; None: unknown
+    lowest: float | None  # of all that was seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogPosition:
+    """The position of an event in the log."""
+
+    line: int
+    time: float
+    step: int
+
+
+def default_weights(tool: str, names: Iterable[str]) -> dict[str, float]:
+    """TRL sums its reward functions; verl's other outputs are not part of the score."""
+    if tool == "verl":
+        return {name: float(name == "score") for name in names}
+    return dict.fromkeys(names, 1.0)
+
+
+def reward_of(sample: Sample, weights: Weights) -> float | None:
+    """The file's total, else Σ weight × score over what has a score; None: nothing."""
+    if sample.reward is not None:
+        return sample.reward
+    parts = [
+        weight * score
+        for name, score in sample.scores.items()
+        if score is not None and (weight := weights.get(name))
+    ]
+    return sum(parts) if parts else None
+
+
+def make_group(
+    position: LogPosition,
+    prompt_index: int,
+    samples: Sequence[Sample],
+    scoring: Scoring,
+) -> GroupScored:
+    rewards = [reward_of(sample, scoring.weights) for sample in samples]
+    scored = [reward for reward in rewards if reward is not None]
+    return GroupScored(
+        line=position.line,
+        attempt=1,
+        time=position.time,
+        step=position.step,
+        prompt_index=prompt_index,
+        prompt=_text_of(samples[0].prompt),
+        answer=samples[0].answer,
+        reward_mean=mean(scored),
+        reward_std=std(scored),
+        signal=signal_of(scored, right_from=scoring.right_from, lowest=scoring.lowest),
+        completions=[
+            ScoredCompletion(
+                text=sample.completion,
+                num_tokens=sample.num_tokens,
+                end_reason=sample.end_reason,
+                reward=reward,
+                rules={
+                    name: score
+                    for name, score in sample.scores.items()
+                    if scoring.weights.get(name) is not None
+                },
+                advantage=advantage,
+                mean_logprob=None,
+            )
+            for sample, reward, advantage in zip(
+                samples, rewards, _advantages(samples, rewards, scoring), strict=True
+            )
+        ],
+    )
+
+
+def _text_of(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
+
+
+def _advantages(
+    samples: Sequence[Sample], rewards: Sequence[float | None], scoring: Scoring
+) -> list[float | None]:
+    """The file's; where it has none, computed if that was chosen."""
+    given = [sample.advantage for sample in samples]
+    if not scoring.computes_advantages or any(one is not None for one in given):
+        return given
+    return [*group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)[0].tolist()]

@@ -1,0 +1,284 @@
+"""A run out of an import's files: all of it in one transaction, or nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from typing import IO, Any
+
+import numpy as np
+from django.db import transaction
+from django.db.models.functions import Now
+
+from dashboard.accounts.services import record
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import open_draft
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import END_TIME
+from dashboard.supervision.external_ingest import create_prompts_version
+from dashboard.supervision.ingest import ingest
+from dashboard.supervision.lease import Claim
+from dashboard.transfers.import_events import LogPosition, Scoring, make_group
+from dashboard.transfers.import_formats import (
+    LATEST_TIME,
+    Item,
+    Point,
+    Sample,
+    as_tree,
+    from_tree,
+)
+from dashboard.transfers.import_preview import Findings, digest_of
+from dashboard.transfers.import_reader import read_files
+from dashboard.transfers.models import RunImport
+from trainer.client.lines import metrics_of
+from trainer.events import Event, GroupScored, RunFinished, StepFinished
+
+EVENTS_AT_ONCE = 500
+SHOWN_FILENAMES = 5
+
+
+class ItemBuffer:
+    """Items on disk, to be read step by step; files come in any order of steps.
+
+    Memory holds sixteen bytes for each item: its step and its offset.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._steps = array("q")
+        self._offsets = array("q")
+        self._end = 0
+
+    def add(self, item: Item) -> None:
+        line = json.dumps(as_tree(item)).encode() + b"\n"
+        self._steps.append(item.step)
+        self._offsets.append(self._end)
+        self._file.write(line)
+        self._end += len(line)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def by_step(self) -> Iterator[tuple[int, list[Item]]]:
+        """By rising step; within one in the order in which they were added."""
+        self._file.flush()
+        steps = np.frombuffer(self._steps, dtype=np.int64)
+        offsets = np.frombuffer(self._offsets, dtype=np.int64)
+        order = np.argsort(steps, kind="stable")
+        sorted_offsets = zip(
+            steps[order].tolist(), offsets[order].tolist(), strict=True
+        )
+        for step, items in groupby(sorted_offsets, key=lambda each: each[0]):
+            yield step, [self._read(offset) for _, offset in items]
+
+    def _read(self, offset: int) -> Item:
+        self._file.seek(offset)
+        return from_tree(json.loads(self._file.readline()))
+
+
+def make_run(
+    run_import: RunImport,
+    *,
+    on_read: Callable[[int], None],
+    on_stored: Callable[[int, int], None],
+    on_made: Callable[[Run], None],
+) -> Run:
+    """ValueError if the files differ from the findings that were shown.
+
+    `on_read` is called with bytes, `on_stored` with steps and their number; `on_made`
+    is called last in the transaction. Any exception rolls back everything.
+    """
+    choices = run_import.choices
+    with open_draft() as file, open_draft() as prompts:
+        buffer, findings = _read(run_import, ItemBuffer(file), on_read)
+        if findings.num_refused != choices["leave_out"]:
+            raise ValueError(
+                f"The files have {findings.num_refused:,} invalid rows; "
+                f"{choices['leave_out']:,} were found before. Start a new import."
+            )
+        num_steps = len(findings.steps)
+        on_stored(0, num_steps)
+        with transaction.atomic():
+            run = _begin(run_import, findings)
+            began = findings.first_time or time.time()
+            events = EventWriter(run, _scoring(run_import), Prompts(prompts), began)
+            for number, (step, items) in enumerate(buffer.by_step(), start=1):
+                events.add_step(step, items)
+                on_stored(number, num_steps)
+            events.end()
+            version = (
+                create_prompts_version(run, events.prompts.rows())
+                if len(events.prompts)
+                else None
+            )
+            Run.objects.filter(pk=run.pk).update(
+                state=RunState.FINISHED,
+                lease_until=None,
+                finished_at=END_TIME,
+                dataset_version=version,
+            )
+            record(run.team, run.owner, "run.imported", run, tools=run.source["tools"])
+            on_made(run)
+    return run
+
+
+def _read(
+    run_import: RunImport, buffer: ItemBuffer, on_read: Callable[[int], None]
+) -> tuple[ItemBuffer, Findings]:
+    findings = Findings()
+    files = run_import.files.order_by("pk")
+    wandb_run = run_import.choices.get("wandb_run")
+    for found in read_files(files, wandb_run=wandb_run, on_read=on_read):
+        if findings.add(found) is None and isinstance(found.item, Point | Sample):
+            buffer.add(found.item)
+    return buffer, findings
+
+
+def _scoring(run_import: RunImport) -> Scoring:
+    choices = run_import.choices
+    return Scoring(
+        weights=dict(choices["weights"]),
+        computes_advantages=choices["computes_advantages"],
+        right_from=choices["right_from"],
+        lowest=run_import.findings["lowest"],
+    )
+
+
+def _begin(run_import: RunImport, findings: Findings) -> Run:
+    choices, found = run_import.choices, findings.as_json()
+    rules = [
+        {"name": name, "weight": weight}
+        for name, weight in choices["weights"]
+        if weight is not None
+    ]
+    return Run.objects.create(
+        team=run_import.team,
+        name=choices["name"],
+        owner=run_import.created_by,
+        state=RunState.RUNNING,
+        config={
+            "reward": {
+                "recipe": {"rules": rules},
+                "right_from": choices["right_from"],
+            },
+            "checkpoint": {"keep_last": 0},
+        },
+        model_label=choices["model"],
+        num_steps=max(1, found["last_step"]),
+        attempt=1,
+        lease_until=Now() + timedelta(days=1),
+        source={
+            "tools": found["tools"],
+            "num_files": found["num_files"],
+            "num_bytes": found["num_bytes"],
+            "filenames": [file["name"] for file in found["files"][:SHOWN_FILENAMES]],
+            "num_rows": found["num_rows"],
+            "num_left_out": found["num_refused"],
+            "has_times": found["first_time"] is not None,
+            "advantages": _advantages(found, computes=choices["computes_advantages"]),
+        },
+    )
+
+
+def _advantages(found: dict[str, Any], *, computes: bool) -> str:
+    if found["num_advantages"]:
+        return "files"
+    return "computed" if computes else "unknown"
+
+
+class Prompts:
+    """Numbers of prompts, in the order in which they were sampled first."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._numbers: dict[bytes, int] = {}
+
+    def number_of(self, sample: Sample) -> int:
+        digest = digest_of(sample)
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = len(self._numbers)
+            row = [sample.prompt, sample.answer]
+            self._file.write(json.dumps(row).encode() + b"\n")
+        return number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def rows(self) -> Iterator[Row]:
+        self._file.seek(0)
+        for line in self._file:
+            prompt, answer = json.loads(line)
+            yield Row(prompt=prompt, answer=answer)
+
+
+@dataclass(slots=True)
+class EventWriter:
+    """The events of the run's only attempt, ingested as they come."""
+
+    run: Run
+    scoring: Scoring
+    prompts: Prompts
+    time: float  # of the current step; without times in the files, of the previous one
+    _line: int = 0
+    _step: int = 0
+    _events: list[Event] = field(default_factory=list)
+
+    def add_step(self, step: int, items: list[Item]) -> None:
+        points = [item for item in items if isinstance(item, Point)]
+        for point in points:
+            if point.time is not None and 0 <= point.time < LATEST_TIME:
+                self.time = point.time
+        self._step = step
+        groups = list(self._groups([i for i in items if isinstance(i, Sample)]))
+        logged: dict[str, float | None] = {}
+        for point in points:  # if a step is logged twice, the last value counts
+            logged |= point.values
+        computed = metrics_of([group.model_dump() for group in groups])
+        # A table with one completion a prompt is a sample of the step.
+        is_whole = all(len(group.completions) > 1 for group in groups)
+        metrics = logged | computed if is_whole else computed | logged
+        position = self._log_position()
+        self._events += groups
+        self._events.append(
+            StepFinished(
+                line=position.line,
+                attempt=1,
+                time=position.time,
+                step=step,
+                metrics=metrics,
+            )
+        )
+        if len(self._events) >= EVENTS_AT_ONCE:
+            self._ingest()
+
+    def end(self) -> None:
+        position = self._log_position()
+        self._events.append(
+            RunFinished(
+                line=position.line, attempt=1, time=position.time, step=self._step
+            )
+        )
+        self._ingest()
+
+    def _groups(self, samples: list[Sample]) -> Iterator[GroupScored]:
+        by_prompt: dict[int, list[Sample]] = {}
+        for sample in samples:
+            by_prompt.setdefault(self.prompts.number_of(sample), []).append(sample)
+        for number, group in by_prompt.items():
+            yield make_group(self._log_position(), number, group, self.scoring)
+
+    def _log_position(self) -> LogPosition:
+        self._line += 1
+        return LogPosition(line=self._line, time=self.time, step=self._step)
+
+    def _ingest(self) -> None:
+        claim = Claim(run_id=self.run.pk, attempt=1)
+        # Alerts are for those who can still do something.
+        ingest(claim, self._events, observes=False)
+        self._events = []

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from dashboard.accounts.models import User
+from dashboard.rewards import trial
+from dashboard.rewards.trial import describe
+from dashboard.runs.models import Run
+from dashboard.supervision import workers
+from dashboard.supervision.lease import claim_run
+from dashboard.supervision.models import Worker
+from dashboard.supervision.system_metrics import Reader
+from dashboard.supervision.worker_hosts import list_hosts
+from dashboard.supervision.workers import WorkerHeartbeat, register, store_facts
+from tests.dashboard.supervision.factories import Launcher
+from trainer.rewards.sandbox.slot import SandboxStatus
+
+pytestmark = pytest.mark.django_db
+
+
+def page(client: Client, slug: str = "alpha") -> str:
+    response = client.get(reverse("compute", args=[slug]))
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_without_workers_the_page_shows_how_to_start_one(alice_client: Client) -> None:
+    assert "make run" in page(alice_client)
+
+
+def test_a_worker_shows_its_hardware_and_runs(alice_client: Client, run: Run) -> None:
+    register("training@gpu-1", num_slots=1)
+    claim_run(run.id, "training@gpu-1")
+
+    html = page(alice_client)
+
+    assert "training@gpu-1" in html
+    assert 'data-worker-status="busy"' in html
+    assert reverse("run", args=["alpha", run.id]) in html
+    assert "cores" in html
+
+
+def test_a_worker_shows_which_runs_it_accepts(alice_client: Client) -> None:
+    register("training@any", num_slots=1)
+    register("training@cpu", num_slots=1)
+    register("training@old", num_slots=1)
+    for name, takes in (("cpu", {"takes": "cpu"}), ("old", {})):
+        worker = Worker.objects.get(name=f"training@{name}")
+        worker.hardware = {k: v for k, v in worker.hardware.items() if k != "takes"}
+        worker.hardware |= takes
+        worker.save()
+
+    html = page(alice_client)
+
+    assert html.count('data-takes="any"') == 2  # an older worker takes any
+    assert html.count('data-takes="cpu"') == 1
+
+
+def test_another_teams_run_is_counted_but_not_named(
+    charlie: User, charlie_client: Client, launch: Launcher
+) -> None:
+    register("training@gpu-1", num_slots=1)
+    claim_run(launch(name="secret plan").id, "training@gpu-1")
+
+    html = page(charlie_client, "other")
+
+    assert "1 run of other teams" in html
+    assert "secret plan" not in html
+
+
+def test_lost_contact_does_not_depend_on_the_web_servers_clock(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register("training@gpu-1", num_slots=1)
+    register("training@gpu-2", num_slots=1)
+    gone = Worker.objects.filter(name="training@gpu-2")
+    gone.update(last_seen=Now() - timedelta(minutes=2))
+    now = timezone.now()
+
+    for hours in (1, -1):
+        off = now + timedelta(hours=hours)
+        monkeypatch.setattr(timezone, "now", lambda off=off: off)
+
+        assert page(alice_client).count('data-worker-status="gone"') == 1, hours
+
+
+def test_queries_do_not_grow_with_workers_and_runs(
+    alice_client: Client, launch: Launcher
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            page(alice_client)
+        return len(queries)
+
+    register("training@gpu-0", num_slots=1)
+    before = count()
+    for n in range(1, 6):
+        register(f"training@gpu-{n}", num_slots=1)
+        claim_run(launch(name=f"run {n}").id, f"training@gpu-{n}")
+
+    assert count() == before
+
+
+def test_a_worker_that_was_forgotten_registers_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sandbox = describe(SandboxStatus(level="B", reasons={}))
+    monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    reader = Reader(tmp_path)
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
+    Worker.objects.all().delete()
+
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
+
+    worker = Worker.objects.get()
+    assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
+    assert worker.hardware["sandbox"] == sandbox.as_json()
+
+
+def test_a_worker_reports_newly_installed_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = ["peft"]
+    monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat._send(Reader(tmp_path))
+    heartbeat._report_packages()
+    assert list_hosts()[0].packages == {"peft"}
+
+    here.append("vllm")
+    heartbeat._report_packages()
+
+    assert list_hosts()[0].packages == {"peft", "vllm"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_registers_and_signs_off() -> None:
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat.start()
+    heartbeat.stop()
+
+    worker = Worker.objects.get()
+    assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
+    assert worker.stopped_at is not None
+
+
+def test_non_members_do_not_see_a_teams_page(charlie_client: Client) -> None:
+    response = charlie_client.get(reverse("compute", args=["alpha"]))
+
+    assert response.status_code == 404
+
+
+NONE = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+
+
+def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> None:
+    register("training@gpu-1", num_slots=1)
+    assert "unknown" in page(alice_client)
+
+    sandbox = describe(SandboxStatus(level="B", reasons={}))
+    store_facts("training@gpu-1", sandbox=sandbox.as_json())
+    assert "Sandbox level B" in page(alice_client)
+
+    store_facts("training@gpu-1", sandbox=describe(NONE).as_json())
+    html = page(alice_client)
+    for fragment in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
+        assert fragment in html
+    assert "Install bubblewrap" in html
+
+
+def test_the_servers_sandbox_is_shown(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped = SandboxStatus(level="A", reasons={}, has_group=True)
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: grouped)
+    assert "cgroup" in page(alice_client)
+
+    monkeypatch.setattr(trial, "find_sandbox", lambda **_: NONE)
+    assert "Install bubblewrap" in page(alice_client)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_reports_its_sandbox() -> None:
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat.start()
+    deadline = time.monotonic() + 60
+    while not Worker.objects.filter(hardware__has_key="sandbox").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    heartbeat.stop()
+
+    assert Worker.objects.get().hardware["sandbox"]["level"] in ("A", "B")

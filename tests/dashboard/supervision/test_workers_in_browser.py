@@ -1,0 +1,39 @@
+"""The workers page as a reader with any screen, theme or aid finds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.rewards.trial import describe
+from dashboard.supervision.workers import register, store_facts
+from tests.browser.accessibility import findings_in_each_view
+from trainer.rewards.sandbox.slot import SandboxStatus
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
+
+
+def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
+    lacking = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    register("training@gpu-1", num_slots=1)
+    store_facts("training@gpu-1", sandbox=describe(lacking).as_json())
+    page.goto("/alpha/workers")
+
+    found = findings_in_each_view(page)
+
+    assert page.get_by_text("A: no bwrap").is_visible()
+    assert not found

@@ -1,0 +1,203 @@
+"""The state of a phase during training: reference, optimizer, order, KL weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.algorithm.kl import AdaptiveKL
+from trainer.algorithm.loss import BatchTotals
+from trainer.config import ReferenceConfig, RunConfig
+from trainer.config.run import PhaseConfig
+from trainer.data import DataOrder, Prompt
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy
+from trainer.model.reference import (
+    FrozenReference,
+    KLSample,
+    Reference,
+    load_start,
+    make_kl_sample,
+    make_reference,
+)
+from trainer.output.checkpoint import restore_optimizer, saved_reference, saved_start
+from trainer.rollout.engine import OnSlowed, RolloutEngine
+from trainer.rollout.sources import CompletionSource, make_source, start_source
+from trainer.run.outcome import LossTerms, UpdateResult
+from trainer.seeding import derive
+
+
+@dataclass(kw_only=True)
+class PhaseState:
+    """What a phase holds. Its steps count from 1 at its beginning."""
+
+    phase_config: PhaseConfig
+    order: DataOrder
+    source: CompletionSource
+    reference: Reference | None
+    kl_sample: KLSample | None
+    optimizer: Optimizer
+    kl: AdaptiveKL | None  # a weight that follows its target
+    start: FrozenReference | None  # sampled from, where the run's own start is not
+    num_updates: int = 0
+
+    @property
+    def config(self) -> RunConfig:
+        return self.phase_config.config
+
+    @property
+    def kl_coef(self) -> float:
+        return self.config.loss.kl_coef if self.kl is None else self.kl.coef
+
+    def loss_terms(self, totals: BatchTotals) -> LossTerms:
+        """Of a minibatch with these totals."""
+        return LossTerms(self.config, totals, self.kl_coef, self.reference)
+
+    def place(self, step: int) -> int:
+        """Return the number of one of the run's steps within the phase."""
+        return step - self.phase_config.first_step + 1
+
+    def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
+        """Return the prompts of a round of sampling; 0 is the step's own."""
+        places = self.order.round_indices(self.place(step), round)
+        return [prompts[place] for place in places]
+
+    def samples_ahead(self, step: int) -> bool:
+        """Return whether the next step's batch is sampled
+        beside this one of the run's steps.
+
+        Each phase begins again: another one's settings may be of other completions.
+        """
+        return self.config.rollout.one_step_off and step < self.phase_config.last_step
+
+    def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
+        """Return updates between sampling and use, as a mean over a step's updates.
+
+        In a step of u updates the n-th trains on what was sampled n - 1 updates ago,
+        and `age` more where the batch was sampled so many before the step. A frozen
+        start was sampled from as it was before the phase's first update.
+        """
+        within = (num_updates - 1) / 2
+        match self.config.rollout.source:
+            case "policy":
+                return age + within
+            case "start":
+                return self.num_updates + within
+            case "dataset":
+                return None
+
+    def after_step(
+        self, step: int, policy: Policy, updates: Sequence[UpdateResult]
+    ) -> None:
+        """What happens every so many steps, and what follows the measured KL."""
+        place, config = self.place(step), self.config
+        self.num_updates += len(updates)
+        if self.reference is not None:
+            self.reference.after_step(place, policy)
+        every = config.optim.reset_every_steps
+        if every > 0 and place % every == 0:
+            self.optimizer.forget()
+        if self.kl is not None:
+            # The first pass sees each completion once.
+            first = updates[: len(updates) // self.config.optim.updates_per_batch]
+            sums = [
+                u.statistics.kl.double().sum().item()
+                for u in first
+                if u.statistics.kl is not None
+            ]
+            num_completions = sum(result.num_sequences for result in first)
+            self.kl.update(sum(sums) / num_completions, num_completions)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "kl": None if self.kl is None else self.kl.state_dict(),
+            "num_updates": self.num_updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        # A fork may begin to follow a target in the middle.
+        if self.kl is not None and state["kl"] is not None:
+            self.kl.load_state_dict(state["kl"])
+        self.num_updates = state["num_updates"]
+
+
+def make_phase(
+    phase: PhaseConfig,
+    *,
+    policy: Policy,
+    engine: RolloutEngine,
+    prompts: Sequence[Prompt],
+    saved: Path | None,
+    on_slowed: OnSlowed,
+) -> PhaseState:
+    """Start a phase with the current policy, or resume it from a checkpoint.
+
+    A phase has a schedule, a data order and an optimizer of its own, and its reference
+    is made of the weights at its beginning.
+
+    Args:
+        stage: the phase.
+        policy: the model that is trained.
+        engine: samples from the policy.
+        prompts: all that may be trained on.
+        saved: a checkpoint within the phase, whose weights the policy has already.
+        on_slowed: as `make_source` tells it.
+    """
+    config = phase.config
+    start = _start(phase, policy, saved)
+    source: CompletionSource
+    if start is None:
+        source = make_source(
+            config, policy=policy, engine=engine, prompts=prompts, on_slowed=on_slowed
+        )
+    else:
+        source = start_source(start.policy, config, on_slowed=on_slowed)
+    reference = make_reference(
+        phase, policy, saved=None if saved is None else saved_reference(saved)
+    )
+    loss = config.loss
+    state = PhaseState(
+        phase_config=phase,
+        order=data_order(phase, num_rows=len(prompts)),
+        source=source,
+        reference=reference,
+        kl_sample=make_kl_sample(config, policy),
+        optimizer=Optimizer(policy, config.optim),
+        kl=None
+        if loss.kl_target is None
+        else AdaptiveKL(loss.kl_coef, loss.kl_target, loss.kl_horizon),
+        start=start,
+    )
+    if saved is not None:
+        restore_optimizer(saved, state.optimizer)
+    return state
+
+
+def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
+    """Return the first phase's is that of a run without
+    phases; each later one is its own.
+    """
+    config, seed = phase.config, phase.config.seed
+    if phase.goes_on:
+        seed = derive(seed, "phase", phase.first_step)
+    return DataOrder(
+        num_rows=num_rows, prompts_per_step=config.rollout.prompts_per_step, seed=seed
+    )
+
+
+def _start(
+    phase: PhaseConfig, policy: Policy, saved: Path | None
+) -> FrozenReference | None:
+    """Return the weights that a later phase began with, where it samples from them."""
+    if not phase.goes_on or phase.config.rollout.source != "start":
+        return None
+    start = FrozenReference(
+        load_start(phase.config, policy, will_move=True), ReferenceConfig()
+    )
+    if saved is None:
+        start.become(policy)
+    else:
+        start.restore(saved_start(saved))
+    return start
