@@ -196,7 +196,8 @@ def choose_events(
 ) -> None:
     """EditConflict: other events were chosen since `base`."""
     held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
-    find_changes({"events": held.events}, {"events": events}, base)
+    if not find_changes({"events": held.events}, {"events": events}, base):
+        return
     Channel.objects.filter(pk=channel.pk).update(events=events)
     verb = "alert_channel.events_chosen"
     record(channel.team, user, verb, channel, events=events, before=held.events)

@@ -107,7 +107,8 @@ class QuotaForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when 
         cleaned = super().clean() or self.cleaned_data
         typed = {name: cleaned[name] for name in LIMITS if name in cleaned}
         try:
-            find_changes(self.now, typed, cleaned[BASE])
+            changes = find_changes(self.now, typed, cleaned[BASE])
+            cleaned |= self.now | changes
         except EditConflict as conflict:
             for clash in conflict.clashes:
                 saved = "nothing" if clash.now is None else clash.now

@@ -38,7 +38,7 @@ from dashboard.pages.requests import Request
 from dashboard.web.edits import (
     BASE,
     EditConflict,
-    refuse_stale,
+    merge_saved,
     show_conflict,
     version_of_form,
 )
@@ -124,7 +124,7 @@ def _profile_form(request: Request, user: User) -> ProfileForm:
     data = request.POST if request.POST.get("form") == "profile" else None
     form = ProfileForm(data, instance=User.objects.get(pk=user.pk))
     if data is not None:
-        refuse_stale(form, data.get(BASE, ""))
+        merge_saved(form, data.get(BASE, ""))
     return form
 
 

@@ -68,7 +68,7 @@ from dashboard.project.errors import code_of
 from dashboard.web.edits import (
     BASE,
     EditConflict,
-    refuse_stale,
+    merge_saved,
     show_conflict,
     version_of_form,
 )
@@ -118,7 +118,7 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
         base = data.get(BASE, "") if data is not None else version_of_form(form)
         try:
             if data is not None:
-                refuse_stale(form, base)
+                merge_saved(form, base)
         except EditConflict as conflict:
             return _show_both(request, form, conflict)
         if data is not None and form.is_valid():

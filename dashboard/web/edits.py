@@ -1,14 +1,15 @@
 """Edits by several people at once: none replaces another that its author has not seen.
 
-A form carries the version of what it was opened with. An edit of an older version
-stores nothing: both texts are shown, and saved again it replaces the newer one.
+A form carries a digest of each field that it was opened with. A field that both have
+changed is a conflict: nothing is stored and both texts are shown; saved again, the form
+replaces the newer one. Fields that its author left alone stay as they are saved.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any, TypeAlias
@@ -45,9 +46,16 @@ class EditConflict(Exception):
 
 
 def version_of(values: Mapping[str, Any]) -> str:
-    """Digest stored fields."""
-    text = json.dumps(values, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Digest each stored field, as in "name=1f0a… tags=27c4…"."""
+    return _join({name: _digest(value) for name, value in values.items()})
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_text(value).encode()).hexdigest()[:16]
+
+
+def _join(digests: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={digest}" for name, digest in digests.items())
 
 
 @register.simple_tag(name="version_of")
@@ -60,35 +68,55 @@ def version_of_form(form: BaseForm) -> str:
 
 
 def find_changes(
-    now: Mapping[str, Any],
-    typed: Mapping[str, Any],
-    base: Base,
-    *,
-    version: str = "",
+    now: Mapping[str, Any], typed: Mapping[str, Any], base: Base, *, version: str = ""
 ) -> dict[str, Any]:
-    """The fields to write. `now` is read from a locked row.
+    """Select the fields to write: those that their author has changed since `base`.
 
-    `version`: that of `now`, where it is numbered. EditConflict: it is not `base`.
+    `now`: read from a locked row. `version`: that of `now`, if it has one number.
+    EditConflict: someone else has changed one of them, or the numbered version, too.
     """
-    version = version or version_of(now)
     changes = {name: value for name, value in typed.items() if value != now[name]}
-    if isinstance(base, Mapping):
-        for name in base.keys() & changes.keys():
-            if base[name] == changes[name]:  # sent as it was read
-                del changes[name]
-        stale = [name for name in changes if base.get(name, now[name]) != now[name]]
+    if version:
+        stale = list(changes) if base not in ("", version) else []
     else:
-        stale = [] if base in ("", version) else [*changes]
+        opened, read = _opened(base, typed)
+        for name in opened.keys() & changes.keys():
+            if opened[name] == read(changes[name]):  # sent as it was opened
+                del changes[name]
+        stale = [n for n in changes if n in opened and opened[n] != read(now[n])]
+        if isinstance(base, str):
+            version = _join({**opened, **{name: _digest(now[name]) for name in stale}})
     if stale:
         clashes = [Clash(name, now[name], typed[name]) for name in stale]
         raise EditConflict(clashes, version)
     return changes
 
 
-def refuse_stale(form: BaseForm, base: str) -> None:
-    """EditConflict as above. The form's initial values are read from a locked row."""
+def _opened(
+    base: Base, names: Iterable[str]
+) -> tuple[Mapping[str, Any], Callable[[Any], Any]]:
+    """Fields as they were opened, and how a value is compared with them."""
+    if not isinstance(base, str):
+        return base, lambda value: value
+    if not base:
+        return {}, _digest
+    digests = dict(part.partition("=")[::2] for part in base.split())
+    # A field without a digest conflicts: it may have changed.
+    return {**dict.fromkeys(names, ""), **digests}, _digest
+
+
+def merge_saved(form: BaseForm, base: str) -> None:
+    """Give the fields that their author left alone the saved values.
+
+    The initial values are read from a locked row. EditConflict as above.
+    """
     now = {name: form[name].initial for name in form.fields}
-    find_changes(now, now | {name: form[name].data for name in form.changed_data}, base)
+    typed = {name: form[name].data for name in form.changed_data}
+    changes = find_changes(now, typed, base)
+    data = form.data.copy()
+    for name in typed.keys() - changes.keys():
+        data[name] = now[name]
+    form.data = data
 
 
 def read_fields(post: QueryDict, names: Iterable[str]) -> dict[str, str]:
@@ -101,6 +129,8 @@ def _text(value: Any) -> str:
         return "on" if value else ""
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
     return "" if value is None else str(value).replace("\r\n", "\n")
 
 

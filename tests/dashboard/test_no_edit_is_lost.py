@@ -25,6 +25,7 @@ from dashboard.analysis.reports.services import save_report
 from dashboard.operations.models import Quota, Retention
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
+from dashboard.web.edits import EditConflict, find_changes
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.completions.factories import make_run
@@ -498,19 +499,58 @@ def test_events_that_two_people_choose_conflict(
     assert channel.events == [first, third]
 
 
-def test_a_change_of_another_field_conflicts_and_names_its_author(
+def test_a_conflict_shows_the_fields_of_both_and_names_the_author(
     alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
 ) -> None:
     case = CASES["run_describe"][0]
     two = two_of(case, alice_client, bob_client, known)
-    two.send(0, tags="old, paper")
+    two.send(0, notes="Hers", tags="old, paper")
 
-    refused = two.send(1, notes="A")
+    refused = two.send(1, notes="His", name="Long run")
 
     assert refused.status_code == 409
     assert refused.context["saved"].actor == alice
-    assert {f["name"] for f in refused.context["fields"]} == {"notes", "tags"}
-    assert two.saved("notes") == "Began"
+    assert [field["name"] for field in refused.context["fields"]] == ["notes"]
+    assert two.saved("name") != "Long run"
+    again = form_in(refused.text, two.forms[1].action, "", "notes")
+    assert again.send(two.second).status_code == 302
+    assert two.saved("notes") == "His"
+    assert two.saved("name") == "Long run"
+    assert two.saved("tags") == "old, paper"
+
+
+def test_edits_of_different_fields_are_both_kept(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
+
+    assert two.send(0, tags="old, paper").status_code == 302
+    assert two.send(1, notes="A").status_code == 302
+
+    assert two.saved("tags") == "old, paper"
+    assert two.saved("notes") == "A"
+
+
+def test_a_rules_form_keeps_a_field_that_its_author_left_alone(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(CASES["alert_rule"][0], alice_client, bob_client, known)
+
+    assert two.send(0, for_steps="7").status_code == 302
+    assert two.send(1, name="Renamed").status_code == 302
+
+    assert two.saved("for_steps") == "7"
+    assert two.saved("name") == "Renamed"
+
+
+@pytest.mark.parametrize("version", ["1f0a2b3c4d5e6f70", "notes=1f0a2b3c4d5e6f70"])
+def test_a_version_that_lacks_a_field_conflicts(version: str) -> None:
+    typed = {"notes": "A", "tags": ["b"]}
+
+    with pytest.raises(EditConflict) as caught:
+        find_changes({"notes": "", "tags": []}, typed, version)
+
+    assert [clash.field for clash in caught.value.clashes] == ["notes", "tags"]
 
 
 def test_a_priority_that_arrives_live_brings_its_version(
@@ -518,7 +558,7 @@ def test_a_priority_that_arrives_live_brings_its_version(
 ) -> None:
     page = alice_client.get(f"/alpha/runs/{known['run']}/").text
 
-    opened = re.search(r'value="(\w+)" data-run-priority-version', page)
+    opened = re.search(r'value="(priority=\w+)" data-run-priority-version', page)
 
     assert opened is not None
     assert f'<option value="normal" data-version="{opened[1]}"' in page
@@ -558,10 +598,10 @@ def test_the_retention_preview_keeps_the_version_it_was_opened_with(
     read_form(bob_client, page, "", "days").send(bob_client, completion_days="90")
     query = {n: v for n, v in opened.items() if n != "csrfmiddlewaretoken"}
 
-    preview = alice_client.get(page, query | {"days": "14"})
+    preview = alice_client.get(page, query | {"completion_days": "60"})
     form = form_in(preview.text, page, "", "days")
 
-    assert form.fields["days"] == "14"
+    assert form.fields["completion_days"] == "60"
     assert form.send(alice_client).status_code == 409
     assert Retention.objects.get().completion_days == 90
 

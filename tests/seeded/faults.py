@@ -518,14 +518,14 @@ FAULTS = [
     Fault(
         "V1",
         "dashboard/web/edits.py",
-        'stale = [] if base in ("", version) else [*changes]',
+        'stale = list(changes) if base not in ("", version) else []',
         "stale = []",
         "tests/dashboard/test_no_edit_is_lost.py",
     ),
     Fault(
         "V2",
         "dashboard/web/edits.py",
-        "if base.get(name, now[name]) != now[name]",
+        "if n in opened and opened[n] != read(now[n])",
         "if False",
         "tests/dashboard/api/test_no_change_is_lost.py",
     ),
