@@ -8,7 +8,8 @@ are buckets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -34,30 +35,36 @@ Interval = tuple[float, float]
 MAX_TAILS = 3  # of a run that was resumed more often, the newest
 MAX_SUPERSEDED_POINTS = 150
 TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
-# A lookup of each chosen step: for step = ANY(…) PostgreSQL walks the whole index of
-# the run, which takes four times as long for 500 of 100,000 steps.
 STEPS = """
-    SELECT {run}::bigint, string_agg(int4send(step), ''::bytea),
+    SELECT run_id, string_agg(int4send(step), ''::bytea),
            string_agg(timestamptz_send(time), ''::bytea){values}
-      FROM {steps}
-     WHERE run_id = {run} AND step BETWEEN {first} AND {last} AND {history}
+      FROM {source} GROUP BY run_id
 """
-CHOSEN = "unnest({}::int[]) AS chosen(at) JOIN runs_step ON step = at"
 VALUE = ", string_agg(float8send(coalesce(values[{}], 'NaN')), ''::bytea)"
+SPAN = (
+    "runs_step WHERE run_id = {run} AND step BETWEEN {first} AND {last} AND {history}"
+)
+CURRENT = sql.SQL("superseded_by IS NULL")
+# A lookup of each chosen step: otherwise PostgreSQL walks the whole index of the runs,
+# which takes four times as long for 500 of 100,000 steps.
+CHOSEN = """
+    unnest({pks}::bigint[], {steps}::int[]) AS chosen (pk, at), LATERAL (
+        SELECT * FROM runs_step WHERE run_id = pk AND step = at AND {history} OFFSET 0
+    ) AS lookup
+"""
 ROLLUPS = """
-    SELECT {run}::bigint, string_agg(int4send(last_step), ''::bytea){values}
-      FROM runs_rollup
-     WHERE run_id = {run} AND bucket > {first} AND bucket < {last}
+    SELECT run_id, string_agg(int4send(last_step), ''::bytea){values}
+      FROM {source} GROUP BY run_id
+"""
+BETWEEN = """
+    unnest({pks}::bigint[], {firsts}::int[], {lasts}::int[]) AS span (pk, first, last)
+    JOIN runs_rollup ON run_id = pk AND bucket > first AND bucket < last
 """
 EXTREMES = """, string_agg(
     int4send(coalesce(low_steps[{0}], 0)) || float8send(coalesce(lows[{0}], 'NaN')) ||
     int4send(coalesce(high_steps[{0}], 0)) || float8send(coalesce(highs[{0}], 'NaN')),
     ''::bytea)"""
-MEANS = """
-    SELECT {run}::bigint, count(*){values}
-      FROM runs_step
-     WHERE run_id = {run} AND step BETWEEN {first} AND {last} AND superseded_by IS NULL
-"""
+MEANS = "SELECT run_id{values} FROM {source} GROUP BY run_id"
 # NaN is greater than every number in PostgreSQL.
 MEAN = f""", avg(greatest(least(values[{{0}}], {LARGEST}), -{LARGEST}))
     FILTER (WHERE abs(values[{{0}}]) < 'Infinity')"""
@@ -138,27 +145,25 @@ def read_steps(
 
     With `superseded_by` the steps that this attempt went back before. One query.
     """
+    at, within = at or {}, within or {}
+    history = CURRENT
+    if superseded_by is not None:
+        history = sql.SQL("superseded_by = {}").format(superseded_by)
 
-    def select(run: Run, values: sql.Composed) -> sql.Composed:
-        span = (within or {}).get(run.pk, Buckets())
-        chosen = (at or {}).get(run.pk)
-        is_current = superseded_by is None
-        return sql.SQL(STEPS).format(
-            run=run.pk,
-            first=span.first,
-            last=span.last,
-            values=values,
-            steps=sql.SQL("runs_step")
-            if chosen is None
-            else sql.SQL(CHOSEN).format(list(chosen)),
-            history=sql.SQL("superseded_by IS NULL")
-            if is_current
-            else sql.SQL("superseded_by = {}").format(superseded_by),
-        )
+    def write_source(group: Sequence[Run]) -> sql.Composed:
+        if group[0].pk in at:
+            chosen = [(run.pk, step) for run in group for step in at[run.pk]]
+            return sql.SQL(CHOSEN).format(
+                pks=_write_array(pk for pk, _ in chosen),
+                steps=_write_array(step for _, step in chosen),
+                history=history,
+            )
+        return _write_span(group[0], within.get(group[0].pk, Buckets()), history)
 
     nothing = dict.fromkeys(names, NONE)
     read = {run.pk: Measured(times=NONE, metrics={**nothing}) for run in runs}
-    for pk, (numbers, moments), columns in _fetch(runs, names, VALUE, select):
+    rows = _fetch(runs, names, STEPS, VALUE, write_source, together=at)
+    for pk, (numbers, moments), columns in rows:
         steps = np.frombuffer(numbers, ">i4").astype(np.int64)
         # Rows are not ordered; sorting here is far faster than in PostgreSQL.
         order = np.argsort(steps, kind="stable")
@@ -175,14 +180,20 @@ def read_steps(
 def _fetch(
     runs: Sequence[Run],
     names: Sequence[str],
+    statement: str,
     value: str,
-    select: Callable[[Run, sql.Composed], sql.Composed],
+    write_source: Callable[[Sequence[Run]], sql.Composed],
+    *,
+    together: Collection[int] = (),
 ) -> list[tuple[int, list[Any], dict[str, Any]]]:
-    """Read columns of each run that has rows; a metric that it lacks is NaN."""
+    """Read columns of each run that has rows; a metric that it lacks is NaN.
+
+    Those `together` that have the metrics at the same places are read by one SELECT,
+    which is planned faster; PostgreSQL reads many rows of the others in parallel.
+    """
     rows: list[tuple[int, list[Any], dict[str, Any]]] = []
     if not runs:
         return rows
-    places = {run.pk: {n: i for i, n in enumerate(run.metric_names, 1)} for run in runs}
     names = list(dict.fromkeys(names))
     connection.ensure_connection()
     with (
@@ -192,18 +203,37 @@ def _fetch(
     ):
         for start in range(0, max(1, len(names)), METRICS_AT_ONCE):
             part = names[start : start + METRICS_AT_ONCE]
-            selects = []
+            groups = defaultdict[tuple[int, ...], list[Run]](list)
             for run in runs:
-                at = [places[run.pk].get(name, 0) for name in part]
-                columns = sql.Composed([sql.SQL(value).format(i) for i in at])
-                selects.append(select(run, columns))
+                places = {name: i for i, name in enumerate(run.metric_names, 1)}
+                indices = (places.get(name, 0) for name in part)
+                groups[(0 if run.pk in together else run.pk, *indices)].append(run)
+            selects = [
+                sql.SQL(statement).format(
+                    values=sql.Composed([sql.SQL(value).format(i) for i in indices]),
+                    source=write_source(group),
+                )
+                for (_, *indices), group in groups.items()
+            ]
             cursor.execute(sql.SQL(" UNION ALL ").join(selects), binary=True)
             for pk, *packed in cursor.fetchall():
                 first = len(packed) - len(part)
-                if packed[0] is not None:
-                    metrics = dict(zip(part, packed[first:], strict=True))
-                    rows.append((pk, packed[:first], metrics))
+                metrics = dict(zip(part, packed[first:], strict=True))
+                rows.append((pk, packed[:first], metrics))
     return rows
+
+
+def _write_span(
+    run: Run, span: Buckets, history: sql.Composable = CURRENT
+) -> sql.Composed:
+    return sql.SQL(SPAN).format(
+        run=run.pk, first=span.first, last=span.last, history=history
+    )
+
+
+def _write_array(numbers: Iterable[int]) -> str:
+    """Write an array as PostgreSQL reads it; psycopg takes several times as long."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def read_thinned(
@@ -259,13 +289,9 @@ def read_means(
 ) -> dict[int, float]:
     """Average each run's values, clipped; none of a run without a value. One query."""
 
-    def select(run: Run, values: sql.Composed) -> sql.Composed:
-        span = within[run.pk]
-        return sql.SQL(MEANS).format(
-            run=run.pk, first=span.first, last=span.last, values=values
-        )
-
-    rows = _fetch(runs, [metric], MEAN, select)
+    rows = _fetch(
+        runs, [metric], MEANS, MEAN, lambda run: _write_span(run[0], within[run[0].pk])
+    )
     return {pk: mean for pk, _, means in rows if (mean := means[metric]) is not None}
 
 
@@ -277,15 +303,16 @@ def _read_rollups(
     Not of the ends of a run, so that its first and last steps are read themselves.
     """
 
-    def select(run: Run, values: sql.Composed) -> sql.Composed:
-        span = buckets[run.pk]
-        first, last = span.first // WIDTH, span.last // WIDTH
-        return sql.SQL(ROLLUPS).format(
-            run=run.pk, first=first, last=last, values=values
+    def write_source(group: Sequence[Run]) -> sql.Composed:
+        return sql.SQL(BETWEEN).format(
+            pks=_write_array(run.pk for run in group),
+            firsts=_write_array(buckets[run.pk].first // WIDTH for run in group),
+            lasts=_write_array(buckets[run.pk].last // WIDTH for run in group),
         )
 
     read: dict[int, tuple[Indices, dict[str, Series]]] = {}
-    for pk, (last_steps, *_), columns in _fetch(runs, names, EXTREMES, select):
+    rows = _fetch(runs, names, ROLLUPS, EXTREMES, write_source, together=buckets)
+    for pk, (last_steps,), columns in rows:
         metrics = read[pk][1] if pk in read else {}
         for name, column in columns.items():
             points = np.frombuffer(column, EXTREME)
@@ -299,24 +326,25 @@ def _read_rollups(
 def _ends_of(buckets: Indices) -> Indices:
     """Find the last position in each bucket; np.diff takes twice as long."""
     changes = np.flatnonzero(buckets[1:] != buckets[:-1])
-    return np.append(changes, len(buckets) - 1) if len(buckets) else changes
+    return np.concatenate([changes, [len(buckets) - 1]]) if len(buckets) else changes
 
 
 def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Series:
     steps, values = series.steps, series.values
     if not len(series):
         return series
-    buckets = steps // width
-    ends = _ends_of(buckets)
-    begins = np.append(0, ends[:-1] + 1)
-    sizes = ends - begins + 1
-    kept = np.isin(steps, newest, kind="table")
-    for extreme in (np.minimum, np.maximum):
-        extremes = np.repeat(extreme.reduceat(values, begins), sizes)
-        there = np.flatnonzero(values == extremes)
-        # Each bucket has one: of several the first.
-        kept[there[np.append(0, _ends_of(buckets[there])[:-1] + 1)]] = True
+    changes = (buckets := steps // width)[1:] != buckets[:-1]
+    bucket_of = np.concatenate([[0], np.cumsum(changes)])
+    begins = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    kept = newest.searchsorted(steps, "right") > newest.searchsorted(steps)
     kept[[0, -1]] |= with_ends
+    for extreme in (np.minimum, np.maximum):
+        extremes = extreme.reduceat(values, begins)
+        matches = np.flatnonzero(values == extremes[bucket_of])[::-1]
+        # Of several the first: to an index that is repeated NumPy assigns the last.
+        first = np.empty_like(begins)
+        first[bucket_of[matches]] = matches
+        kept[first] = True
     return Series(steps=steps[kept], values=values[kept])
 
 

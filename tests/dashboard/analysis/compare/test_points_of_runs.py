@@ -18,6 +18,7 @@ from dashboard.analysis.compare.series import (
     thin,
 )
 from dashboard.runs.charts.downsampling import build_rollups
+from dashboard.runs.charts.series import read_steps
 from dashboard.runs.models import Evaluation, Run, Step
 from tests.dashboard.completions.factories import START, make_run, make_steps
 
@@ -73,6 +74,22 @@ def test_runs_are_read_by_their_own_metric_index(team: Team, run: Run) -> None:
 
     assert found[other.pk].values.tolist() == [0.9]
     assert len(found[lacking.pk]) == 0
+
+
+@pytest.mark.django_db
+def test_chosen_steps_of_several_runs_stay_with_their_run(team: Team, run: Run) -> None:
+    runs = [make_run(team, f"other-{i}") for i in range(3)]
+    names = (["loss", "kl"], ["loss", "kl"], ["kl", "loss"])
+    for run_, columns, value in zip(runs, names, (10.0, 20.0, 30.0), strict=True):
+        curves = {"loss": [value, value + 1, value + 2], "kl": [0.0, 0.0, 0.0]}
+        make_steps(run_, {name: curves[name] for name in columns})
+    at: dict[int, list[int]] = {runs[0].pk: [1, 3], runs[2].pk: [2, 9], run.pk: []}
+
+    read = read_steps([*runs, run], ["loss"], at=at)
+
+    losses = [read[run_.pk].metrics["loss"].values.tolist() for run_ in runs]
+    assert losses == [[10.0, 12.0], [20.0, 21.0, 22.0], [31.0]]
+    assert len(read[run.pk].times) == 0
 
 
 @pytest.mark.django_db
