@@ -113,7 +113,8 @@ def merge_saved(form: BaseForm, base: str) -> None:
     now = {name: form[name].initial for name in form.fields}
     typed = {name: form[name].data for name in form.changed_data}
     changes = find_changes(now, typed, base)
-    data = form.data.copy()
+    data = QueryDict(mutable=True)
+    data.update(form.data)
     for name in typed.keys() - changes.keys():
         data[name] = now[name]
     form.data = data
