@@ -59,7 +59,7 @@ def _replay(
 ) -> None:
     """Replays stored history without raising alerts again."""
     last = [
-        _moment(run, row)
+        Moment(seq=row.seq, step=row.step, metrics=run.name_values(row.values))
         for row in _steps(run, before).order_by("-step")[: evaluator.reach + AROUND + 1]
     ]
     begin = _phase_start(run, before, step=last[0].step if last else 0)
@@ -117,8 +117,7 @@ def _remember_first(
         before = min(seqs, default=0)
         if is_evaluation:
             track.remember_first(_first_evaluations(run, metric, before))
-        elif metric in run.metric_names:
-            column = f"values__{run.metric_names.index(metric)}"
+        elif column := run.find_column(metric):
             rows = _steps(run, before).filter(step__gte=begin).order_by("step")
             known = rows.filter(**{f"{column}__isnull": False})
             track.remember_first(known.values_list(column, flat=True)[:FIRST])
@@ -153,9 +152,9 @@ def _rarely_measured(
     found = []
     for metric, reach in evaluator.reaches().items():
         num_known = sum(m.metrics.get(metric) is not None for m in steps)
-        if metric not in run.metric_names or num_known >= reach:
+        column = run.find_column(metric)
+        if column is None or num_known >= reach:
             continue
-        column = f"values__{run.metric_names.index(metric)}"
         rows = _steps(run, first).filter(
             step__gte=begin, **{f"{column}__isnull": False}
         )
@@ -169,11 +168,6 @@ def _rarely_measured(
 
 def _steps(run: Run, before: int) -> QuerySet[Step]:
     return Step.objects.filter(run=run, superseded_by__isnull=True, seq__lt=before)
-
-
-def _moment(run: Run, row: Step) -> Moment:
-    metrics = dict(zip(run.metric_names, row.values, strict=False))
-    return Moment(seq=row.seq, step=row.step, metrics=metrics)
 
 
 def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]:
@@ -194,8 +188,8 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
 
 def _rewards(run: Run, step: int, before: int) -> list[tuple[int, float]]:
     """(stream number, mean reward) of the steps before evaluations."""
-    if REWARD not in run.metric_names:
+    column = run.find_column(REWARD)
+    if column is None:
         return []
-    column = f"values__{run.metric_names.index(REWARD)}"
     rows = _steps(run, before).filter(step__gt=step - 2 * REWARDS).order_by("seq")
     return [(s, v) for s, v in rows.values_list("seq", column) if v is not None]

@@ -13,11 +13,15 @@ from typing import Literal
 
 from dashboard.accounts.templatetags.numbers import NOTHING, sig4
 from dashboard.project.database import FixedQuery
-from dashboard.runs.charts.chart import chart_id, clip, clip_all
+from dashboard.runs.charts.chart import chart_id, clip_all
 from dashboard.runs.charts.series import (
+    ENDS,
     MAX_POINTS,
+    NONE,
     Curve,
+    Series,
     make_buckets,
+    read_evaluated,
     read_steps,
     read_thinned,
 )
@@ -36,7 +40,7 @@ CONSTANT, EFFECTIVE = "group/frac_zero_std", "group/num_effective"
 LENGTH, TRUNCATED = "completion/mean_length", "completion/frac_truncated"
 READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
 Trend = Literal["better", "worse", ""]
-Evaluations = Sequence[tuple[int, Mapping[str, float | None]]]
+Evaluated = Mapping[str, Series]
 Curves = dict[str, Curve]
 Points = list[tuple[int, float]]
 
@@ -95,8 +99,8 @@ def read_headline(run: Run) -> Headline:
     kept = list(_kept_checkpoints(run)) if run.has_ended else []
     # What an ended run measured does not change until it is extended.
     read = _read_once if run.has_ended else _read
-    curves, evaluations = read(as_of(run, run.seq), frozenset(one.step for one in kept))
-    held_out = held_out_of(evaluations)
+    curves, evaluated = read(as_of(run, run.seq), frozenset(one.step for one in kept))
+    held_out = held_out_of(evaluated)
     verdict = write_verdict(
         curves[REWARD],
         held_out,
@@ -110,14 +114,18 @@ def read_headline(run: Run) -> Headline:
     return Headline(
         verdict=verdict,
         tiles=tiles,
-        best=_find_best(run, kept, curves[REWARD], evaluations),
+        best=_find_best(run, kept, curves[REWARD], evaluated),
         reward=curves[REWARD],
     )
 
 
-def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluations]:
-    current = run.value.evaluations.filter(superseded_by=None).order_by("step")
-    return _read_steps(run.value, also), list(current.values_list("step", "metrics"))
+def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluated]:
+    read = read_evaluated([run.value])[run.value.pk]
+    clipped = {
+        name: Series(steps=series.steps, values=clip_all(series.values))
+        for name, series in read.items()
+    }
+    return _read_steps(run.value, also), clipped
 
 
 _read_once = lru_cache(maxsize=100)(_read)
@@ -164,51 +172,36 @@ def _sampled_steps(run: Run) -> set[int]:
     return spread | set(recent) | set(range(last - STALL_STEPS + 1, last + 1))
 
 
-def held_out_of(evaluations: Evaluations) -> HeldOut | None:
-    """The run's own held-out prompts, else its first evaluation set."""
-    names = {
-        name
-        for _, metrics in evaluations
-        for name in metrics
-        if name.startswith("eval/") and name.endswith("/mean")
-    }
-    metric = f"eval/{MAIN_SET}/mean"
-    if metric not in names:
-        if not names:
-            return None
-        metric = min(names)
-    scores = Curve()
-    margins: list[float | None] = []
-    for step, metrics in evaluations:
-        score, low, high = (
-            _as_float(metrics.get(f"{metric}{end}")) for end in ("", "/low", "/high")
-        )
-        if score is None:
-            continue
-        scores.steps.append(step)
-        scores.values.append(score)
-        margins.append(None if low is None or high is None else (high - low) / 2)
+def held_out_of(evaluated: Evaluated) -> HeldOut | None:
+    """Find the scores of the run's own held-out prompts, else of its first set."""
+    metrics = [n for n in evaluated if n.startswith("eval/") and n.endswith("/mean")]
+    own = f"eval/{MAIN_SET}/mean"
+    metric = own if own in metrics else min(metrics, default=own)
+    scores = Curve.of(evaluated.get(metric, NONE))
+    low, high = (
+        dict(zip(bound.steps.tolist(), bound.values.tolist(), strict=True))
+        for end in ENDS
+        for bound in [evaluated.get(f"{metric}/{end}", NONE)]
+    )
+    margins = [
+        (high[step] - low[step]) / 2 if step in low and step in high else None
+        for step in scores.steps
+    ]
     return HeldOut(metric=metric, scores=scores, margins=margins) if margins else None
-
-
-def _as_float(value: float | None) -> float | None:
-    """JSON's numbers may be whole ones of any size, whose difference is no float."""
-    return float(clip(value)) if value is not None and math.isfinite(value) else None
 
 
 def _find_best(
     run: Run,
     kept: Sequence[Checkpoint],
     reward: Curve,
-    evaluations: Evaluations,
+    evaluated: Evaluated,
 ) -> Best | None:
     """By the metric that the run keeps its best checkpoint by."""
-    scores: dict[str, dict[int, float]] = {}
-    for step, metrics in evaluations:
-        for name, value in metrics.items():
-            score = _as_float(value)
-            if is_score_name(name) and score is not None:
-                scores.setdefault(name, {})[step] = score
+    scores = {
+        name: dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+        for name, series in evaluated.items()
+        if is_score_name(name)
+    }
     scores[REWARD] = dict(zip(reward.steps, reward.values, strict=True))
     steps = {one.step for one in kept}
     there = {name: by for name, by in scores.items() if steps & by.keys()}

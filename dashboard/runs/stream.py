@@ -299,7 +299,7 @@ def _read_last_events(run: Run) -> list[dict[str, Any]]:
 
 
 def describe_step(run: Run, step: Step) -> dict[str, Any]:
-    pairs = zip(run.metric_names, step.values, strict=False)
+    pairs = run.name_values(step.values).items()
     return {
         "step": step.step,
         "seq": step.seq,

@@ -149,7 +149,7 @@ def fill_rollups(run: Run) -> int:
                     step.step,
                     step.attempt,
                     read_groups(run.pk, step=step.step, attempt=step.attempt),
-                    dict(zip(run.metric_names, step.values, strict=False)),
+                    run.name_values(step.values),
                     compositions,
                 )
                 for step in missing

@@ -214,8 +214,8 @@ def _last_values(run: Run) -> dict[str, Any]:
     current = run.steps.filter(superseded_by__isnull=True).order_by("-step")
     values = current.values_list("values", flat=True).first()
     # Newer metrics have no value yet; a fork without a step has its parent's totals.
-    named = zip(run.metric_names, values or [], strict=False)
-    last = {name: value for name, value in named if value is not None}
+    named = run.name_values(values or [])
+    last = {name: value for name, value in named.items() if value is not None}
     if values is None:
         last |= totals_of(run.fork_totals)
     held_out = run.evaluations.filter(superseded_by__isnull=True).order_by("step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -158,38 +158,28 @@ def metric_names(run: Run) -> list[str]:
 
 def read_points(run: Run, span: Span) -> Iterator[Point]:
     """By rising step; two queries for some hundred steps each."""
-    names, first = run.metric_names, span.first
+    first = span.first
     while True:
-        steps = Step.objects.filter(run=run, superseded_by=None)
-        steps = steps.filter(step__range=(first, span.last)).order_by("step")
+        current = {"run": run, "superseded_by": None}
+        steps = Step.objects.filter(**current, step__range=(first, span.last))
+        steps = steps.order_by("step")
         found = list(steps.values_list("step", "time", "values")[:STEPS_AT_ONCE])
         last = found[-1][0] if len(found) == STEPS_AT_ONCE else span.last
-        yield from _merged(names, found, _evaluations(run, first, last))
+        held_out = Evaluation.objects.filter(**current, step__range=(first, last))
+        points: dict[int, Point] = {}
+        for step, time, metrics in held_out.order_by("step", "name").values_list(
+            "step", "time", "metrics"
+        ):
+            point = points.setdefault(step, Point(step, time, {}))
+            point.values.update(_numbers(metrics))
+        for step, time, values in found:
+            measured = _numbers(run.name_values(values))
+            before = points[step].values if step in points else {}
+            points[step] = Point(step, time, measured | before)
+        yield from (points[step] for step in sorted(points))
         if len(found) < STEPS_AT_ONCE:
             return
         first = last + 1
-
-
-def _evaluations(run: Run, first: int, last: int) -> list[tuple[int, datetime, Any]]:
-    held_out = Evaluation.objects.filter(run=run, superseded_by=None)
-    held_out = held_out.filter(step__range=(first, last)).order_by("step", "name")
-    return list(held_out.values_list("step", "time", "metrics"))
-
-
-def _merged(
-    names: Sequence[str],
-    steps: Sequence[tuple[int, datetime, list[float | None]]],
-    evaluations: Sequence[tuple[int, datetime, dict[str, float | None]]],
-) -> Iterator[Point]:
-    points: dict[int, Point] = {}
-    for step, time, metrics in evaluations:
-        point = points.setdefault(step, Point(step, time, {}))
-        point.values.update(_numbers(metrics))
-    for step, time, values in steps:
-        measured = _numbers(dict(zip(names, values, strict=False)))
-        before = points[step].values if step in points else {}
-        points[step] = Point(step, time, measured | before)
-    yield from (points[step] for step in sorted(points))
 
 
 def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:

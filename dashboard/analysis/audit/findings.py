@@ -107,7 +107,7 @@ def audit(run: Run) -> Audit:
 @lru_cache(maxsize=16)
 def _audit_once(keyed: Keyed[Run]) -> Audit:
     run, studied = keyed.value, study(keyed.value)
-    reward = read_series(run, REWARD)
+    reward = read_series(run, [REWARD]).get(REWARD)
     return Audit(
         last_step=run.last_step,
         verdict=Verdict(why="few")

@@ -22,7 +22,7 @@ from dashboard.analysis.audit.changes import (
     find_change,
 )
 from dashboard.analysis.audit.findings import LARGE
-from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH
+from dashboard.analysis.audit.signals import ENTROPY, KL, LENGTH, read_series
 from dashboard.analysis.statistics import Array
 from dashboard.completions.models import StepRollup
 from dashboard.completions.rewards import rule_names
@@ -281,13 +281,7 @@ def _read_metrics(run: Run, at: int, *, most: int) -> dict[str, Series]:
     steps = run.steps.filter(superseded_by=None).values_list("step", flat=True)
     before = steps.filter(step__lt=at).order_by("-step")[:most]
     after = steps.filter(step__gte=at).order_by("step")[:most]
-    near = {run.pk: before.union(after)}
-    read = read_steps([run], [REWARD, *METRICS, *scores], at=near)[run.pk]
-    return {
-        name: Series(steps=series.steps, values=clip_all(series.values))
-        for name, series in read.metrics.items()
-        if len(series)
-    }
+    return read_series(run, [REWARD, *METRICS, *scores], at=before.union(after))
 
 
 def _score_of(rule: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dashboard.analysis.audit.completions import Study
-from dashboard.analysis.compare.points import read_points
-from dashboard.runs.charts.series import Series
+from dashboard.runs.charts.chart import clip_all
+from dashboard.runs.charts.series import Series, read_steps
 from dashboard.runs.models import Run
 
 LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
@@ -85,19 +86,26 @@ SIGNALS = (
 
 
 def read_signals(run: Run, study: Study) -> list[Signal]:
-    """A query for each metric."""
-    return [_read(signal, run, study) for signal in SIGNALS]
+    """Read the series of each signal; one query."""
+    measured = read_series(run, [signal.metric for signal in SIGNALS if signal.metric])
+    return [
+        replace(signal, series=measured.get(signal.metric))
+        if signal.metric
+        else replace(signal, series=study.series(signal.key) or None)
+        if study.texts
+        else replace(signal, missing=NO_TEXTS)
+        for signal in SIGNALS
+    ]
 
 
-def _read(signal: Signal, run: Run, study: Study) -> Signal:
-    if signal.metric:
-        return replace(signal, series=read_series(run, signal.metric))
-    if not study.texts:
-        return replace(signal, missing=NO_TEXTS)
-    series = study.series(signal.key)
-    return replace(signal, series=series if len(series) else None)
-
-
-def read_series(run: Run, metric: str) -> Series | None:
-    points = read_points([run], metric, axis="step")[run.pk]
-    return points if len(points) else None
+def read_series(
+    run: Run, metrics: Sequence[str], *, at: Collection[int] | None = None
+) -> dict[str, Series]:
+    """Read those that have values, clipped; of chosen steps, or of all. One query."""
+    chosen = None if at is None else {run.pk: at}
+    read = read_steps([run], metrics, at=chosen)[run.pk].metrics
+    return {
+        name: Series(steps=series.steps, values=clip_all(series.values))
+        for name, series in read.items()
+        if len(series)
+    }

@@ -174,7 +174,7 @@ def changes_of(series: Series) -> list[Change | None]:
 
 
 def read_verdict(run: Run, reward: Series, features: Sequence[Feature]) -> Verdict:
-    """Two queries, and one for each rule that measures correctness."""
+    """Two queries."""
     rises = changes_of(reward)
     return judge(rises, [*_rules(run), *_held_out(run, rises)], features)
 
@@ -184,10 +184,11 @@ def _rules(run: Run) -> Iterator[Witness]:
     recipe = step_recipe(run, run.last_step)
     bounds = {rule.name: rule.own_bounds for rule in recipe.rules} if recipe else {}
     kinds = {rule["name"]: rule.get("kind", "") for rule in all_rules(run)}
+    read = read_series(run, [f"reward/{name}/mean" for name in kinds])
     for name, kind in kinds.items():
         is_known = kind in ANSWER_KINDS
         is_named = kind in OPEN_KINDS and NAMED_CORRECT.search(name.lower())
-        series = read_series(run, f"reward/{name}/mean")
+        series = read.get(f"reward/{name}/mean")
         if not (is_known or is_named) or series is None:
             continue
         weight = weights.get(name, 0.0)

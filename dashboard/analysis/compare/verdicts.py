@@ -8,9 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from django.db.models import FloatField, Max
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
 
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.compare.differences import Setting
@@ -20,7 +17,6 @@ from dashboard.analysis.compare.series import (
     Better,
     Window,
     find_window,
-    latest_evaluations,
     window_means,
 )
 from dashboard.analysis.statistics import (
@@ -39,7 +35,7 @@ from dashboard.analysis.statistics import (
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.charts.chart import clip, clip_all
 from dashboard.runs.charts.series import read_steps
-from dashboard.runs.models import REWARD, Evaluation, Run
+from dashboard.runs.models import REWARD, Evaluation, MetricSummary, Run
 from trainer.metric_names import MAIN_SET, title_of
 
 Kind = Literal[
@@ -91,7 +87,7 @@ class Column:
 def compare_summaries(
     runs: Sequence[Run], sets: Sequence[Sequence[int]]
 ) -> list[Column]:
-    """Last and best reward, then each held-out set's. 1 query, and 1 per held-out set.
+    """Compare the last and best reward, then each held-out set's; one query.
 
     A figure for each set of runs, which are named by their indices: the mean of theirs.
     """
@@ -99,9 +95,18 @@ def compare_summaries(
         ("Reward, last", [run.reward("last") for run in runs]),
         ("Reward, best", [run.reward("best") for run in runs]),
     ]
-    latest = list(latest_evaluations(runs))
-    for name in sorted({evaluation.name for evaluation in latest}):
-        columns += _held_out(runs, name, latest)
+    summaries = MetricSummary.objects.filter(run__in=runs, name__regex="^eval/.*/mean$")
+    held_out: dict[str, dict[int, tuple[float, float]]] = {}
+    for pk, name, last, high in summaries.order_by("name").values_list(
+        "run_id", "name", "last", "high"
+    ):
+        held_out.setdefault(name, {})[pk] = last, high
+    for name, by_run in held_out.items():
+        last_and_best = [by_run.get(run.pk, (None, None)) for run in runs]
+        columns += [
+            (f"{title_of(name)}, last", [last for last, _ in last_and_best]),
+            (f"{title_of(name)}, best", [best for _, best in last_and_best]),
+        ]
     nums = [len(one) for one in sets]
     return [
         Column(
@@ -115,20 +120,6 @@ def compare_summaries(
 def _mean(values: Sequence[float | None], indices: Sequence[int]) -> float | None:
     found = [clip(v) for index in indices if (v := values[index]) is not None]
     return sum(found) / len(found) if found else None
-
-
-def _held_out(
-    runs: Sequence[Run], name: str, latest: Sequence[Evaluation]
-) -> list[tuple[str, list[float | None]]]:
-    metric = f"eval/{name}/mean"
-    last = {e.run_id: e.metrics.get(metric) for e in latest if e.name == name}
-    value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
-    rows = Evaluation.objects.filter(run__in=runs, superseded_by=None, name=name)
-    best = dict(rows.order_by().values_list("run_id").annotate(best=Max(value)))
-    return [
-        (f"{title_of(metric)}, last", [last.get(run.pk) for run in runs]),
-        (f"{title_of(metric)}, best", [best.get(run.pk) for run in runs]),
-    ]
 
 
 # Verdicts on two sets of seeds.

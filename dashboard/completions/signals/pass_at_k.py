@@ -23,7 +23,8 @@ from dashboard.completions.signals.records import (
     shorten,
     unpack,
 )
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.charts.series import read_evaluated
+from dashboard.runs.models import Run
 
 # maj@1 is pass@1.
 HELD_OUT = re.compile(r"pass@\d{1,4}|maj@(?!1$)\d{1,4}")
@@ -74,20 +75,13 @@ def read_held_out(
     run: Run, *, first: int | None, last: int | None
 ) -> dict[str, dict[str, list[list[float]]]]:
     """By set and score, pass@k or maj@k, its steps and its values."""
-    evaluations = Evaluation.objects.filter(run=run, superseded_by=None)
-    if first is not None:
-        evaluations = evaluations.filter(step__gte=first)
-    if last is not None:
-        evaluations = evaluations.filter(step__lte=last)
     found: dict[str, dict[str, list[list[float]]]] = {}
-    rows = evaluations.order_by("step").values_list("name", "step", "metrics")
-    for name, step, metrics in rows:
-        for metric, value in metrics.items():
-            score = metric.removeprefix(f"eval/{name}/")
-            if HELD_OUT.fullmatch(score) and value is not None:
-                points = found.setdefault(name, {}).setdefault(score, [[], []])
-                points[0].append(step)
-                points[1].append(float(f"{value:.4g}"))
+    evaluated = read_evaluated([run], within=(first, last))[run.pk]
+    for metric, series in evaluated.items():
+        name, _, score = metric.removeprefix("eval/").rpartition("/")
+        if HELD_OUT.fullmatch(score):
+            values = [float(f"{value:.4g}") for value in series.values]
+            found.setdefault(name, {})[score] = [series.steps.tolist(), values]
     return found
 
 

@@ -146,7 +146,7 @@ def read_steps(
     With `superseded_by` the steps that this attempt went back before. One query.
     """
     at, within = at or {}, within or {}
-    history = CURRENT
+    history: sql.Composable = CURRENT
     if superseded_by is not None:
         history = sql.SQL("superseded_by = {}").format(superseded_by)
 
@@ -471,7 +471,7 @@ def carried_to(run: Run, step: int) -> dict[str, float]:
     if at is None:
         return {}
     time, values = at
-    named = dict(zip(run.metric_names, values, strict=False))
+    named = run.name_values(values)
     found = {name: v for name in AXES if (v := named.get(name)) is not None}
     if run.fork_step is None or SECONDS in carried:
         begins = history.values_list("step", "time")[:2]

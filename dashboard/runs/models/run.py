@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -294,6 +295,15 @@ class Run(models.Model):
         """The checkpoint that the run would continue from, or None; one query."""
         kept = self.checkpoints.filter(superseded_by=None, deleted_at=None)
         return kept.order_by("-step").first()
+
+    def name_values(self, values: Sequence[float | None]) -> dict[str, float | None]:
+        """Name the values of a step; metrics that came later have none."""
+        return dict(zip(self.metric_names, values, strict=False))
+
+    def find_column(self, metric: str) -> str | None:
+        """Find the lookup of a metric in `Step.values`; None: it was not measured."""
+        names = self.metric_names
+        return f"values__{names.index(metric)}" if metric in names else None
 
     def reward(self, which: Literal["last", "best"]) -> float | None:
         value: float | None = self.summary.get(which, {}).get(REWARD)

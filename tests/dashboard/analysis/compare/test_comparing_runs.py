@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
+from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, Run, Sweep
 from tests.dashboard.completions.factories import (
     make_config,
@@ -59,6 +60,7 @@ def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
         metrics={"eval/heldout/mean": mean},
         **fields,
     )
+    make_summaries(run.pk)
 
 
 @pytest.fixture
