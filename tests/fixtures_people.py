@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Membership, Role, Team, User
+from tests.page_client import PageClient
 
 
 def _join(team: Team, username: str, role: Role) -> User:
@@ -15,7 +16,7 @@ def _join(team: Team, username: str, role: Role) -> User:
 
 
 def _sign_in(user: User) -> Client:
-    client = Client()
+    client = PageClient()
     client.force_login(user)
     return client
 

@@ -21,6 +21,7 @@ from dashboard.api.models import ApiToken
 from dashboard.operations.personal_data import erase
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 SIGN_UP = {
@@ -56,12 +57,12 @@ def test_invitations_of_a_former_admin_are_invalid(
     way: str, owner: Membership, admin: Membership, charlie_client: Client, team: Team
 ) -> None:
     address = f"/invitation/{invite(by=admin, role='admin')[1]}/"
-    assert Client().get(address).status_code == 200
+    assert PageClient().get(address).status_code == 200
 
     WAYS[way](owner, admin)
 
-    assert Client().get(address).status_code == 410
-    assert Client().post(address, SIGN_UP).status_code == 410
+    assert PageClient().get(address).status_code == 410
+    assert PageClient().post(address, SIGN_UP).status_code == 410
     assert charlie_client.post(address).status_code == 410
     assert not User.objects.filter(username="dora").exists()
     assert not team.members.filter(username="charlie").exists()
@@ -75,7 +76,7 @@ def test_invitations_of_other_admins_stay_valid(
 
     remove_member(by=owner, member=admin)
 
-    assert Client().post(address, SIGN_UP).status_code == 302
+    assert PageClient().post(address, SIGN_UP).status_code == 302
 
 
 @pytest.mark.parametrize("way", ["removed", "gone"])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.mail.backends.base import BaseEmailBackend
-from django.test import Client
 from pytest_django import Settings
 
 from dashboard.accounts import adapters
 from dashboard.accounts.models import User
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 HERE = "tests.abuse.test_account_enumeration"
@@ -54,7 +54,7 @@ def _mail_is_set_up(settings: Settings) -> None:
 
 
 def request_password_reset(email: str) -> tuple[int, str, str]:
-    page = Client().post("/account/password/reset/", {"email": email})
+    page = PageClient().post("/account/password/reset/", {"email": email})
     return page.status_code, page.headers["Location"], page.text
 
 
@@ -84,7 +84,7 @@ def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) 
     words = {"password1": "correct horse battery", "password2": "correct horse battery"}
     form = {"username": "dora", "email": "dora@example.org", **words}
 
-    answer = Client().post(f"/invitation/{token}/", form)
+    answer = PageClient().post(f"/invitation/{token}/", form)
 
     assert (answer.status_code, answer.headers["Location"]) == (302, "/alpha/runs/")
 
@@ -104,7 +104,9 @@ def test_every_name_has_the_same_response_and_number_of_hashes(
         for password in ("wrong", "the right one" if name == "charlie" else "also"):
             before = Counted.num_hashed
             form = {"username": name, "password": password}
-            page = Client().post("/sign-in/", form, REMOTE_ADDR=f"10.0.0.{len(found)}")
+            page = PageClient().post(
+                "/sign-in/", form, REMOTE_ADDR=f"10.0.0.{len(found)}"
+            )
             is_refused = "correct username" in page.text
             found[name, password] = (
                 page.status_code,

@@ -28,6 +28,7 @@ from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 from tests.inputs.odd_values import ODD_VALUES, with_odd_values
 from tests.inputs.requesting import failures, names_read, response_of
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -150,13 +151,13 @@ def guarded(alice: User, key: Key) -> User:
 
 @pytest.fixture
 def anonymous() -> Client:
-    return Client(raise_request_exception=False)
+    return PageClient(raise_request_exception=False)
 
 
 @pytest.fixture
 def half_signed_in(guarded: User) -> Client:
     """Past the password, before the second factor."""
-    client = Client(raise_request_exception=False)
+    client = PageClient(raise_request_exception=False)
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
     return client
 
@@ -164,7 +165,7 @@ def half_signed_in(guarded: User) -> Client:
 @pytest.fixture
 def recently_signed_in(guarded: User) -> Client:
     """Recently authenticated, so factors may be changed."""
-    client = Client(raise_request_exception=False)
+    client = PageClient(raise_request_exception=False)
     client.force_login(guarded)
     client.post("/account/reauthenticate/", {"password": PASSWORD})
     return client

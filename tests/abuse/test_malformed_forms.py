@@ -19,6 +19,7 @@ from tests.dashboard.api.test_every_operation_is_guarded import operations
 from tests.dashboard.test_every_route_is_guarded import VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 from tests.inputs.requesting import failures
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 MULTIPART = "multipart/form-data; boundary=b"
@@ -135,7 +136,7 @@ def some(rows: Iterable[Row], *, every: int, whole: str = "") -> list[Row]:
 @pytest.fixture
 def clients(alice: User) -> list[Client]:
     """With the second, what checks where forms come from reads them first."""
-    clients = [Client(enforce_csrf_checks=checks) for checks in (False, True)]
+    clients = [PageClient(enforce_csrf_checks=checks) for checks in (False, True)]
     for client in clients:
         client.force_login(alice)
     return clients

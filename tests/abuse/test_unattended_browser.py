@@ -12,6 +12,7 @@ from django.test import Client
 from dashboard.accounts.models import User
 from tests.dashboard.accounts.test_second_factors import code, enter
 from tests.dashboard.accounts.test_second_factors import guarded as guarded
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -23,7 +24,7 @@ def browser(alice: User) -> Client:
     """Signed in some time ago."""
     alice.set_password(PASSWORD)
     alice.save()
-    client = Client()
+    client = PageClient()
     client.force_login(alice)
     return client
 
@@ -87,7 +88,7 @@ def test_deleting_an_account_requires_the_password(browser: Client, bob: User) -
 
 def test_guesses_of_second_factor_codes_are_throttled(guarded: User) -> None:
     recovery = RecoveryCodes.activate(guarded).get_unused_codes()[0]
-    client = Client()
+    client = PageClient()
     enter(client)
     at = "/account/factors/authenticate/"
 
@@ -95,7 +96,7 @@ def test_guesses_of_second_factor_codes_are_throttled(guarded: User) -> None:
         client.post(at, {"code": f"{n:08}"})
     for right in (recovery, code()):
         client.post(at, {"code": right})
-        other = Client()
+        other = PageClient()
         enter(other)
         other.post(at, {"code": right})
         assert other.get("/alpha/settings").status_code == 302

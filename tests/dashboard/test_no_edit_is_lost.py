@@ -31,6 +31,7 @@ from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.operations.test_every_act_is_written_down import WRITES
 from tests.dashboard.runs.stories import queue_run
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 
@@ -322,7 +323,7 @@ def form_in(text: str, page: str, action: str, name: str) -> Form:
 @pytest.fixture
 def bob_client(bob: User) -> Client:
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)
-    client = Client()
+    client = PageClient()
     client.force_login(bob)
     return client
 
@@ -625,7 +626,7 @@ def test_text_typed_for_a_locked_run_is_kept(
 
 
 def test_two_operators_set_one_quota(team: Team) -> None:
-    client = Client()
+    client = PageClient()
     client.force_login(User.objects.create_user("olga", is_staff=True))
     quota = Quota.objects.create(team=team, max_bytes=1_000, max_runs=2)
     page = f"/admin/upkeep/quota/{quota.pk}/change/"

@@ -21,8 +21,8 @@ class Signal:
     about: str  # one sentence
     unit: str  # what the values are
     missing: str  # why there is no series, and what to do about it
-    browse: dict[str, str]
-    browse_words: str  # what the Completions tab shows of it, by `browse`
+    browse: str  # the Completions tab's query
+    browse_words: str  # what that tab shows
     metric: str = ""  # else it is measured in completions
     is_share: bool = False  # shown in %
     series: Series | None = None
@@ -37,7 +37,7 @@ SIGNALS = (
         unit="tokens",
         metric=LENGTH,
         missing=f"The run has not logged {LENGTH}.",
-        browse={"sort": "-length"},
+        browse="sort=-length",
         browse_words="longest first",
     ),
     Signal(
@@ -47,7 +47,7 @@ SIGNALS = (
         unit="nats per token",
         metric=ENTROPY,
         missing=f"The run has not logged {ENTROPY}.",
-        browse={"surprise": "near"},
+        browse="surprise=near",
         browse_words="near-duplicates only",
     ),
     Signal(
@@ -58,7 +58,7 @@ SIGNALS = (
         metric=KL,
         missing=f"The run has not logged {KL}, because it has no reference model. Set "
         "reference.kind to “auto” to use one.",
-        browse={"sort": "-reward"},
+        browse="sort=-reward",
         browse_words="highest reward first",
     ),
     Signal(
@@ -68,7 +68,7 @@ SIGNALS = (
         unit="share of completions",
         is_share=True,
         missing=NO_TEXTS,
-        browse={"surprise": "near"},
+        browse="surprise=near",
         browse_words="near-duplicates only",
     ),
     Signal(
@@ -79,7 +79,7 @@ SIGNALS = (
         unit="share of a completion's phrases",
         is_share=True,
         missing="Requires completions of at least four words, numbers or marks.",
-        browse={"sort": "-length"},
+        browse="sort=-length",
         browse_words="longest first",
     ),
 )

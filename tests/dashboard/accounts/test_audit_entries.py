@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.http import HttpRequest, HttpResponse
-from django.test import Client, RequestFactory
+from django.test import RequestFactory
 from django.utils import timezone
 
 from dashboard import celery
@@ -26,6 +26,7 @@ from dashboard.operations.personal_data import erase_entries_of_team, erase_pers
 from dashboard.runs.models import Run
 from dashboard.runs.trash import KEPT
 from tests.dashboard.completions.factories import make_run
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +36,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.
 
 def test_an_action_on_a_page_records_the_browser(alice: User, team: Team) -> None:
     run = make_run(team, state="paused", finished_at=None)
-    client = Client(REMOTE_ADDR="192.0.2.7", HTTP_USER_AGENT=FIREFOX)
+    client = PageClient(REMOTE_ADDR="192.0.2.7", HTTP_USER_AGENT=FIREFOX)
     client.force_login(alice)
 
     client.post(f"/alpha/runs/{run.pk}/stop")
@@ -59,7 +60,7 @@ def test_nothing_of_a_request_is_left_in_its_thread() -> None:
 
 def test_of_many_runs_at_once_too(alice: User, team: Team) -> None:
     runs = [make_run(team), make_run(team)]
-    client = Client(REMOTE_ADDR="::ffff:192.0.2.7")
+    client = PageClient(REMOTE_ADDR="::ffff:192.0.2.7")
     client.force_login(alice)
 
     client.post(
@@ -72,7 +73,7 @@ def test_of_many_runs_at_once_too(alice: User, team: Team) -> None:
 
 
 def test_an_act_of_no_browser_has_no_address(alice: User, team: Team) -> None:
-    client = Client(REMOTE_ADDR="")  # a unix socket's
+    client = PageClient(REMOTE_ADDR="")  # a unix socket's
     client.force_login(alice)
 
     client.post(

@@ -16,6 +16,7 @@ from pytest_django import Settings
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import AuditEntry, User
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -37,7 +38,7 @@ def test_new_users_must_verify_their_address(alice: User) -> None:
     token = invite(by=alice.memberships.get(), role="viewer")[1]
     form = {"username": "dora", "email": "dora@example.org"}
     passwords = {"password1": PASSWORD, "password2": PASSWORD}
-    client = Client()
+    client = PageClient()
 
     client.post(f"/invitation/{token}/", form | passwords)
 
@@ -52,7 +53,7 @@ def test_new_users_must_verify_their_address(alice: User) -> None:
 @pytest.mark.usefixtures("with_mail")
 def test_a_reset_link_works_once(alice: User, alice_client: Client) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
-    client = Client()
+    client = PageClient()
 
     client.post("/account/password/reset/", {"email": "alice@example.org"})
     address = link_in(mail.outbox[0])
@@ -64,7 +65,7 @@ def test_a_reset_link_works_once(alice: User, alice_client: Client) -> None:
     assert alice.check_password(PASSWORD)
     assert alice_client.get("/account/").status_code == 302  # an older session
     assert AuditEntry.objects.latest("pk").verb == "person.password_reset"
-    assert "was used" in Client().get(address, follow=True).text
+    assert "was used" in PageClient().get(address, follow=True).text
 
 
 @pytest.mark.usefixtures("with_mail")
@@ -72,7 +73,9 @@ def test_a_reset_does_not_reveal_accounts(alice: User) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     answers = {
-        Client().post("/account/password/reset/", {"email": email}).headers["Location"]
+        PageClient()
+        .post("/account/password/reset/", {"email": email})
+        .headers["Location"]
         for email in ("alice@example.org", "nobody@example.org")
     }
 
@@ -85,13 +88,13 @@ def test_without_a_mail_server_nothing_is_sent_and_the_pages_say_so(
 ) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
-    reset = Client().get("/account/password/reset/").text
-    Client().post("/account/password/reset/", {"email": "alice@example.org"})
+    reset = PageClient().get("/account/password/reset/").text
+    PageClient().post("/account/password/reset/", {"email": "alice@example.org"})
 
     assert mail.outbox == []
     assert "No mail server" in reset
     assert "No mail server" in alice_client.get("/account/").text
-    assert "Forgotten" not in Client().get("/sign-in/").text
+    assert "Forgotten" not in PageClient().get("/sign-in/").text
 
 
 @pytest.mark.usefixtures("with_mail")

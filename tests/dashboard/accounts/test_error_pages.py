@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from tests.page_client import PageClient
 
 
 def test_a_missing_page_keeps_the_navigation(alice_client: Client, team: Team) -> None:
@@ -48,14 +49,14 @@ def test_our_own_mistake_is_admitted_without_its_details(
 
 
 def test_an_unknown_host_names_the_setting(db: None) -> None:
-    response = Client(headers={"host": "evil.example"}).get("/sign-in/")
+    response = PageClient(headers={"host": "evil.example"}).get("/sign-in/")
 
     assert response.status_code == 400
     assert "COHORT_ALLOWED_HOSTS" in response.text
 
 
 def test_a_form_without_its_token_is_refused_with_the_remedy(db: None) -> None:
-    client = Client(enforce_csrf_checks=True)
+    client = PageClient(enforce_csrf_checks=True)
 
     response = client.post("/sign-in/", {"username": "a", "password": "b"})
 

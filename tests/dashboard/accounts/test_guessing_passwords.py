@@ -13,6 +13,7 @@ from dashboard.accounts import throttling
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.web.budgets import DEVICE_COOKIE
+from tests.page_client import PageClient
 
 PASSWORD = "a long enough secret"
 REDIS_URL = settings.REDIS_URL
@@ -49,7 +50,7 @@ def sign_in(
     address: str = "192.0.2.1",
     client: Client | None = None,
 ) -> int:
-    client = client or Client()
+    client = client or PageClient()
     form = {"username": username, "password": password}
     status: int = client.post("/sign-in/", form, REMOTE_ADDR=address).status_code
     return status
@@ -67,7 +68,7 @@ def guess_from_everywhere(username: str = "alice") -> None:
 @pytest.fixture
 def known(with_password: User) -> Client:
     """A browser that alice has signed in from, and out of."""
-    client = Client()
+    client = PageClient()
     assert sign_in("alice", PASSWORD, client=client) == 302
     client.post("/sign-out/")
     return client
@@ -96,7 +97,7 @@ def test_guesses_do_not_lock_out_a_known_browser(with_password: User, known: Cli
 
 
 def test_a_link_makes_a_browser_known_too(with_password: User):
-    client = Client()
+    client = PageClient()
     client.post(f"/sign-in/{create_sign_in_link(with_password)}/")
     client.post("/sign-out/")
     guess_from_everywhere()
@@ -117,7 +118,7 @@ def test_a_known_browser_guesses_no_more_than_another(
 def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
     """ALICE may be another person, who may register any number of browsers."""
     User.objects.create_user(name, password=PASSWORD)
-    client = Client()
+    client = PageClient()
     assert sign_in(name, PASSWORD, client=client) == 302
     client.post("/sign-out/")
     guess_from_everywhere()
@@ -133,7 +134,7 @@ def test_an_unsigned_cookie_is_ignored(known: Client):
 
 
 def test_the_device_cookie_is_http_only(with_password: User):
-    client = Client()
+    client = PageClient()
     sign_in("alice", PASSWORD, client=client)
     cookie = client.cookies[DEVICE_COOKIE]
 
@@ -163,7 +164,7 @@ def test_a_blocked_sign_in_shows_the_wait_and_an_alternative(db: None):
         sign_in("nobody", "wrong")
 
     form = {"username": "nobody", "password": "wrong"}
-    page = Client().post("/sign-in/", form, REMOTE_ADDR="192.0.2.1")
+    page = PageClient().post("/sign-in/", form, REMOTE_ADDR="192.0.2.1")
 
     assert page.status_code == 429
     assert 800 < int(page.headers["Retry-After"]) <= 900
@@ -210,7 +211,7 @@ def test_a_session_from_before_is_worth_nothing_after(
     with_password: User, by_link: bool
 ):
     """Someone may have planted its key in this browser."""
-    client = Client()
+    client = PageClient()
     session = client.session
     session["planted"] = True
     session.save()
@@ -225,18 +226,18 @@ def test_a_session_from_before_is_worth_nothing_after(
     assert client.get("/").status_code == 302
     assert "/runs/" in client.get("/").headers["Location"]
     assert client.cookies[settings.SESSION_COOKIE_NAME].value != planted
-    attacker = Client()
+    attacker = PageClient()
     attacker.cookies[settings.SESSION_COOKIE_NAME] = planted
     assert attacker.get("/").headers["Location"].startswith("/sign-in/")
 
 
 def test_a_signed_out_session_cannot_be_used_again(with_password: User):
-    client = Client()
+    client = PageClient()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
     kept = client.cookies[settings.SESSION_COOKIE_NAME].value
 
     client.post("/sign-out/")
 
-    again = Client()
+    again = PageClient()
     again.cookies[settings.SESSION_COOKIE_NAME] = kept
     assert again.get("/").headers["Location"].startswith("/sign-in/")

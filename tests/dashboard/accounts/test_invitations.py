@@ -16,6 +16,7 @@ from dashboard.accounts import members
 from dashboard.accounts.members import accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
 from dashboard.project.errors import UserError
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 SIGN_UP = {
@@ -37,7 +38,7 @@ def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
 
     link = re.search(r"http://testserver(/invitation/[\w-]+/)", page.text)
     assert link
-    assert Client().get(link[1]).status_code == 200
+    assert PageClient().get(link[1]).status_code == 200
     assert link[1] not in alice_client.get("/alpha/settings/invitations").text
     stored = str(Invitation.objects.values().get())
     assert link[1].split("/")[2] not in stored
@@ -45,7 +46,7 @@ def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
 
 
 def test_a_new_person_signs_up_and_joins(alice: User) -> None:
-    client, token = Client(), make(alice, "member")
+    client, token = PageClient(), make(alice, "member")
 
     answer = client.post(f"/invitation/{token}/", SIGN_UP, follow=True)
 
@@ -61,12 +62,12 @@ def test_a_weak_password_uses_up_no_invitation(alice: User) -> None:
     token = make(alice)
     weak = {**SIGN_UP, "password1": "12345", "password2": "12345"}
 
-    refused = Client().post(f"/invitation/{token}/", weak)
+    refused = PageClient().post(f"/invitation/{token}/", weak)
 
     assert refused.status_code == 422
     assert "too short" in refused.text
     assert not User.objects.filter(username="dora").exists()
-    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
+    assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
 
 
 def test_a_signed_in_person_joins(
@@ -91,15 +92,15 @@ def test_a_member_does_not_use_up_the_invitation(
     assert refused.status_code == 422
     assert "as viewer" in refused.text
     assert bob.memberships.get().role == "viewer"
-    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
+    assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
 
 
 def test_a_link_works_once(alice: User, charlie_client: Client) -> None:
     token = make(alice)
-    Client().post(f"/invitation/{token}/", SIGN_UP)
+    PageClient().post(f"/invitation/{token}/", SIGN_UP)
 
     again = {**SIGN_UP, "username": "eve"}
-    assert Client().post(f"/invitation/{token}/", again).status_code == 410
+    assert PageClient().post(f"/invitation/{token}/", again).status_code == 410
     assert charlie_client.post(f"/invitation/{token}/").status_code == 410
     assert not User.objects.filter(username="eve").exists()
 
@@ -110,7 +111,7 @@ def test_a_revoked_link_works_no_more(alice: User, alice_client: Client) -> None
 
     alice_client.post(f"/alpha/settings/invitations/{pk}/revoke")
 
-    assert Client().get(f"/invitation/{token}/").status_code == 410
+    assert PageClient().get(f"/invitation/{token}/").status_code == 410
     assert "Open invitation" not in alice_client.get("/alpha/settings/invitations").text
     assert AuditEntry.objects.latest("pk").verb == "invitation.revoked"
 
@@ -122,7 +123,7 @@ def test_a_link_ends_after_seven_days(alice: User) -> None:
 
     Invitation.objects.update(expires_at=timezone.now())
 
-    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 410
+    assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 410
 
 
 def test_owners_cannot_be_invited(alice_client: Client) -> None:
@@ -181,7 +182,7 @@ def test_with_a_mail_server_the_link_is_sent(
     assert sent.to == ["dora@example.org"]
     link = re.search(r"http://testserver(/invitation/[\w-]+/)", str(sent.body))
     assert link
-    assert Client().get(link[1]).status_code == 200
+    assert PageClient().get(link[1]).status_code == 200
 
 
 def test_a_mail_error_is_shown_with_the_link(

@@ -22,6 +22,7 @@ from dashboard.project.environment import (
     provider_settings,
     read_environment,
 )
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -85,7 +86,7 @@ def alice_in(alice: User) -> Client:
     """Her browser, where she has just given her password."""
     alice.set_password(PASSWORD)
     alice.save()
-    client = Client()
+    client = PageClient()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
     client.post("/account/reauthenticate/", {"password": PASSWORD})
     assert client.session[AUTHENTICATION_METHODS_SESSION_KEY]
@@ -110,7 +111,7 @@ def test_an_account_elsewhere_is_connected_and_lets_in(
 ) -> None:
     assert "alice-at-work" in go_there_and_back(alice_in)
 
-    client = Client()
+    client = PageClient()
     assert "Work" in client.get("/sign-in/").text
     go_there_and_back(client)
 
@@ -121,7 +122,7 @@ def test_an_account_elsewhere_is_connected_and_lets_in(
 
 @pytest.mark.usefixtures("server", "alice")
 def test_a_provider_creates_no_account() -> None:
-    client = Client()
+    client = PageClient()
 
     page = go_there_and_back(client)
 
@@ -134,7 +135,7 @@ def test_a_provider_creates_no_account() -> None:
 def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> None:
     go_there_and_back(alice_in)
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
-    client = Client()
+    client = PageClient()
 
     assert "Second factor" in go_there_and_back(client)
     assert client.get("/account/").status_code == 302
@@ -144,7 +145,7 @@ def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> N
 def test_connecting_requires_the_password(alice: User) -> None:
     alice.set_password(PASSWORD)
     alice.save()
-    client = Client()
+    client = PageClient()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
 
     requested = client.post("/account/providers/oidc/go")
@@ -162,14 +163,14 @@ def test_only_the_owner_can_disconnect(alice_in: Client, bob_client: Client) -> 
     alice_in.post(address)
 
     assert not SocialAccount.objects.exists()
-    assert "not connected" in go_there_and_back(Client())
+    assert "not connected" in go_there_and_back(PageClient())
 
 
 @pytest.mark.usefixtures("server")
 def test_an_unsolicited_response_does_not_sign_in() -> None:
     forged = {"code": "given", "state": "made-up"}
 
-    page = Client().get("/account/providers/oidc/back", forged)
+    page = PageClient().get("/account/providers/oidc/back", forged)
 
     assert page.status_code == 401
 
@@ -177,7 +178,7 @@ def test_an_unsolicited_response_does_not_sign_in() -> None:
 def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
     server.server_close()
 
-    page = Client().post("/account/providers/oidc/go")
+    page = PageClient().post("/account/providers/oidc/go")
 
     assert page.status_code == 502
     assert "connection failed" in page.text
@@ -185,7 +186,7 @@ def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
 
 def test_unconfigured_providers_are_not_found() -> None:
     for key in ("oidc", "github", "google", "other"):
-        assert Client().post(f"/account/providers/{key}/go").status_code == 404
+        assert PageClient().post(f"/account/providers/{key}/go").status_code == 404
 
 
 def test_an_incomplete_configuration_names_the_missing_variable(

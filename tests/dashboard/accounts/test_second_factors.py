@@ -13,6 +13,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from dashboard.accounts.adapters import FactorAdapter
 from dashboard.accounts.models import AuditEntry, User
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -39,7 +40,7 @@ def enter(client: Client, **more: str) -> str:
 
 
 def test_the_password_leads_to_the_code_and_the_code_in(guarded: User) -> None:
-    client = Client()
+    client = PageClient()
 
     assert enter(client, next="/alpha/settings") == "/account/factors/authenticate/"
     assert client.get("/alpha/settings").status_code == 302
@@ -51,7 +52,7 @@ def test_the_password_leads_to_the_code_and_the_code_in(guarded: User) -> None:
 
 
 def test_a_code_is_good_once(guarded: User) -> None:
-    first, second = Client(), Client()
+    first, second = PageClient(), PageClient()
     once = code()
     enter(first)
     first.post("/account/factors/authenticate/", {"code": once})
@@ -63,7 +64,7 @@ def test_a_code_is_good_once(guarded: User) -> None:
 
 
 def test_codes_are_not_guessed_without_end(guarded: User) -> None:
-    client = Client()
+    client = PageClient()
     enter(client)
     for _ in range(10):
         last = client.post("/account/factors/authenticate/", {"code": "000000"})
@@ -73,7 +74,7 @@ def test_codes_are_not_guessed_without_end(guarded: User) -> None:
 
 
 def test_cancelling_allows_signing_in_again(guarded: User) -> None:
-    client = Client()
+    client = PageClient()
     enter(client)
 
     assert client.post("/sign-out/").headers["Location"] == "/sign-in/"
@@ -85,7 +86,7 @@ def test_without_a_second_factor_the_password_is_enough(alice: User) -> None:
     alice.set_password(PASSWORD)
     alice.save()
 
-    assert enter(Client()) == "/"
+    assert enter(PageClient()) == "/"
 
 
 def test_setting_up_an_app_requires_the_password_again(
@@ -93,7 +94,7 @@ def test_setting_up_an_app_requires_the_password_again(
 ) -> None:
     alice.set_password(PASSWORD)
     alice.save()
-    client = Client()
+    client = PageClient()
     enter(client)
 
     requested = client.get("/account/factors/totp/activate/")
@@ -119,7 +120,7 @@ def test_a_recovery_code_lets_in_once(guarded: User) -> None:
 
     codes = RecoveryCodes.activate(guarded).get_unused_codes()
     for once, is_in in ((codes[0], True), (codes[0], False), (codes[1], True)):
-        client = Client()
+        client = PageClient()
         enter(client)
         client.post("/account/factors/authenticate/", {"code": once})
 

@@ -9,6 +9,7 @@ from django.test import Client
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.accounts.sessions import browser_of
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -20,9 +21,9 @@ def alices(alice: User) -> tuple[Client, Client]:
     """Two browsers of hers: by password, and by a link."""
     alice.set_password(PASSWORD)
     alice.save()
-    by_password = Client(headers={"user-agent": FIREFOX})
+    by_password = PageClient(headers={"user-agent": FIREFOX})
     by_password.post("/sign-in/", {"username": "alice", "password": PASSWORD})
-    by_link = Client(headers={"user-agent": "curl/8.5.0"})
+    by_link = PageClient(headers={"user-agent": "curl/8.5.0"})
     by_link.post(f"/sign-in/{create_sign_in_link(alice)}/")
     return by_password, by_link
 
@@ -51,7 +52,7 @@ def test_all_other_own_sessions_end(
     alices: tuple[Client, Client], alice: User, bob_client: Client
 ) -> None:
     here, there = alices
-    unlisted = Client()
+    unlisted = PageClient()
     unlisted.force_login(alice)  # as one from before there was a list
 
     page = here.post("/account/sessions/end", follow=True)

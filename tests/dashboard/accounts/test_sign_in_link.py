@@ -20,6 +20,7 @@ from dashboard.accounts.services import (
     create_team,
 )
 from dashboard.project.errors import UserError
+from tests.page_client import PageClient
 from tests.trainer.waiting import wait_until
 
 
@@ -78,7 +79,7 @@ def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> 
 def test_a_link_works_once(alice: User, client: Client) -> None:
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
-    non_member = Client()
+    non_member = PageClient()
 
     response = non_member.post(f"/sign-in/{token}/")
 

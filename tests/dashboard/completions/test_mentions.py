@@ -12,6 +12,7 @@ from dashboard.completions.annotations import find_mentioned, suggest_tags
 from dashboard.completions.models import Group, Mention, Tag
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import PageClient
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def comment(client: Client, group: Group, text: str, position: int | str = 1) ->
 
 
 def page_of(user: User) -> tuple[Client, str]:
-    client = Client()
+    client = PageClient()
     client.force_login(user)
     return client, client.get("/alpha/mentions/").content.decode()
 
@@ -69,7 +70,7 @@ def test_every_page_shows_the_number_of_new_mentions(
 ) -> None:
     comment(alice_client, group, "@dora.k one")
     comment(alice_client, group, "@dora.k two", position="")
-    client = Client()
+    client = PageClient()
     client.force_login(dora)
 
     before = client.get("/alpha/runs/").content.decode()
@@ -125,7 +126,7 @@ def test_comments_of_other_teams_are_not_shown(
     comment(alice_client, group, "@dora.k in alpha")
     other = Team.objects.create(slug="gamma", name="Gamma")
     Membership.objects.create(user=dora, team=other)
-    client = Client()
+    client = PageClient()
     client.force_login(dora)
 
     assert "in alpha" not in client.get("/gamma/mentions/").content.decode()

@@ -38,7 +38,7 @@ def test_each_rule_shows_score_times_weight_and_its_part(
 ) -> None:
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 
-    assert re.findall(r"1 × ([\d.]+)</td><td[^>]*>(\+[\d.]+)<", html) == [
+    assert re.findall(r"1 × ([\d.]+)</td>\s*<td[^>]*>(\+[\d.]+)<", html) == [
         ("1", "+1"),
         ("0.2", "+0.2"),
     ]

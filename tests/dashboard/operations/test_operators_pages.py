@@ -14,6 +14,7 @@ from dashboard.operations.models import Quota
 from dashboard.supervision.workers import register
 from tests.abuse.test_every_page_is_strict import INLINE, assert_strict
 from tests.dashboard.completions.factories import make_run
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 
@@ -63,7 +64,7 @@ def addresses(team: Team, alice: User) -> list[str]:
 @pytest.fixture
 def operator_client(db: None) -> Client:
     User.objects.create_user("olga", is_staff=True)
-    client = Client()
+    client = PageClient()
     client.force_login(User.objects.get(username="olga"))
     return client
 
@@ -71,7 +72,7 @@ def operator_client(db: None) -> Client:
 def test_non_operators_get_a_404(addresses: list[str], alice_client: Client) -> None:
     assert len(addresses) > 20
     for address in [*addresses, "/admin/login/", "/admin/no/such/"]:
-        non_member = Client().get(address)
+        non_member = PageClient().get(address)
         assert non_member.status_code == 302, address
         assert non_member.headers["Location"].startswith("/sign-in/?next=")
         assert alice_client.get(address).status_code == 404, address

@@ -20,6 +20,7 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.operations.test_metrics import RULES
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[3]
@@ -32,7 +33,7 @@ def empty_folder(nothing_is_known: None, settings: Settings, tmp_path: Path) -> 
 
 @pytest.fixture
 def operator() -> Client:
-    client = Client()
+    client = PageClient()
     client.force_login(User.objects.create_user("olga", is_staff=True))
     return client
 

@@ -19,6 +19,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_sampled_group,
 )
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -61,7 +62,7 @@ def test_a_public_link_works_until_it_is_revoked(
 ) -> None:
     address = publish(alice_client, report)
 
-    shown = Client().get(address)
+    shown = PageClient().get(address)
     assert shown.status_code == 200
     assert "Findings" in shown.text
     assert shown.text.count("<figure") == 4
@@ -74,15 +75,15 @@ def test_a_public_link_works_until_it_is_revoked(
 
     share(alice_client, report, "team")
 
-    assert Client().get(address).status_code == 404
+    assert PageClient().get(address).status_code == 404
     assert alice_client.get(address).status_code == 404
 
 
 def test_a_new_link_ends_the_old_one(alice_client: Client, report: Report) -> None:
     first, second = (publish(alice_client, report) for _ in range(2))
 
-    assert Client().get(first).status_code == 404
-    assert Client().get(second).status_code == 200
+    assert PageClient().get(first).status_code == 404
+    assert PageClient().get(second).status_code == 200
 
 
 def test_publishing_and_revoking_are_recorded(
@@ -112,7 +113,7 @@ def test_a_viewer_makes_nothing_public(bob_client: Client, report: Report) -> No
 def test_the_public_page_leads_nowhere_runs_nothing_and_stays_out_of_caches(
     alice_client: Client, report: Report
 ) -> None:
-    shown = Client().get(publish(alice_client, report))
+    shown = PageClient().get(publish(alice_client, report))
 
     links = re.findall(r'(?:href|src|action|hx-[a-z]+)="([^"]*)"', shown.text)
     assert links == ["https://arxiv.org/abs/2402.03300"]
@@ -137,12 +138,12 @@ def test_a_live_block_shows_current_data(
     alice_client: Client, alice: User, report: Report, run: Run
 ) -> None:
     address = publish(alice_client, report)
-    Client().get(address)
+    PageClient().get(address)
 
     text = f"::table runs={run.pk} metrics=kl/mean"
     save_report(report=report, user=alice, number=1, title="Newer findings", text=text)
 
-    shown = Client().get(address).text
+    shown = PageClient().get(address).text
     assert "Newer findings" in shown
     assert shown.count("<figure") == 1
 
@@ -156,7 +157,7 @@ def test_no_other_address_opens_anything(alice_client: Client, report: Report) -
         *(f"{token}x/", f"{token}/blocks/0", f"{token}/export.html", "/"),
         f"{report.public_sha256}/",  # as it is stored
     ):
-        answer = Client().get(f"/public/{path}")
+        answer = PageClient().get(f"/public/{path}")
 
         assert answer.status_code in (302, 404), path
         assert "Findings" not in answer.text, path
@@ -200,7 +201,7 @@ def test_user_text_is_escaped(alice_client: Client, alice: User, team: Team) -> 
     report = make_report(team, alice, text, HOSTILE)
     address = f"/alpha/reports/{report.pk}/"
     pages = [
-        Client().get(publish(alice_client, report)).text,
+        PageClient().get(publish(alice_client, report)).text,
         *(
             alice_client.get(address + rest).text
             for rest in ("", "edit", "history?version=1", "export.html", "blocks/2")

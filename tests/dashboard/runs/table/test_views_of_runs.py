@@ -7,6 +7,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.runs.models import SavedView
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "q=tag%3Abaseline&cols=state&sort=-reward%2Fmean.last"
@@ -17,7 +18,7 @@ def carol_client(team: Team) -> Client:
     """Another member."""
     carol = User.objects.create_user("carol")
     Membership.objects.create(team=team, user=carol, role=Role.MEMBER)
-    client = Client()
+    client = PageClient()
     client.force_login(carol)
     return client
 
