@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from trainer.config.settings import Settings
 from trainer.rewards.spec import judges_groups, recipe_bounds
-
-if TYPE_CHECKING:
-    from trainer.config.run import RunConfig
 
 # vLLM samples at no temperature between 0 and this one (its sampling_params.py).
 _VLLM_COLDEST = 0.01
 _MAX_RANKS = 1_024
 
 
-def complaints(config: RunConfig) -> Iterator[str]:
+def complaints(config: Settings) -> Iterator[str]:
     """One sentence for each disagreement: what is asked for, and what to do."""
     yield from _schedule(config)
     yield from _model(config)
@@ -31,7 +28,7 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from complaints_of_many(config, num_processes=config.distributed.num_ranks)
 
 
-def _nodes(config: RunConfig) -> Iterator[str]:
+def _nodes(config: Settings) -> Iterator[str]:
     distributed = config.distributed
     if distributed.where == "machine" and distributed.num_nodes > 1:
         yield (
@@ -45,7 +42,7 @@ def _nodes(config: RunConfig) -> Iterator[str]:
         )
 
 
-def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str]:
+def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]:
     """What several processes cannot do together."""
     if num_processes == 1:
         return
@@ -67,13 +64,8 @@ def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str
         )
 
 
-def _schedule(config: RunConfig) -> Iterator[str]:
+def _schedule(config: Settings) -> Iterator[str]:
     optim = config.optim
-    if not config.phases and optim.warmup_steps >= optim.num_steps:
-        yield (
-            f"optim.warmup_steps is {optim.warmup_steps}, but the run has only "
-            f"{optim.num_steps} steps. Make the warm-up shorter than the run."
-        )
     if optim.minibatches > config.rollout.prompts_per_step:
         yield (
             f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, too few "
@@ -82,7 +74,7 @@ def _schedule(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _model(config: RunConfig) -> Iterator[str]:
+def _model(config: Settings) -> Iterator[str]:
     if config.model.quantization != "none" and config.model.lora_rank == 0:
         yield (
             f'Weights with model.quantization = "{config.model.quantization}" cannot '
@@ -90,7 +82,7 @@ def _model(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _reference(config: RunConfig) -> Iterator[str]:
+def _reference(config: Settings) -> Iterator[str]:
     reference, loss = config.reference, config.loss
     if loss.kl_coef > 0 and reference.kind == "none":
         yield (
@@ -129,7 +121,7 @@ def _reference(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _kl(config: RunConfig) -> Iterator[str]:
+def _kl(config: Settings) -> Iterator[str]:
     loss, advantage = config.loss, config.advantage
     penalised = loss.kl_in == "reward" and loss.kl_coef > 0
     if penalised and (loss.kl_estimator == "full" or loss.kl_estimator[-1] == "+"):
@@ -187,7 +179,7 @@ def _kl(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _steps(config: RunConfig) -> Iterator[str]:
+def _steps(config: Settings) -> Iterator[str]:
     recipe = config.reward.step_recipe
     if recipe is None or config.advantage.credit != "process":
         return
@@ -212,7 +204,7 @@ def _steps(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _penalty(config: RunConfig) -> Iterator[str]:
+def _penalty(config: Settings) -> Iterator[str]:
     names = [rule.name for rule in config.reward.recipe.rules]
     buffer, longest = (
         config.reward.overlong_buffer_tokens,
@@ -230,7 +222,7 @@ def _penalty(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _credit(config: RunConfig) -> Iterator[str]:
+def _credit(config: Settings) -> Iterator[str]:
     advantage, loss = config.advantage, config.loss
     if advantage.credit == "process" and config.reward.step_recipe is None:
         yield (
@@ -281,13 +273,13 @@ def _credit(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _normalizing(config: RunConfig) -> str:
+def _normalizing(config: Settings) -> str:
     if config.advantage.combine == "normalize_then_sum":
         return 'advantage.combine = "normalize_then_sum"'
     return 'The recipe\'s combine = "normalize_then_sum"'
 
 
-def _sampling(config: RunConfig) -> Iterator[str]:
+def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
     uses_sampling = loss.old_logprobs == "sampling" or loss.importance_correction
     if uses_sampling and (rollout.top_p < 1 or rollout.top_k > 0):
@@ -326,7 +318,7 @@ def _sampling(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _engine(config: RunConfig) -> Iterator[str]:
+def _engine(config: Settings) -> Iterator[str]:
     rollout = config.rollout
     if (rollout.engine == "vllm_server") != bool(rollout.urls):
         yield (
@@ -347,7 +339,7 @@ def _engine(config: RunConfig) -> Iterator[str]:
         yield from complaints_of_vllm(config)
 
 
-def complaints_of_vllm(config: RunConfig) -> Iterator[str]:
+def complaints_of_vllm(config: Settings) -> Iterator[str]:
     """What vLLM cannot sample."""
     rollout = config.rollout
     if rollout.top_p < 1 or rollout.top_k > 0:
@@ -364,7 +356,7 @@ def complaints_of_vllm(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _one_step_off(config: RunConfig) -> Iterator[str]:
+def _one_step_off(config: Settings) -> Iterator[str]:
     """What sampling beside training needs, and what it cannot be beside."""
     rollout, loss = config.rollout, config.loss
     if not rollout.one_step_off:

@@ -1,0 +1,88 @@
+"""Settings of a run, and what follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.part import Part, about
+from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.config.training import (
+    CheckpointConfig,
+    DistributedConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    OptimConfig,
+)
+
+
+class Settings(Part):
+    """The settings of one phase of a run: all but the list of phases."""
+
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**32 - 1,
+        description="Seed of the data order, the held-out rows and sampling.",
+        json_schema_extra=about(main=8),
+    )
+    model: ModelConfig
+    data: DataConfig
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: LossConfig = LossConfig()
+    reference: ReferenceConfig = ReferenceConfig()
+    optim: OptimConfig = Field(OptimConfig(), title="Optimizer")
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    distributed: DistributedConfig = DistributedConfig()
+
+    @property
+    def loss_of_run(self) -> LossConfig:
+        """The objective with what it takes from other parts filled in."""
+        length = self.loss.constant_length or self.rollout.max_new_tokens
+        update: dict[str, Any] = {"constant_length": length}
+        if self.samples_kl:  # of what is only measured, all runs have the same estimate
+            update |= {"kl_estimator": "k3", "kl_clamp": None}
+        return self.loss.model_copy(update=update)
+
+    @property
+    def logprob_temperature(self) -> float:
+        """What divides the logits of the log-probs that the loss is made of."""
+        return self.rollout.logprob_temperature or self.rollout.temperature
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether a model stands beside the policy for it to be measured against."""
+        kind = self.reference.kind
+        if kind == "auto":
+            return self.loss.kl_coef > 0 or self.advantage.credit == "preference"
+        return kind != "none"
+
+    @property
+    def samples_kl(self) -> bool:
+        """Whether a KL that nothing depends on is measured on a sample of the tokens.
+
+        Of texts that the policy did not sample, log-ratios estimate no KL.
+        """
+        is_free = self.reference.kind == "auto" and not self.has_reference
+        return is_free and self.rollout.source == "policy"
+
+    @property
+    def normalizes_rules(self) -> bool:
+        """Whether rules are compared one by one: asked for here or by the recipe."""
+        combine = self.advantage.combine
+        return combine == "normalize_then_sum" or self.reward.recipe.normalizes
+
+    @property
+    def compares_rules(self) -> bool:
+        """Whether that is what a completion's advantage is made of."""
+        return self.advantage.credit == "outcome" and self.normalizes_rules
+
+    @property
+    def completions_per_step(self) -> int:
+        return self.rollout.prompts_per_step * self.rollout.group_size
