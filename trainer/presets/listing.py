@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 
 from trainer.config import RunConfig
 from trainer.presets.preset import load_preset, preset_names
@@ -17,19 +16,93 @@ _AGGREGATIONS = {
     "constant": "sum ÷ (completions × constant)",
 }
 _BASELINES = {"mean": "r − mean", "leave_one_out": "r − mean of others", "none": "r"}
+_DYNAMIC_SAMPLING = {"off": "kept", "drop": "dropped", "refill": "replaced"}
 _SCALES = {"group_std": "std", "batch_std": "batch std", "mean": "mean", "none": ""}
 
 
 def comparison_table() -> str:
     """Markdown: a row for each point, a column for each preset."""
     names = preset_names()
-    configs = [load_preset(name).config(model="any", rows="any") for name in names]
-    rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
-    rows += [
-        [point, *(describe(config) for config in configs)]
-        for point, describe in POINTS.items()
+    points = [
+        describe(load_preset(name).config(model="any", rows="any")) for name in names
     ]
+    rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
+    rows += [[point, *(preset[point] for preset in points)] for point in points[0]]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def describe(config: RunConfig) -> dict[str, str]:
+    """Say each point of the comparison for a configuration."""
+    advantage, loss, optim = config.advantage, config.loss, config.optim
+    rollout, reference = config.rollout, config.reference
+    compares = advantage.credit in ("outcome", "process")
+    deviation = group_of_one = "–"
+    if compares and advantage.scale in ("group_std", "batch_std"):
+        deviation = "n − 1" if advantage.ddof else "n"
+    if compares:
+        group_of_one = {"zero": "0", "raw": "its reward"}[advantage.singleton]
+
+    ratio = "log-prob, no ratio"
+    if loss.surrogate != "reinforce":
+        ratio = f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}"
+        ratio += f", dual {loss.dual_clip:g}" if loss.dual_clip else ""
+    aggregation = _AGGREGATIONS[loss.aggregation]
+    if loss.aggregation == "constant":
+        length = f"{config.loss_of_run.constant_length:,}"
+        aggregation = aggregation.replace("constant", length)
+    left_out = ["truncated"] if loss.mask_truncated else []
+    left_out += ["end token"] if loss.mask_end_token else []
+    tokens = "completion" + (", prompt" if loss.include_prompt else "")
+    tokens += f" without {', '.join(left_out)}" if left_out else ""
+
+    kl = kind = "none"
+    if loss.kl_coef != 0:
+        kl = f"{loss.kl_coef:g} × {loss.kl_estimator} in the {loss.kl_in}"
+        kl += f", within ±{loss.kl_clamp:g}" if loss.kl_clamp else ""
+        if loss.kl_aggregation not in (None, loss.aggregation):
+            kl += f", {_AGGREGATIONS[loss.kl_aggregation]}"
+        every = reference.reset_every_steps
+        kind = reference.kind + (f", reset every {every:,}" if every else "")
+
+    passes, minibatches = optim.updates_per_batch, optim.minibatches
+    updates = f"{passes * minibatches}"
+    updates += f", {minibatches} minibatches" if minibatches > 1 else ""
+    updates += f", {passes} passes" if passes > 1 else ""
+    rate = f"{optim.learning_rate:g} {optim.schedule}"
+    rate += f", warm-up {optim.warmup_steps:,}" if optim.warmup_steps else ""
+    rate += f", decay {optim.weight_decay:g}" if optim.weight_decay else ""
+    every = optim.reset_every_steps
+    rate += f", reset every {every:,}" if every else ""
+    norm = optim.max_grad_norm
+
+    temperature = f"{rollout.temperature:g}"
+    temperature += f", top-p {rollout.top_p:g}" if rollout.top_p < 1 else ""
+    temperature += f", top-k {rollout.top_k}" if rollout.top_k else ""
+    if config.logprob_temperature != rollout.temperature:
+        temperature += f", log-probs at {config.logprob_temperature:g}"
+    new_tokens = f"{rollout.max_new_tokens:,}"
+    if buffer := config.reward.overlong_buffer_tokens:
+        most = f"{config.reward.overlong_penalty:g}"
+        new_tokens += f", the last {buffer:,} cost up to {most}"
+    reward, steps = _recipe(config.reward.recipe), config.reward.step_recipe
+    return {
+        "Advantage": _advantage(config),
+        "Deviation divides by": deviation,
+        "Group of one completion": group_of_one,
+        "Groups with equal rewards": _DYNAMIC_SAMPLING[rollout.dynamic_sampling],
+        "Ratio and clip": ratio,
+        "Loss aggregation": aggregation,
+        "Tokens": tokens,
+        "KL": kl,
+        "Reference": kind,
+        "Updates per batch": updates,
+        "Prompts × completions": f"{rollout.prompts_per_step:,} × {rollout.group_size}",
+        "Temperature": temperature,
+        "New tokens": new_tokens,
+        "Learning rate": rate,
+        "Max gradient norm": "none" if norm is None else f"{norm:g}",
+        "Reward": f"{reward}; each step {_recipe(steps)}" if steps else reward,
+    }
 
 
 def _advantage(config: RunConfig) -> str:
@@ -51,126 +124,6 @@ def _advantage(config: RunConfig) -> str:
     return shown
 
 
-def _deviation(config: RunConfig) -> str:
-    divides = config.advantage.scale in ("group_std", "batch_std")
-    if not (_compares(config) and divides):
-        return "–"
-    return "n − 1" if config.advantage.ddof else "n"
-
-
-def _single(config: RunConfig) -> str:
-    if not _compares(config):
-        return "–"
-    return {"zero": "0", "raw": "its reward"}[config.advantage.singleton]
-
-
-def _compares(config: RunConfig) -> bool:
-    return config.advantage.credit in ("outcome", "process")
-
-
-def _dead_groups(config: RunConfig) -> str:
-    shown = {"off": "kept", "drop": "dropped", "refill": "replaced"}
-    return shown[config.rollout.dynamic_sampling]
-
-
-def _surrogate(config: RunConfig) -> str:
-    loss = config.loss
-    if loss.surrogate == "reinforce":
-        return "log-prob, no ratio"
-    shown = f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}"
-    return f"{shown}, dual {loss.dual_clip:g}" if loss.dual_clip else shown
-
-
-def _aggregation(config: RunConfig) -> str:
-    shown = _AGGREGATIONS[config.loss.aggregation]
-    if config.loss.aggregation != "constant":
-        return shown
-    return shown.replace("constant", f"{config.loss_of_run.constant_length:,}")
-
-
-def _kl(config: RunConfig) -> str:
-    loss = config.loss
-    if loss.kl_coef == 0:
-        return "none"
-    shown = f"{loss.kl_coef:g} × {loss.kl_estimator} in the {loss.kl_in}"
-    if loss.kl_clamp:
-        shown += f", within ±{loss.kl_clamp:g}"
-    if loss.kl_aggregation not in (None, loss.aggregation):
-        shown += f", {_AGGREGATIONS[loss.kl_aggregation]}"
-    return shown
-
-
-def _reference(config: RunConfig) -> str:
-    if config.loss.kl_coef == 0:
-        return "none"
-    every = config.reference.reset_every_steps
-    return config.reference.kind + (f", reset every {every:,}" if every else "")
-
-
-def _updates(config: RunConfig) -> str:
-    optim = config.optim
-    shown = f"{optim.updates_per_batch * optim.minibatches}"
-    if optim.minibatches > 1:
-        shown += f", {optim.minibatches} minibatches"
-    passes = optim.updates_per_batch
-    return f"{shown}, {passes} passes" if passes > 1 else shown
-
-
-def _group(config: RunConfig) -> str:
-    return f"{config.rollout.prompts_per_step:,} × {config.rollout.group_size}"
-
-
-def _sampling(config: RunConfig) -> str:
-    rollout = config.rollout
-    shown = f"{rollout.temperature:g}"
-    if rollout.top_p < 1:
-        shown += f", top-p {rollout.top_p:g}"
-    if rollout.top_k:
-        shown += f", top-k {rollout.top_k}"
-    if config.logprob_temperature != rollout.temperature:
-        shown += f", log-probs at {config.logprob_temperature:g}"
-    return shown
-
-
-def _length(config: RunConfig) -> str:
-    shown = f"{config.rollout.max_new_tokens:,}"
-    buffer = config.reward.overlong_buffer_tokens
-    if not buffer:
-        return shown
-    return f"{shown}, the last {buffer:,} cost up to {config.reward.overlong_penalty:g}"
-
-
-def _mask(config: RunConfig) -> str:
-    loss = config.loss
-    left_out = ["truncated"] if loss.mask_truncated else []
-    left_out += ["end token"] if loss.mask_end_token else []
-    shown = "completion" + (", prompt" if loss.include_prompt else "")
-    return f"{shown} without {', '.join(left_out)}" if left_out else shown
-
-
-def _optimizer(config: RunConfig) -> str:
-    optim = config.optim
-    shown = f"{optim.learning_rate:g} {optim.schedule}"
-    if optim.warmup_steps:
-        shown += f", warm-up {optim.warmup_steps:,}"
-    if optim.weight_decay:
-        shown += f", decay {optim.weight_decay:g}"
-    if optim.reset_every_steps:
-        shown += f", reset every {optim.reset_every_steps:,}"
-    return shown
-
-
-def _grad_norm(config: RunConfig) -> str:
-    norm = config.optim.max_grad_norm
-    return "none" if norm is None else f"{norm:g}"
-
-
-def _reward(config: RunConfig) -> str:
-    shown = _recipe(config.reward.recipe)
-    steps = config.reward.step_recipe
-    return f"{shown}; each step {_recipe(steps)}" if steps else shown
-
-
 def _recipe(recipe: Recipe) -> str:
     terms = [
         rule.kind if rule.weight == 1 else f"{rule.weight:g} {rule.kind}"
@@ -179,26 +132,6 @@ def _recipe(recipe: Recipe) -> str:
     if recipe.combine == "sum":
         return " + ".join(terms)
     return f"{recipe.combine} of {', '.join(terms)}"
-
-
-POINTS: dict[str, Callable[[RunConfig], str]] = {
-    "Advantage": _advantage,
-    "Deviation divides by": _deviation,
-    "Group of one completion": _single,
-    "Groups with equal rewards": _dead_groups,
-    "Ratio and clip": _surrogate,
-    "Loss aggregation": _aggregation,
-    "Tokens": _mask,
-    "KL": _kl,
-    "Reference": _reference,
-    "Updates per batch": _updates,
-    "Prompts × completions": _group,
-    "Temperature": _sampling,
-    "New tokens": _length,
-    "Learning rate": _optimizer,
-    "Max gradient norm": _grad_norm,
-    "Reward": _reward,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
