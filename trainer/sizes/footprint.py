@@ -36,7 +36,7 @@ class Footprint:
         recomputes: bool,
         largest_set: int = 0,
     ) -> None:
-        """A footprint of micro-batches of `tokens`, in place of what is configured.
+        """Measure micro-batches of `tokens`, in place of what is configured.
 
         `recomputes`: with gradient checkpointing. `largest_set`: rows of the largest of
         `evaluation.sets`.
@@ -46,7 +46,10 @@ class Footprint:
         self._num_held_out = max(phase.config.data.num_eval_rows, largest_set)
         config = self._config = phase.config
         self._is_on_gpu = takes_gpu(config.model.device, on_gpu=on_gpu)
-        self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
+        dtype = config.model.dtype
+        if dtype == "auto":  # a GPU of today has bfloat16
+            dtype = "bfloat16" if self._is_on_gpu else "float32"
+        self._each = 2 if dtype == "bfloat16" else _FLOAT32  # a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
         self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
@@ -69,7 +72,7 @@ class Footprint:
 
     @property
     def weights(self) -> int:
-        """Those of the model and of the adapters."""
+        """The weights of the model and of the adapters."""
         return self._base + self._adapter_each * self._num_adapter
 
     @property
@@ -146,7 +149,7 @@ class Footprint:
 
     @property
     def training(self) -> int:
-        """What is held at any time, without what samples."""
+        """The bytes held at any time, without what samples."""
         return self.weights + self.master_weights + self.optimizer + self.reference
 
     @property
@@ -163,7 +166,7 @@ class Footprint:
 
     @property
     def activations(self) -> int:
-        """What the backward pass needs: of every layer, or of one and all inputs.
+        """The bytes for the backward pass: of every layer, or of one and all inputs.
 
         Counted over what a decoder layer of transformers keeps with flash or
         memory-saving attention, which never holds the [L, L] weights; the same count
@@ -186,12 +189,12 @@ class Footprint:
 
     @property
     def _mask(self) -> int:
-        """What packed attention adds to its logits."""
+        """The mask that packed attention adds to its logits."""
         return 0 if self._is_padded else self._each * self._num_new * self._length
 
     @property
     def _flat_activations(self) -> int:
-        """What `model.flat` keeps."""
+        """The activations that our own pass keeps."""
         sizes, each, tokens = self._sizes, self._each, self._tokens
         # a norm's input and a float32 scale; queries and attention's output, padded,
         # and a float32 sum a head
@@ -242,11 +245,13 @@ class Footprint:
         normed = 2 * sizes.hidden
         if sizes.has_query_norm:
             normed += sizes.query_size + sizes.kv_size
-        kept = normed * self._norm_bytes
+        num_bytes = normed * self._norm_bytes
         # attention: queries and its output, keys and values, a float32 sum a head
-        kept += each * 2 * (sizes.query_size + sizes.kv_size) + _FLOAT32 * sizes.heads
-        kept += each * inner * (3 if sizes.is_gated else 1)
-        return kept + self._linear_input_bytes
+        num_bytes += (
+            each * 2 * (sizes.query_size + sizes.kv_size) + _FLOAT32 * sizes.heads
+        )
+        num_bytes += each * inner * (3 if sizes.is_gated else 1)
+        return num_bytes + self._linear_input_bytes
 
     @property
     def _linear_input_bytes(self) -> int:
@@ -256,12 +261,12 @@ class Footprint:
         attended = self._each * sizes.query_size
         if not self._has_adapters:
             active = sizes.inner * sizes.active_experts
-            kept = self._each * (2 * sizes.hidden + active)
-            return kept if self._is_padded else kept + attended
-        kept = self._inputs_kept("first", "attention", "second", "inner")
+            num_bytes = self._each * (2 * sizes.hidden + active)
+            return num_bytes if self._is_padded else num_bytes + attended
+        num_bytes = self._inputs_kept("first", "attention", "second", "inner")
         # adapters in float32 on bfloat16 have a copy
         is_kept_twice = self._each == self._adapter_each and "o_proj" in self._targets
-        return kept - attended if is_kept_twice and self._is_padded else kept
+        return num_bytes - attended if is_kept_twice and self._is_padded else num_bytes
 
     @property
     def logits(self) -> int:
@@ -274,11 +279,11 @@ class Footprint:
         values = tokens * sizes.vocabulary
         if loss.kl_estimator == "full" and loss.kl_coef > 0:
             values *= 2  # the reference's too
-        kept = values if values <= _KEPT and not self._is_on_gpu else 0
+        kept_values = values if values <= _KEPT and not self._is_on_gpu else 0
         chunks = min(values, _CHUNK) * _CHUNK_COPIES
         head = 0 if self._has_adapters else sizes.vocabulary * sizes.hidden
         hidden = tokens * sizes.hidden * self._each
-        return _FLOAT32 * (kept + chunks + head) + hidden
+        return _FLOAT32 * (kept_values + chunks + head) + hidden
 
     def kv_cache(self, rows: int) -> int:
         """Return keys and values of so many completions sampled at the same time."""
@@ -286,13 +291,13 @@ class Footprint:
 
     def _cache(self, rows: int) -> int:
         room = rows * (self._length + _CACHE_BLOCK)
-        one = room * self._sizes.kv_size * self._each
+        layer_bytes = room * self._sizes.kv_size * self._each
         # and of one layer a second time, while its buffer grows
-        return one * (2 * self._sizes.layers + 1)
+        return layer_bytes * (2 * self._sizes.layers + 1)
 
     @property
     def row_bytes(self) -> int:
-        """What one more completion takes while it is sampled."""
+        """The bytes of one more completion while it is sampled."""
         drawn = self._sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
         return self.kv_cache(1) + drawn
 
@@ -311,7 +316,7 @@ class Footprint:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a model of the trainer's own writes completions.
+        """True if a model of the trainer's own writes completions.
 
         "auto" takes vLLM only where it is installed, which an estimate cannot know.
         """
@@ -323,10 +328,10 @@ class Footprint:
     @property
     def rows_sampled(self) -> int:
         """Completions that are sampled at the same time, if memory bears them."""
-        wanted = -(
+        num_rows = -(
             -most_completions(self._config, self._num_held_out) // self._processes
         )
-        return min(wanted, self._config.rollout.max_batch_rows)
+        return min(num_rows, self._config.rollout.max_batch_rows)
 
     @property
     def _num_trained(self) -> int:
@@ -346,8 +351,8 @@ class Footprint:
             return []
         if model.lora_targets == "all-linear":
             return names
-        wanted = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
-        return [name for name in names if name in wanted]
+        endings = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
+        return [name for name in names if name in endings]
 
 
 # Linear maps that read the same tensor; attention's output is kept by attention itself.
@@ -362,23 +367,13 @@ _INPUTS = {
 }
 
 
-def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
-    """Of a weight and of an activation. A GPU of today has bfloat16."""
-    dtype = config.model.dtype
-    if dtype == "auto":
-        dtype = (
-            "bfloat16" if takes_gpu(config.model.device, on_gpu=on_gpu) else "float32"
-        )
-    return 2 if dtype == "bfloat16" else _FLOAT32
-
-
 def most_completions(config: RunConfig, num_held_out: int) -> int:
     """Return completions that a phase asks for together, in a step or an evaluation."""
-    wanted = config.completions_per_step
+    most = config.completions_per_step
     if config.evaluation.every_steps:
         held_out = num_held_out * config.evaluation.samples_per_prompt
-        wanted = max(wanted, held_out)  # each set by itself
-    return wanted
+        most = max(most, held_out)  # each set by itself
+    return most
 
 
 def largest_update(config: RunConfig, *, num_processes: int) -> int:

@@ -6,17 +6,13 @@ The dashboard uses it without a model, so it imports no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from trainer.config import RunConfig
 from trainer.config.run import PhaseConfig
-from trainer.sizes.footprint import (
-    Footprint,
-    largest_update,
-)
+from trainer.sizes.footprint import Footprint, largest_update
 from trainer.sizes.model_sizes import (
     Dimensions,
     RewardWeights,
@@ -48,14 +44,14 @@ class PassMemory:
 
     @property
     def tokens(self) -> int:
-        """How many fit, as a multiple of 1,024."""
+        """The number that fits, as a multiple of 1,024."""
         fitting = (UPDATE_SHARE * self.free - self.fixed) / self.each
         return min(max(0, int(fitting)) // TOKEN_STEP * TOKEN_STEP, MOST_TOKENS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassSizes:
-    """What goes through the model at once, and how."""
+    """The tokens that go through the model at once, and how."""
 
     tokens: int  # of a micro-batch
     checkpointing: bool
@@ -88,12 +84,12 @@ def choose_sizes(
     Returns:
         None: `recomputing` has to be known.
     """
-    wanted = ENOUGH_TOKENS if tokens == "auto" else tokens
+    enough = ENOUGH_TOKENS if tokens == "auto" else tokens
     if checkpointing is not True:
         fitting = min(each.tokens for each in plain)
-        if checkpointing is False or fitting >= max(longest, min(wanted, largest)):
-            found = max(longest, fitting) if tokens == "auto" else tokens
-            return PassSizes(tokens=found, checkpointing=False)
+        if checkpointing is False or fitting >= max(longest, min(enough, largest)):
+            num_tokens = max(longest, fitting) if tokens == "auto" else tokens
+            return PassSizes(tokens=num_tokens, checkpointing=False)
     if tokens != "auto":
         return PassSizes(tokens=tokens, checkpointing=True)
     if recomputing is None:
@@ -111,7 +107,7 @@ def fitting_rows(*, free: float, row_bytes: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSizes:
-    """What vLLM keeps for keys and values, and whether it sleeps during updates."""
+    """The bytes of vLLM's keys and values, and whether it sleeps during updates."""
 
     cache_bytes: int
     sleeps: bool
@@ -195,8 +191,8 @@ class MemoryEstimate:
 
     @property
     def always(self) -> int:
-        held = self.weights + self.master_weights + self.optimizer + self.reference
-        return held + self.engine + self.snapshot + self.reward_models
+        training = self.weights + self.master_weights + self.optimizer + self.reference
+        return training + self.engine + self.snapshot + self.reward_models
 
     @property
     def while_sampling(self) -> int:
@@ -246,7 +242,7 @@ def estimate(
     weighed = weigh_reward_models(config, on_gpu=on_gpu)
     return max(
         (
-            _of_stage(
+            _estimate_phase(
                 phase,
                 sizes,
                 weighed,
@@ -257,11 +253,11 @@ def estimate(
             )
             for phase in config.phase_configs
         ),
-        key=lambda found: found.total,
+        key=lambda memory: memory.total,
     )
 
 
-def _of_stage(
+def _estimate_phase(
     phase: PhaseConfig,
     sizes: Dimensions,
     weighed: RewardWeights,
@@ -283,15 +279,25 @@ def _of_stage(
             largest_set=largest_set,
         )
 
-    engine, sleeps = _engine_of(
-        config,
-        footprint(PassSizes(tokens=config.longest_sequence, checkpointing=True)),
-        on_gpu=takes_gpu(config.model.device, on_gpu=on_gpu),
-        gpu_bytes=gpu_bytes,
-        beside_bytes=weighed.beside_policy,
-    )
+    longest = config.longest_sequence
+    is_on_gpu = takes_gpu(config.model.device, on_gpu=on_gpu)
+    engine, sleeps = 0, False  # vLLM's bytes in the trainer's process
+    if config.rollout.engine == "vllm":
+        model = footprint(PassSizes(tokens=longest, checkpointing=True))
+        static = SPARE_BYTES + model.training + weighed.beside_policy
+        chosen_engine = engine_sizes(
+            config,
+            wanted_bytes=model.engine_cache(model.rows_sampled),
+            least_bytes=model.engine_cache(1),
+            weight_bytes=model.engine_weights,
+            free=None if gpu_bytes is None else gpu_bytes - static,
+            gpu_bytes=gpu_bytes,
+            on_gpu=is_on_gpu,
+        )
+        engine = model.engine_weights + chosen_engine.cache_bytes
+        sleeps = chosen_engine.sleeps
 
-    def held(passes: PassSizes, *, rows: int | None = None) -> MemoryEstimate:
+    def measure(passes: PassSizes, *, rows: int | None = None) -> MemoryEstimate:
         model = footprint(passes)
         # A value head is one row, so of the embeddings the critic has the input's.
         critic = footprint(passes, replace(sizes, is_tied=True))
@@ -325,21 +331,15 @@ def _of_stage(
             is_one_step_off=config.rollout.one_step_off,
         )
 
-    def updating(tokens: int, *, checkpointing: bool) -> int:
-        return held(
-            PassSizes(tokens=tokens, checkpointing=checkpointing)
-        ).while_updating
-
     tokens = config.optim.micro_batch_tokens
     checkpointing = config.model.gradient_checkpointing
-    if not takes_gpu(config.model.device, on_gpu=on_gpu):
-        return held(
+    if not is_on_gpu:
+        return measure(
             PassSizes(
                 tokens=CPU_TOKENS if tokens == "auto" else tokens,
                 checkpointing=checkpointing is True,
             )
         )
-    longest = config.longest_sequence
     is_chosen = "auto" in (tokens, checkpointing)
     least = PassSizes(
         tokens=longest if tokens == "auto" else tokens,
@@ -348,11 +348,11 @@ def _of_stage(
     model = footprint(least)
     if gpu_bytes is None:
         if not is_chosen:
-            return held(least)
+            return measure(least)
         rows = 1 if model.is_sampled else model.rows_sampled
-        return replace(held(least, rows=rows), sizes=least, is_least=True)
-    found = held(least)
-    free = gpu_bytes - SPARE_BYTES - found.always
+        return replace(measure(least, rows=rows), sizes=least, is_least=True)
+    memory = measure(least)
+    free = gpu_bytes - SPARE_BYTES - memory.always
     beside = config.rollout.one_step_off
     rows = model.rows_sampled
     if model.is_sampled:
@@ -360,17 +360,20 @@ def _of_stage(
             rows,
             fitting_rows(free=free / 2 if beside else free, row_bytes=model.row_bytes),
         )
-    found = held(least, rows=rows)
+    memory = measure(least, rows=rows)
     if not is_chosen:
-        return found
-    passes = [
-        _pass_memory(
-            partial(updating, checkpointing=on),
-            at_least=longest,
-            free=free - found.while_sampling if beside else free,
+        return memory
+    # From what micro-batches of two sizes take; a run's own batch may be smaller.
+    few = max(longest, CPU_TOKENS)
+    free -= memory.while_sampling if beside else 0
+    passes = []
+    for on in (False, True):
+        small, large = (
+            measure(PassSizes(tokens=num_tokens, checkpointing=on)).while_updating
+            for num_tokens in (few, 2 * few)
         )
-        for on in (False, True)
-    ]
+        each = max(1.0, (large - small) / few)
+        passes.append(PassMemory(free=free, fixed=small - each * few, each=each))
     chosen = choose_sizes(
         passes[:1],
         passes[1:],
@@ -380,40 +383,4 @@ def _of_stage(
         checkpointing=checkpointing,
     )
     assert chosen is not None
-    return replace(held(chosen, rows=rows), sizes=chosen)
-
-
-def _engine_of(
-    config: RunConfig,
-    model: Footprint,
-    *,
-    on_gpu: bool,
-    gpu_bytes: int | None,
-    beside_bytes: int,
-) -> tuple[int, bool]:
-    """Return bytes of vLLM in the trainer's process,
-    and whether it sleeps during updates.
-    """
-    if config.rollout.engine != "vllm":
-        return 0, False
-    held_bytes = SPARE_BYTES + model.training + beside_bytes
-    sizes = engine_sizes(
-        config,
-        wanted_bytes=model.engine_cache(model.rows_sampled),
-        least_bytes=model.engine_cache(1),
-        weight_bytes=model.engine_weights,
-        free=None if gpu_bytes is None else gpu_bytes - held_bytes,
-        gpu_bytes=gpu_bytes,
-        on_gpu=on_gpu,
-    )
-    return model.engine_weights + sizes.cache_bytes, sizes.sleeps
-
-
-def _pass_memory(
-    held: Callable[[int], int], *, at_least: int, free: float
-) -> PassMemory:
-    """Of what micro-batches of two sizes hold; a run's own batch may be smaller."""
-    few = max(at_least, CPU_TOKENS)
-    one, two = held(few), held(2 * few)
-    each = max(1.0, (two - one) / few)
-    return PassMemory(free=free, fixed=one - each * few, each=each)
+    return replace(measure(chosen, rows=rows), sizes=chosen)

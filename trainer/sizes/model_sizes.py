@@ -103,9 +103,9 @@ class Dimensions:
         if self.experts == 1:
             return 0
         matrices = 3 if self.is_gated else 2
-        one = matrices * self.hidden * self.inner
+        expert = matrices * self.hidden * self.inner
         router = self.hidden * self.experts
-        return self.layers * (self.experts * one + router)
+        return self.layers * (self.experts * expert + router)
 
     @property
     def num_embedding(self) -> int:
@@ -287,16 +287,16 @@ def weights_in(folder: Path, *, bytes_each: int) -> int:
     Raises:
         ValueError: the folder has no safetensors that can be read.
     """
-    found, room = 0, _LARGEST_HEADERS
+    num_bytes, room = 0, _LARGEST_HEADERS
     for path in _files(folder):
         tree, length = _read_header(path, room=room)
         room -= length
-        found += sum(
+        num_bytes += sum(
             _bytes_of(tensor, bytes_each)
             for name, tensor in tree.items()
             if name != "__metadata__"
         )
-    return found
+    return num_bytes
 
 
 def _bytes_of(tensor: Any, bytes_each: int) -> int:

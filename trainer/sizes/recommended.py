@@ -115,10 +115,10 @@ def size_in_name(model: str) -> float | None:
     >>> size_in_name("Qwen/Qwen2.5-0.5B-Instruct"), size_in_name("org/model")
     (500000000.0, None)
     """
-    found = _SIZE.search(model.rstrip("/").rpartition("/")[2])
-    if found is None:
+    match = _SIZE.search(model.rstrip("/").rpartition("/")[2])
+    if match is None:
         return None
-    return float(found[1]) * (1e9 if found[2] in "bB" else 1e6)
+    return float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
 
 
 def _fits_whole(
