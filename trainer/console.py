@@ -73,12 +73,12 @@ class ShortJsonLines(JsonLines):
 
 
 def _shorten(text: str, *, by: int) -> str:
-    """At least so many bytes of JSON less, from the beginning."""
+    """Cut at least so many bytes of JSON from the beginning."""
     goal = len(json.dumps(text)) - by - len(json.dumps(_CUT))
-    kept = text
-    while kept and len(json.dumps(kept)) > goal:
-        kept = kept[len(kept) // 10 + 1 :]
-    return _CUT + kept
+    tail = text
+    while tail and len(json.dumps(tail)) > goal:
+        tail = tail[len(tail) // 10 + 1 :]
+    return _CUT + tail
 
 
 FORMAT = "COHORT_LOG_FORMAT"
@@ -173,10 +173,10 @@ class JsonLog(logging.Handler):
         rank = int(os.environ.get("RANK") or 0)
         # Of several processes only the first logs info; each logs its warnings.
         self.setLevel(logging.WARNING if rank else logging.INFO)
-        known = {**facts, **({"rank": rank} if rank else {})}
+        fields = {**facts, **({"rank": rank} if rank else {})}
         self.setFormatter(
             ShortJsonLines(
-                process="trainer", read_facts=lambda: {**known, "step": _step[0]}
+                process="trainer", read_facts=lambda: {**fields, "step": _step[0]}
             )
         )
 

@@ -26,7 +26,7 @@ from trainer.tokenizers import first_line, special_texts
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of rows.jsonl.
+    """A line of rows.jsonl.
 
     >>> Row(index=0, prompt="3 5 7 > 1", answer=None, columns={"target": 1})
     """
@@ -191,11 +191,11 @@ def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
     Raises:
         ValueError: it begins as such a list, and is none.
     """
-    given = tools = row.columns.get("tools")
+    column = tools = row.columns.get("tools")
     is_broken = False
-    if isinstance(given, str) and given.lstrip()[:1] == "[":
+    if isinstance(column, str) and column.lstrip()[:1] == "[":
         try:
-            tools = json.loads(given)
+            tools = json.loads(column)
         except (ValueError, RecursionError):
             is_broken = True
     items = tools if isinstance(tools, list) else []
@@ -203,12 +203,13 @@ def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
     if is_broken or len(kinds) == 2:
         raise ValueError(
             f"Column tools of row {row.index} (line {row.index + 1}) must be a list of "
-            f"JSON schemas; got {json.dumps(given)[:80]}. Correct or rename the column."
+            f"JSON schemas; got {json.dumps(column)[:80]}. Correct or rename the "
+            "column."
         )
     if kinds != {True}:
         return None
     # A database may have sorted the keys of a list, and not those of its text.
-    return items if isinstance(given, str) else [_in_order(item) for item in items]
+    return items if isinstance(column, str) else [_in_order(item) for item in items]
 
 
 _SCHEMA_KEYS = ("type", "function", "name", "description", "parameters", "properties")

@@ -143,7 +143,7 @@ def newest_attempt(attempts: Path) -> int:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """From the nearest to the furthest; of equal steps the older life's first."""
+    """List from nearest to furthest; of equal steps the older attempt's first."""
     named = [path for path in folder.glob("step-*") if _CHECKPOINT.fullmatch(path.name)]
     return sorted(named, key=place_of)
 

@@ -22,7 +22,7 @@ class Diverged(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What ended a run, for its log."""
+    """The error that ended a run, for its log."""
 
     sentence: str  # for the user
     details: str = ""  # a traceback

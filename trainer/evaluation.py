@@ -95,7 +95,7 @@ def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> 
 
 
 def majority_places(answers: Sequence[str | None]) -> list[int | None]:
-    """For k = 1, 2 … n the index of the most frequent of the first k answers.
+    """Return for k = 1 … n the index of the most frequent of the first k answers.
 
     The first of equally frequent answers wins; None while there is no answer.
 
@@ -270,14 +270,14 @@ def majority_is_right(
     """Return whether the most frequent answer of the
     first k passes, [P, n] for k = 1 … n.
     """
-    found = np.zeros_like(right)
+    is_right = np.zeros_like(right)
     for row, group in enumerate(groups):
         special = group.prompt.special_tokens
         texts = [without_special_tokens(c.text, special) for c in group.completions]
         votes = votes_of(texts, right[row].tolist(), read_answer)
         for k, index in enumerate(majority_places(votes)):
-            found[row, k] = index is not None and right[row, index]
-    return found
+            is_right[row, k] = index is not None and right[row, index]
+    return is_right
 
 
 def _mean_reward(

@@ -27,7 +27,7 @@ Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
 
 
 class Event(BaseModel):
-    """What every event carries."""
+    """The fields that every event has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -80,7 +80,7 @@ class SettingsChanged(Event):
 
 
 class ScoredCompletion(BaseModel):
-    """One completion of a group, as sampled and scored."""
+    """A completion of a group, as sampled and scored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -167,7 +167,7 @@ class StepFinished(Event):
 
 
 class RankMeasured(BaseModel):
-    """What one process of a run used in a step."""
+    """The resources that one process of a run used in a step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -220,7 +220,7 @@ class RunStopped(Event):
 
 
 class ScoreFault(BaseModel):
-    """Of a step's failed scores those of one rule that failed alike."""
+    """The failed scores of a step that one rule has for the same reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

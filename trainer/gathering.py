@@ -60,12 +60,12 @@ class Gathered:
 
     @property
     def num_completions(self) -> int:
-        """Of all rounds, dropped ones too."""
+        """The number of completions in all rounds, dropped ones too."""
         return sum(len(group.completions) for group in [*self.groups, *self.dropped])
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """What scoring took, and what dynamic sampling cost and left out."""
+        """The time of scoring, and what dynamic sampling cost and left out."""
         return {
             "time/score_work": self.scoring_seconds,
             "sampling/num_rounds": float(self.num_rounds),
@@ -107,14 +107,14 @@ def gather(
             not depend on the process, and every process gets all of them.
     """
     mode = config.rollout.dynamic_sampling
-    wanted = config.rollout.prompts_per_step
+    num_prompts = config.rollout.prompts_per_step
     kept: list[Group] = []
     dropped: list[Group] = []
     first: list[Group] = []
     num_tokens = num_rounds = 0
     scoring_seconds = 0.0
     for turn in range(1 + (config.rollout.max_refills if mode == "refill" else 0)):
-        missing = wanted - len(kept)
+        missing = num_prompts - len(kept)
         prompts = prompts_of_round(turn)[: missing if turn else None]
         if missing == 0 or not prompts:
             break

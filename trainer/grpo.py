@@ -120,10 +120,12 @@ def train_on(
     # Of a few groups each token's values are kept, for people to look at.
     detailed = choose_groups(gathered.groups, config, step=batch.step)
     places = places_of(gathered.groups, detailed)
-    kept = frozenset(chain.from_iterable(places))
+    kept_places = frozenset(chain.from_iterable(places))
 
     def update_by(minibatch: Minibatch, number: int) -> UpdateResult:
-        return run_update(run, state, minibatch, rate=rate, kept=() if number else kept)
+        return run_update(
+            run, state, minibatch, rate=rate, kept=() if number else kept_places
+        )
 
     with watch.phase("update"):
         if config.advantage.credit == "preference":
@@ -206,9 +208,9 @@ def give_advantages(
         sums = in_batch_order(run.world, own)
         penalties = phase.kl_coef * sums.reshape(len(groups), -1)
     credit = credit_groups(groups, phase.config, step=batch.step, penalties=penalties)
-    given = credit.advantages if credit.tokens is None else credit.tokens
+    advantages = credit.advantages if credit.tokens is None else credit.tokens
     for minibatch in minibatches:
-        minibatch.set_advantages(given)
+        minibatch.set_advantages(advantages)
     return credit.advantages
 
 
@@ -229,9 +231,9 @@ def run_update(
     batch, optimizer = minibatch.batch, state.phase.optimizer
     terms, own = state.phase.loss_terms(batch.totals), batch.places.intersection(kept)
     work = partial(add_gradients, run.policy, optimizer, terms=terms, kept=own)
-    found, world = state.budget.run(minibatch, work), run.world
+    result, world = state.budget.run(minibatch, work), run.world
     totals = batch.totals
-    return apply_gradients(optimizer, found, totals, learning_rate=rate, world=world)
+    return apply_gradients(optimizer, result, totals, learning_rate=rate, world=world)
 
 
 def add_gradients(
@@ -324,7 +326,7 @@ def loss_of(
 
 def apply_gradients(
     optimizer: Optimizer,
-    found: Pass,
+    result: Pass,
     totals: BatchTotals,
     *,
     learning_rate: float,
@@ -333,7 +335,7 @@ def apply_gradients(
     """Step by the gradients of all processes, unless there is no number among them."""
     norm = optimizer.gradient_norm()
     # both at once: it is the only time in an update that a GPU is waited for
-    own_loss, grad_norm = torch.stack([found.loss, norm.to(found.loss)]).tolist()
+    own_loss, grad_norm = torch.stack([result.loss, norm.to(result.loss)]).tolist()
     loss = world.sum(own_loss)
     is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
     if is_finite:
@@ -344,6 +346,6 @@ def apply_gradients(
         grad_norm=grad_norm if is_finite else math.nan,
         is_skipped=not is_finite,
         num_sequences=totals.num_sequences,
-        statistics=found.statistics.of_all(world),
-        tokens={} if found.tokens is None else tokens_of_all(found.tokens, world),
+        statistics=result.statistics.of_all(world),
+        tokens={} if result.tokens is None else tokens_of_all(result.tokens, world),
     )

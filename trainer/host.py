@@ -67,7 +67,7 @@ def bound_arenas() -> None:
 
 
 def _tell_malloc(parameter: int, value: int, *, unless: str) -> None:
-    """Where the C library is glibc and the environment doesn't already say it."""
+    """Set it where the C library is glibc and the environment doesn't already."""
     if not sys.platform.startswith("linux") or unless in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -106,7 +106,7 @@ _pulse = _Pulse()
 
 
 def begin_heartbeat(folder: Path) -> None:
-    """From now on `tick` touches a file in this folder."""
+    """Let `tick` touch a file in this folder from now on."""
     _pulse.path, _pulse.due = folder / PULSE_FILE, 0.0
     with suppress(OSError):  # of a full disk, say
         _pulse.path.touch()

@@ -130,24 +130,24 @@ def check_files(folder: Path) -> None:
 def _check_file(folder: Path, name: str) -> None:
     file = resolve_inside(folder, name)
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:  # a link to nowhere: as if it were not there
         return
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(status.st_mode):
         is_read_whole = name.endswith(_INDEX_SUFFIX) or (
             Path(name).suffix in _READ_WHOLE
             and os.path.dirname(name) in ("", _TEMPLATES)
         )
-        if is_read_whole and found.st_size > _LARGEST_READ_WHOLE:
+        if is_read_whole and status.st_size > _LARGEST_READ_WHOLE:
             raise ValueError(
-                f"{folder / name} has {found.st_size:,} bytes; a model's file has at "
+                f"{folder / name} has {status.st_size:,} bytes; a model's file has at "
                 f"most {_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained "
                 "wrote."
             )
         if name.endswith(_INDEX_SUFFIX):
             for part in _names_in(file):
                 resolve_inside(folder / Path(name).parent, str(part))
-    elif not stat.S_ISDIR(found.st_mode):
+    elif not stat.S_ISDIR(status.st_mode):
         raise ValueError(
             f"{folder / name} is not a regular file. Name a folder that "
             "save_pretrained wrote."
@@ -156,16 +156,16 @@ def _check_file(folder: Path, name: str) -> None:
 
 def _ask(source: str, revision: str) -> str | None:
     """Return why the hub gives no answer; None where it gives one, be it a refusal."""
-    found: list[str | None] = []
+    faults: list[str | None] = []
 
     def ask() -> None:
-        found.append(_fault_of(source, revision))
+        faults.append(_fault_of(source, revision))
 
     # Looking up a host's name heeds no timeout, and neither does a slow answer's sum.
     asking = threading.Thread(target=ask, daemon=True, name="ask-hub")
     asking.start()
     asking.join(WAIT_SECONDS)
-    return found[0] if found else f"no answer within {WAIT_SECONDS:g} s"
+    return faults[0] if faults else f"no answer within {WAIT_SECONDS:g} s"
 
 
 def _fault_of(source: str, revision: str) -> str | None:

@@ -192,14 +192,14 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
     """
     check_target(target, allowlist)
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             target.host, target.port, type=socket.SOCK_STREAM, flags=flags
         )
     except UnicodeError:
         raise Refused(f"{target.host[:80]!r} is not a valid host name.") from None
     if target.origin in allowlist.allowed:
-        return found
-    for *_, address in found:
+        return addresses
+    for *_, address in addresses:
         if not is_public(str(address[0])):
             itself = str(address[0]) == target.host
             what = target.host if itself else f"{target.host} is {address[0]}, which"
@@ -208,7 +208,7 @@ def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list
                 f"network, ask an administrator to add {target.authority} to "
                 f"{allowlist.variable}."
             )
-    return found
+    return addresses
 
 
 def why_unreachable(error: Exception) -> str:
@@ -290,8 +290,8 @@ class Connection(HTTPConnection):
             self.default_port = 443  # which the Host header then leaves out
 
     def connect(self) -> None:
-        found = resolve(self._target, self._allowlist)
-        plain = _connect(found, self)
+        addresses = resolve(self._target, self._allowlist)
+        plain = _connect(addresses, self)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._target.scheme == "https":
             try:
@@ -309,10 +309,10 @@ class Connection(HTTPConnection):
             self.sock.abort()
 
     def seconds_left(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
             raise TimeoutError
-        return left
+        return seconds
 
 
 class _Timed:
@@ -347,12 +347,12 @@ class _Timed:
     def receive_into(self, buffer: Any) -> int:
         connection = self._connection
         while True:
-            left = connection.seconds_left()
+            seconds = connection.seconds_left()
             if connection.on_wait is None:
-                self._sock.settimeout(left)
+                self._sock.settimeout(seconds)
                 return self._sock.recv_into(buffer)
             connection.on_wait()
-            self._sock.settimeout(min(left, _TICK_SECONDS))
+            self._sock.settimeout(min(seconds, _TICK_SECONDS))
             try:
                 return self._sock.recv_into(buffer)
             except TimeoutError:
@@ -377,10 +377,10 @@ class _TimedFile(io.RawIOBase):
         super().close()
 
 
-def _connect(found: list[Any], connection: Connection) -> socket.socket:
-    """To the first of some addresses that takes a connection."""
+def _connect(addresses: list[Any], connection: Connection) -> socket.socket:
+    """Connect to the first of some addresses that takes a connection."""
     last: OSError = OSError("it has no address")
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(connection.seconds_left())

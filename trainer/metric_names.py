@@ -46,8 +46,8 @@ class Metric:
             for i, part in enumerate(places)
         )
         bound = "(/low|/high)?" if self.has_interval else ""
-        found = re.fullmatch(pattern + bound, name)
-        return found.groupdict() if found else None
+        match = re.fullmatch(pattern + bound, name)
+        return match.groupdict() if match else None
 
     def matches(self, name: str) -> bool:
         return self.parts_of(name) is not None
@@ -473,8 +473,10 @@ OTHER = "Other metrics"  # of an external trainer, without a family
 @lru_cache(maxsize=4_096)
 def find_metric(name: str) -> Metric | None:
     """Return the exact name before one with a place for names."""
-    found = [one for group in METRICS.values() for one in group if one.matches(name)]
-    return min(found, key=lambda one: "<" in one.name, default=None)
+    matches = [
+        metric for group in METRICS.values() for metric in group if metric.matches(name)
+    ]
+    return min(matches, key=lambda metric: "<" in metric.name, default=None)
 
 
 def group_of(name: str) -> str:

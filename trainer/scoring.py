@@ -55,7 +55,12 @@ def cut_steps(
     stops = completion.end_reason == "stop"
     written = completion.token_ids[: -1 if stops else None]
     cuts = [(0, 0)]  # in the text, in the tokens
-    for text_end in _text_ends(text, pattern, boundary):
+    # Half a surrogate pair is no UTF-8, which RE2 reads; its stand-in is as long.
+    readable = text.encode("utf-8", "replace").decode("utf-8")
+    for match in compile_pattern(pattern).finditer(readable):
+        if match.end() == match.start():
+            continue
+        text_end = match.end() if boundary == "end" else match.start()
         begin, num_tokens = cuts[-1]
         end = _num_tokens_until(text_end, text, written, tokenizer, at_least=num_tokens)
         if text[begin:text_end].strip() and end > num_tokens:
@@ -66,17 +71,6 @@ def cut_steps(
     return [
         Step(text[begin:text_end], end)
         for (begin, _), (text_end, end) in pairwise(cuts)
-    ]
-
-
-def _text_ends(text: str, pattern: str, boundary: Boundary) -> list[int]:
-    # Half a surrogate pair is no UTF-8, which RE2 reads; its stand-in is as long.
-    readable = text.encode("utf-8", "replace").decode("utf-8")
-    matches = compile_pattern(pattern).finditer(readable)
-    return [
-        match.end() if boundary == "end" else match.start()
-        for match in matches
-        if match.end() > match.start()
     ]
 
 

@@ -76,7 +76,7 @@ class TensorWriter:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Those of a GPU pass through the machine's memory one after the other."""
+    """Write tensors; a GPU's pass through the machine's memory one after the other."""
     shapes = [(name, each.dtype, each.shape) for name, each in tensors.items()]
     with TensorWriter(path, shapes) as file:
         for name, tensor in tensors.items():
@@ -84,7 +84,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def read_shapes(path: Path) -> dict[str, torch.Size]:
-    """Of all tensors of a file, without their values."""
+    """Read the shapes of all tensors of a file, without their values."""
     with safe_open(path, framework="pt") as file:
         names = file.keys()
         return {name: torch.Size(file.get_slice(name).get_shape()) for name in names}

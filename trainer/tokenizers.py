@@ -25,8 +25,10 @@ MAX_SECONDS, MAX_CLOCK_SECONDS = 10.0, 60.0
 
 
 def bound_memory() -> None:
-    """For a process that renders with any model's chat template, which is its author's
-    program: a few words of it can ask for all memory that the machine has."""
+    """Bound a process that renders with any model's chat template.
+
+    It is its author's program: a few words of it can ask for all memory.
+    """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
 
 
@@ -46,7 +48,7 @@ def bounded_seconds() -> Iterator[None]:
 
 
 def load_bounded(path: str, *, revision: str | None) -> PreTrainedTokenizerBase:
-    """As `load_tokenizer`; a hub's may take as long as it takes to come.
+    """Load as `load_tokenizer` does; a hub's may take as long as it takes to come.
 
     Raises:
         ValueError: as there.

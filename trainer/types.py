@@ -22,7 +22,7 @@ Author = Literal["policy", "environment"]
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What one author wrote at a stretch, as text and as tokens."""
+    """The text and tokens that one author wrote at a stretch."""
 
     author: Author = "policy"
     text: str
@@ -64,7 +64,7 @@ class Rollout:
 
     @cached_property
     def logprobs(self) -> tuple[float, ...]:
-        """Of each token; NaN where no one sampled it."""
+        """The log-prob of each token; NaN where no one sampled it."""
         each = (
             (nan,) * len(turn.token_ids) if turn.logprobs is None else turn.logprobs
             for turn in self.turns
@@ -73,7 +73,7 @@ class Rollout:
 
     @cached_property
     def loss_mask(self) -> tuple[bool, ...]:
-        """Of each token, whether the policy wrote it."""
+        """True for each token that the policy wrote."""
         each = ((turn.author == "policy",) * len(turn.token_ids) for turn in self.turns)
         return tuple(chain.from_iterable(each))
 
@@ -83,7 +83,7 @@ class Rollout:
 
     @property
     def num_policy_tokens(self) -> int:
-        """Those that an engine sampled."""
+        """The number of tokens that an engine sampled."""
         return sum(self.loss_mask)
 
     @property
@@ -94,7 +94,7 @@ class Rollout:
 
 
 class StepScore(NamedTuple):
-    """What a reasoning step was given, and where it ends."""
+    """The reward of a reasoning step, and where it ends."""
 
     end: int  # exclusive token offset in the completion
     reward: float | None  # None: no rule could score it

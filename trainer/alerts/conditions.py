@@ -146,13 +146,13 @@ class Track:
         self._rewards = deque(maxlen=self.condition.memory)
 
     def begin_phase(self) -> None:
-        """Another phase has usual values of its own."""
+        """Forget the usual values, which are another phase's own."""
         self.remember_first(())
         self._recent.clear()
         self.streak = self.num_clear = 0
 
     def hold(self, bound: float | None) -> None:
-        """What overfits goes by the best evaluation, which is looked for at each."""
+        """Keep a bound; overfitting has none, since the best evaluation moves."""
         self.held = None if self.condition.kind is Kind.OVERFITS else bound
 
     def remember_first(self, readings: Iterable[float]) -> None:
@@ -183,7 +183,7 @@ class Track:
 
     @property
     def has_recovered(self) -> bool:
-        """As many readings are needed to take an alert back as to raise it."""
+        """True after as many clear readings as it takes to raise the alert."""
         return self.num_clear >= self.condition.for_steps
 
     def _passes(self, value: float | None, reward: float | None) -> bool:
@@ -232,9 +232,9 @@ class Track:
                 return self._best()[0] - condition.threshold if self._recent else None
         raise AssertionError(f"{condition.kind} has no bound")
 
-    def _times_median(self, known: Iterable[float]) -> float:
+    def _times_median(self, values: Iterable[float]) -> float:
         bound, also = (
-            self.condition.threshold * safe_median(known),
+            self.condition.threshold * safe_median(values),
             self.condition.also_above,
         )
         return bound if also is None else max(bound, also)

@@ -65,7 +65,7 @@ class RuleEvaluator(Generic[Id]):
         self.tracks[key].hold(self.open.get(key))
 
     def opened(self, key: Key[Id], bound: float | None) -> None:
-        """The bound stays until it recovers."""
+        """Keep the bound until the alert recovers."""
         self.open[key] = bound
         if track := self.tracks.get(key):
             track.hold(bound)
@@ -182,15 +182,15 @@ class RuleEvaluator(Generic[Id]):
         return Recovered(key=key, step=step)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint, so that a resumed run does not warn twice.
+        """Return the state for a checkpoint, so that a resumed run does not warn twice.
 
         Speeds are left out: runs that are equal have equal checkpoints, and a run may
         resume on another machine.
         """
-        kept = [key for key in self.tracks if self.metrics[key] not in MEASURED_BY_TIME]
+        keys = [key for key in self.tracks if self.metrics[key] not in MEASURED_BY_TIME]
         return {
-            "tracks": [[*key, self.tracks[key].state_dict()] for key in kept],
-            "open": [[*key, self.open[key]] for key in kept if key in self.open],
+            "tracks": [[*key, self.tracks[key].state_dict()] for key in keys],
+            "open": [[*key, self.open[key]] for key in keys if key in self.open],
             "known": sorted(self.known & self._of_steps.keys()),
             "rewards": list(self._rewards),
         }

@@ -379,7 +379,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandEnded as end:
         return end.code
     except Refused as error:
-        _print_refusal(error)
+        print_error(str(error))
+        if error.status == 401:
+            print_error("Log in with a valid token: `cohort login URL`.")
+        text = f"{error} {error.problem.get('detail', '')}"
+        for problem in list(error.problem.get("errors", ()))[:MAX_ERRORS]:
+            message = str(problem.get("message", ""))
+            if message and message not in text:
+                print_error(f"  {problem.get('field', '')}: {message}")
         return REFUSED
     except Unreachable as error:
         print_error(str(error))
@@ -408,18 +415,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
-
-
-def _print_refusal(error: Refused) -> None:
-    """The server's message, and the error of each field or row."""
-    print_error(str(error))
-    if error.status == 401:
-        print_error("Log in with a valid token: `cohort login URL`.")
-    text = f"{error} {error.problem.get('detail', '')}"
-    for problem in list(error.problem.get("errors", ()))[:MAX_ERRORS]:
-        message = str(problem.get("message", ""))
-        if message and message not in text:
-            print_error(f"  {problem.get('field', '')}: {message}")
 
 
 if __name__ == "__main__":

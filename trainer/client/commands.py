@@ -152,7 +152,7 @@ MAX_TOML_BYTES = 2**20  # a hundred times the longest preset
 
 
 def run_number(text: str) -> int:
-    """From a run's number or the URL of its page.
+    """Read a run's number, or the URL of its page.
 
     >>> run_number("7"), run_number("https://cohort.example.org/lab/runs/7/groups")
     (7, 7)
@@ -297,8 +297,8 @@ def _group_row(group: Group) -> tuple[Any, ...]:
 
 def _print_group(run: Run, group: GroupDetail) -> None:
     print_text(f"{run.address}groups/{group.step}/{group.prompt_index}/")
-    given = group.answer or "none"
-    answer = given if isinstance(given, str) else " or ".join(given)
+    answers = group.answer or "none"
+    answer = answers if isinstance(answers, str) else " or ".join(answers)
     print_text(
         f"{group.signal}, reward {number(group.reward_mean)} ± "
         f"{number(group.reward_std)}, answer: {answer}"

@@ -48,7 +48,7 @@ class Delivery:
         return bool(self.over)
 
     def heartbeat(self) -> None:
-        """An empty request: the trainer is alive and has no new lines."""
+        """Send an empty request: the trainer is alive and has no new lines."""
         state = self.spool.state()
         if 0 < self._index == len(state.attempts) and not self.over:
             stored = self._post(state)
@@ -57,17 +57,6 @@ class Delivery:
 
     def _resume(self, state: State) -> None:
         """Continue after the server's last line, in its newest attempt."""
-        self._open(state)
-        self._index = max(
-            n for n, one in enumerate(state.attempts, start=1) if one.number
-        )
-        stored = self._stored(state)
-        if stored["attempt"] != state.attempts[self._index - 1].number:
-            self.over = "Another process has started a newer attempt of this run."
-        else:
-            self._seek(to_line=stored["line"])
-
-    def _open(self, state: State) -> None:
         if state.run is None:
             opening = self.spool.opening()
             opened = self.server.send_json("POST", "/external-runs", opening)
@@ -76,9 +65,17 @@ class Delivery:
             self._save(state)
             logger.warning("View this run at %s", state.address)
         self.address = state.address
+        self._index = max(
+            n for n, attempt in enumerate(state.attempts, start=1) if attempt.number
+        )
+        stored = self._stored(state)
+        if stored["attempt"] != state.attempts[self._index - 1].number:
+            self.over = "Another process has started a newer attempt of this run."
+        else:
+            self._seek(to_line=stored["line"])
 
     def _save(self, state: State) -> None:
-        """With the attempts that the trainer's thread may have begun meanwhile."""
+        """Save with the attempts that the trainer's thread may have begun meanwhile."""
         saved = self.spool.state().attempts
         state.attempts += saved[len(state.attempts) :]
         self.spool.save(state)
@@ -112,7 +109,17 @@ class Delivery:
             if error.status == PAYLOAD_TOO_LARGE:
                 self._shrink_batch(state, lines)
             elif error.status == CONFLICT:
-                self._resolve_conflict(state, error)
+                # The server lacks earlier lines, or accepts no more.
+                stored = self._stored(state)
+                is_ours = stored["attempt"] == state.attempts[self._index - 1].number
+                if (
+                    is_ours
+                    and stored["line"] != self._line
+                    and stored["state"] not in ENDED
+                ):
+                    self._seek(to_line=stored["line"])
+                else:
+                    self.over = str(error)
             else:
                 raise
         else:
@@ -130,17 +137,8 @@ class Delivery:
         path = f"/external-runs/{state.run}/events?attempt={attempt}&first={first}"
         return self.server.post_lines(path, b"".join(numbered))
 
-    def _resolve_conflict(self, state: State, error: Refused) -> None:
-        """The server lacks earlier lines, or accepts no more."""
-        stored = self._stored(state)
-        is_ours = stored["attempt"] == state.attempts[self._index - 1].number
-        if is_ours and stored["line"] != self._line and stored["state"] not in ENDED:
-            self._seek(to_line=stored["line"])
-        else:
-            self.over = str(error)
-
     def _shrink_batch(self, state: State, lines: list[bytes]) -> None:
-        """A proxy may accept less; a warning replaces a line too large for it."""
+        """Send less, as a proxy may demand; a warning replaces a line too large."""
         if len(lines) > 1:
             self._batch_bytes = max(len(lines[0]), sum(map(len, lines)) // 2)
             return

@@ -212,14 +212,11 @@ def _error_of(error: urllib.error.HTTPError) -> Exception:
         text = f"The server redirects to {target[:200]!r}. Log in at that URL."
     message = f"{text} (HTTP {error.code})"
     if error.code >= 500 or error.code in (408, 425, 429):
-        return Unreachable(message, after_seconds=_retry_after(error))
+        value = error.headers.get("Retry-After", "")
+        is_number = value.isascii() and value.isdigit()
+        seconds = min(float(value), 3_600.0) if is_number else None
+        return Unreachable(message, after_seconds=seconds)
     return Refused(error.code, message, problem)
-
-
-def _retry_after(error: urllib.error.HTTPError) -> float | None:
-    value = error.headers.get("Retry-After", "")
-    is_number = value.isascii() and value.isdigit()
-    return min(float(value), 3_600.0) if is_number else None
 
 
 # Login

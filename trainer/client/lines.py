@@ -118,7 +118,7 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """None for a missing, unreadable or non-finite number."""
+    """Read a number; None if it is missing, unreadable or not finite."""
     if value is None:
         return None
     try:
@@ -130,7 +130,7 @@ def number(value: Any) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """One completion of a prompt; None means unknown."""
+    """A completion of a prompt; None means unknown."""
 
     text: str
     reward: float | None = None

@@ -44,7 +44,7 @@ class CommandEnded(Exception):
 
 
 def print_text(text: str) -> None:
-    """A result, with control and format characters escaped."""
+    """Print a result, with control and format characters escaped."""
     sys.stdout.write(f"{plain(text)}\n")
     sys.stdout.flush()
 
@@ -55,7 +55,7 @@ def print_error(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One object on one line."""
+    """Print an object on one line."""
     text = json.dumps(value, ensure_ascii=False, default=_tree_of)
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -84,7 +84,7 @@ def _plain_character(char: str) -> str:
 
 
 def short(text: str, length: int) -> str:
-    """On one line.
+    """Shorten to one line.
 
     >>> short("1 + 1\\n= 2", 6)
     '1 + 1…'

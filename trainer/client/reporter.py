@@ -145,11 +145,11 @@ class Reporter:
         *,
         answer: str | Sequence[str] | None = None,
     ) -> None:
-        """All completions of a prompt at a step; call it before `step`."""
+        """Report all completions of a prompt at a step; call it before `step`."""
         self._report(Writer.group, lambda: (step, prompt, tuple(completions), answer))
 
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """The step is done; metrics of its groups are computed from the groups."""
+        """Report a finished step; its groups' metrics are computed from the groups."""
         self._report(Writer.step, lambda: (step, dict(metrics or {})))
 
     def evaluated(
@@ -169,11 +169,11 @@ class Reporter:
         self._report(Writer.warned, lambda: (step, code, message))
 
     def finish(self) -> None:
-        """The run finished."""
+        """Report that the run finished."""
         self._end("run_finished")
 
     def stop(self) -> None:
-        """The run was stopped before its last step."""
+        """Report that the run was stopped before its last step."""
         self._end("run_stopped", checkpoint=None)
 
     def fail(self, error: str, details: str = "") -> None:
@@ -235,7 +235,7 @@ class Reporter:
             self._is_closed = True
 
     def _at_exit(self) -> None:
-        """At process exit; sys.last_value is set after an uncaught error."""
+        """Finish at process exit; sys.last_value is set after an uncaught error."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception):
             self._fail_with(error)
@@ -279,7 +279,7 @@ def _server_of_login(folder: Path) -> Server | None:
 
 
 def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without the longest settings, until the rest fits."""
+    """Leave out the longest settings, until the rest fits."""
     sizes = {name: len(json.dumps([name, value])) for name, value in settings.items()}
     total = sum(sizes.values())
     for name in sorted(sizes, key=lambda name: -sizes[name]):

@@ -37,7 +37,7 @@ BAD_VALUE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError
 
 @dataclass(slots=True)
 class Attempt:
-    """One trainer process; it continues after `from_step`."""
+    """A trainer process; it continues after `from_step`."""
 
     from_step: int
     number: int | None = None  # on the server; None: not registered there yet
@@ -51,7 +51,7 @@ class State:
 
 
 class Spool:
-    """One run's folder."""
+    """A run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Spool:
         return file
 
     def events_path(self, index: int) -> Path:
-        """Of an attempt, counted from 1 in this folder."""
+        """Return the path of an attempt, counted from 1 in this folder."""
         return self.folder / f"life-{index}.jsonl"
 
 
@@ -164,7 +164,7 @@ class Writer:
         self._num_dropped = 0
 
     def write(self, report: tuple[Any, ...]) -> None:
-        """An invalid report is dropped with a warning."""
+        """Write a report; an invalid one is dropped with a warning."""
         at, method, *rest = report
         try:
             method(self, at, *rest)
@@ -208,7 +208,7 @@ class Writer:
         self._add("step_finished", at, step, metrics=reported | metrics_of(groups))
 
     def _write_groups(self, at: float, step: int) -> list[dict[str, Any]]:
-        """Also those of earlier steps that were never ended, under their own step."""
+        """Write groups, also of earlier steps that never ended, under their step."""
         trees: list[dict[str, Any]] = []
         for due in sorted(s for s in self._groups if s <= step):
             groups = self._groups.pop(due)

@@ -189,20 +189,15 @@ class Watcher:
     @_never_raising
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._report_step()
-        self._step, self._pending = int(state.global_step), self._measured()
-
-    def _measured(self) -> dict[str, float | None]:
-        """Return means over the step's batches. TRL logs
-        means over all steps since a log.
-        """
+        # Means over the step's batches: TRL logs means over all steps since a log.
         measured = {}
         for name, values in _metrics(self.trainer).items():
-            known, num_read = self._read.get(name, ([], 0))
-            new = values[num_read if known is values else 0 :]
+            earlier, num_read = self._read.get(name, ([], 0))
+            new = values[num_read if earlier is values else 0 :]
             self._read[name] = values, len(values)
             if new:
                 measured[name] = mean([v for v in new if not math.isnan(v)])
-        return measured
+        self._step, self._pending = int(state.global_step), measured
 
     @_never_raising
     def on_log(

@@ -76,8 +76,8 @@ class Follower:
     def _report(self, step: int) -> None:
         groups: dict[tuple[str, str | tuple[str, ...] | None], list[Completion]] = {}
         for row in _rows(self._path(step)):
-            given = answer_of(row.get("gts"))
-            answer = tuple(given) if isinstance(given, list) else given
+            truth = answer_of(row.get("gts"))
+            answer = tuple(truth) if isinstance(truth, list) else truth
             key = (text_of(row["input"]), answer)
             # The score is the reward; other numbers are further rules.
             score = number(row.get("score"))
@@ -120,8 +120,8 @@ class MetricLines:
                 tree = _tree(line)
                 if isinstance(tree.get("step"), int):
                     data = tree.get("data")
-                    known = self._by_step.setdefault(tree["step"], {})
-                    known |= data if isinstance(data, dict) else {}
+                    metrics = self._by_step.setdefault(tree["step"], {})
+                    metrics |= data if isinstance(data, dict) else {}
 
     def of(self, step: int) -> dict[str, Any]:
         """Drops them, and those of earlier steps."""
@@ -190,16 +190,16 @@ def follow(
 
 def _log_continued(spool: Spool, name: str, last_step: int) -> None:
     """ValueError: the folder's run has another name than the requested one."""
-    known, state = str(spool.opening()["name"]), spool.state()
+    earlier, state = str(spool.opening()["name"]), spool.state()
     run = "a run that is not sent yet" if state.run is None else f"run {state.run}"
-    if name.strip()[:80] not in ("", known):
+    if name.strip()[:80] not in ("", earlier):
         raise ValueError(
-            f"{spool.folder} belongs to {run} named {known!r}; got --name {name!r}. "
+            f"{spool.folder} belongs to {run} named {earlier!r}; got --name {name!r}. "
             f"Omit --name to continue that run, or move {spool.folder} to start a new "
             "one."
         )
     logger.warning(
-        "Continuing %s (%s) after step %d. %s", run, known, last_step, state.address
+        "Continuing %s (%s) after step %d. %s", run, earlier, last_step, state.address
     )
 
 

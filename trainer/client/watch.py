@@ -80,6 +80,6 @@ def show_until_it_ends(
 def _values_text(point: Point) -> str:
     """Metrics and held-out scores, without held-out lengths and intervals."""
     values = point.values
-    shown = {title: values[name] for name, title in SHOWN.items() if name in values}
-    shown |= {name: value for name, value in values.items() if SCORE.fullmatch(name)}
-    return "  ".join(f"{name} {number(value)}" for name, value in shown.items())
+    parts = {title: values[name] for name, title in SHOWN.items() if name in values}
+    parts |= {name: value for name, value in values.items() if SCORE.fullmatch(name)}
+    return "  ".join(f"{name} {number(value)}" for name, value in parts.items())

@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         config = read_config(args.config)
         # what "auto" means where the run would be started
-        found = estimate(
+        estimated = estimate(
             config,
             on_gpu=args.gpu_gib is not None or shutil.which("nvidia-smi") is not None,
             gpu_bytes=None if args.gpu_gib is None else round(args.gpu_gib * 2**30),
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
-    sys.stdout.write(table(config, found))
+    sys.stdout.write(table(config, estimated))
     return 0
 
 
@@ -48,27 +48,26 @@ def _largest_set(config: RunConfig, folder: Path) -> int:
         for phase in config.phase_configs
         for n in phase.config.evaluation.sets.values()
     }
+    largest = 0
     try:
-        return max((_num_lines(folder / name) for name in names), default=0)
+        for name in names:
+            with (folder / name).open("rb") as file:
+                largest = max(largest, sum(1 for line in file if line.strip()))
     except OSError as error:
         raise ValueError(
             f"evaluation.sets names {error.filename}, which cannot be read: "
             f"{error.strerror}."
         ) from None
+    return largest
 
 
-def _num_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.strip())
-
-
-def table(config: RunConfig, found: MemoryEstimate) -> str:
+def table(config: RunConfig, estimated: MemoryEstimate) -> str:
     """Return the parts, a line each, and the total."""
     lines = [f"{config.model.path}, with every text at its full length:"]
     for title, value, parts in (
         (
             "always",
-            found.always,
+            estimated.always,
             (
                 "weights",
                 "master_weights",
@@ -81,38 +80,39 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         ),
         (
             "while sampling",
-            found.while_sampling,
+            estimated.while_sampling,
             ("kv_cache", "sampling", "sleeping_engine"),
         ),
-        ("while measuring KL", found.measuring, ()),
+        ("while measuring KL", estimated.measuring, ()),
         (
             "while updating",
-            found.while_updating,
+            estimated.while_updating,
             ("gradients", "activations", "logits"),
         ),
     ):
         lines.append(_line(title, value))
         lines.extend(
-            _line(f"  {part.replace('_', ' ')}", getattr(found, part)) for part in parts
+            _line(f"  {part.replace('_', ' ')}", getattr(estimated, part))
+            for part in parts
         )
     lines += [
-        _line("at the peak", found.total),
-        _line("parked in main memory", found.parked),
-        _line("a PPO critic adds", found.ppo_critic),
+        _line("at the peak", estimated.total),
+        _line("parked in main memory", estimated.parked),
+        _line("a PPO critic adds", estimated.ppo_critic),
     ]
-    if found.sizes is not None:
-        kind = "with" if found.sizes.checkpointing else "without"
-        least = "at least " if found.is_least else ""
+    if estimated.sizes is not None:
+        kind = "with" if estimated.sizes.checkpointing else "without"
+        least = "at least " if estimated.is_least else ""
         lines.append(
-            f"  micro-batches of {least}{found.sizes.tokens:,} tokens {kind} "
+            f"  micro-batches of {least}{estimated.sizes.tokens:,} tokens {kind} "
             "gradient checkpointing"
         )
-    if found.reward_models_elsewhere:
-        elsewhere = found.reward_models_elsewhere
+    if estimated.reward_models_elsewhere:
+        elsewhere = estimated.reward_models_elsewhere
         lines.append(_line("rewards, other device", elsewhere))
     lines += [
         f"  not counted, because it is not on this machine: the reward model {path}"
-        for path in found.unknown_reward_models
+        for path in estimated.unknown_reward_models
     ]
     return "\n".join(lines) + "\n"
 

@@ -80,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
 def answer(
     tokenizer: PreTrainedTokenizerBase, question: dict[str, Any]
 ) -> dict[str, Any]:
-    """What is written for a line that was read."""
+    """Return the reply to a line."""
     prompt = question["row"]["prompt"]
     row = Row(
         index=question["index"],
@@ -125,7 +125,7 @@ def cut_up(
     room = SHOWN_CHARS
     for is_special, grouped in itertools.groupby(token_ids, special.__contains__):
         together = list(grouped)
-        runs = [[one] for one in together] if is_special else [together]
+        runs = [[token] for token in together] if is_special else [together]
         for run in runs:
             text = decode_text(tokenizer, run)
             pieces.append(

@@ -247,7 +247,7 @@ class Probing:
         step/total                             completions at this length and speed
         peak_bytes                             of GPU memory, or of the process
         """
-        found: Metrics = {
+        metrics: Metrics = {
             "num_prompts": len(self.groups),
             "num_samples": self.num_samples,
             "group_size": self.config.rollout.group_size,
@@ -257,9 +257,9 @@ class Probing:
             "update_problem": self._update_problem or None,
         }
         if self.groups:
-            found |= self._of_completions() | self._of_signal()
-            found |= self._of_time(found)
-        return found
+            metrics |= self._of_completions() | self._of_signal()
+            metrics |= self._of_time(metrics)
+        return metrics
 
     def _of_completions(self) -> Metrics:
         recipe = self.config.reward.recipe
@@ -292,19 +292,19 @@ class Probing:
             "group/seen": sum(seen) / len(seen),
         }
 
-    def _of_time(self, found: Metrics) -> Metrics:
+    def _of_time(self, metrics: Metrics) -> Metrics:
         # The first batch also loads what is loaded late.
         counted = self._generated[1:] or self._generated
         seconds = sum(each for each, _ in counted)
         num_tokens = sum(tokens for _, tokens in counted)
         rate = num_tokens / seconds if seconds > 0 else 0.0
         num_sampled = sum(len(group.completions) for group in self.groups)
-        wanted = self.config.completions_per_step * self._rounds(found)
-        length = found["mean_length"]
+        num_completions = self.config.completions_per_step * self._rounds(metrics)
+        length = metrics["mean_length"]
         assert isinstance(length, float)
-        tokens = wanted * length
+        tokens = num_completions * length
         generate = tokens / rate if rate else None
-        score = self._score_seconds / num_sampled * wanted
+        score = self._score_seconds / num_sampled * num_completions
         parts = (generate, score, self._update_seconds)
         known = [part for part in parts if part is not None]
         return {
@@ -316,12 +316,12 @@ class Probing:
             "step/total": sum(known) if len(known) == len(parts) else None,
         }
 
-    def _rounds(self, found: Metrics) -> float:
+    def _rounds(self, metrics: Metrics) -> float:
         """Estimate the rounds of sampling in a step:
         refills replace groups without signal.
         """
         rollout = self.config.rollout
-        share = found["signal/share"]
+        share = metrics["signal/share"]
         if rollout.dynamic_sampling != "refill" or not isinstance(share, float):
             return 1.0
         return min(1.0 + rollout.max_refills, 1.0 / share) if share else 1.0

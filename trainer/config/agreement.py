@@ -13,22 +13,40 @@ _MAX_RANKS = 1_024
 
 
 def complaints(config: Settings) -> Iterator[str]:
-    """One sentence for each disagreement: what is asked for, and what to do."""
-    yield from _schedule(config)
-    yield from _model(config)
+    """Yield a sentence for each disagreement: what is asked for, and what to do."""
+    optim = config.optim
+    if optim.minibatches > config.rollout.prompts_per_step:
+        yield (
+            f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, too few "
+            f"for {optim.minibatches} minibatches. Lower optim.minibatches or raise "
+            "rollout.prompts_per_step."
+        )
+    if config.model.quantization != "none" and config.model.lora_rank == 0:
+        yield (
+            f'Weights with model.quantization = "{config.model.quantization}" cannot '
+            "be trained. Set model.lora_rank to train adapters on them."
+        )
     yield from _reference(config)
     yield from _kl(config)
     yield from _credit(config)
     yield from _steps(config)
-    yield from _penalty(config)
+    buffer, longest = (
+        config.reward.overlong_buffer_tokens,
+        config.rollout.max_new_tokens,
+    )
+    if buffer > longest:
+        yield (
+            f"reward.overlong_buffer_tokens is {buffer}, but completions have at most "
+            f"{longest} tokens. Lower it or raise rollout.max_new_tokens."
+        )
+    if buffer > 0 and any(r.name == "overlong" for r in config.reward.recipe.rules):
+        yield (
+            'A rule is named "overlong", which is reserved for the penalty of '
+            "reward.overlong_buffer_tokens. Rename the rule."
+        )
     yield from _sampling(config)
     yield from _engine(config)
     yield from _one_step_off(config)
-    yield from _nodes(config)
-    yield from complaints_of_many(config, num_processes=config.distributed.num_ranks)
-
-
-def _nodes(config: Settings) -> Iterator[str]:
     distributed = config.distributed
     if distributed.where == "machine" and distributed.num_nodes > 1:
         yield (
@@ -40,10 +58,11 @@ def _nodes(config: Settings) -> Iterator[str]:
             f"distributed.num_nodes × distributed.num_processes is "
             f"{distributed.num_ranks:,}; a run has at most {_MAX_RANKS:,} ranks."
         )
+    yield from complaints_of_many(config, num_processes=distributed.num_ranks)
 
 
 def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]:
-    """What several processes cannot do together."""
+    """Yield what several processes cannot do together."""
     if num_processes == 1:
         return
     if config.model.quantization != "none":
@@ -61,24 +80,6 @@ def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]
             'rollout.engine = "vllm" supports one training process; got '
             f'{num_processes}. Use one process, "vllm_server" on other GPUs, or '
             '"transformers".'
-        )
-
-
-def _schedule(config: Settings) -> Iterator[str]:
-    optim = config.optim
-    if optim.minibatches > config.rollout.prompts_per_step:
-        yield (
-            f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, too few "
-            f"for {optim.minibatches} minibatches. Lower optim.minibatches or raise "
-            "rollout.prompts_per_step."
-        )
-
-
-def _model(config: Settings) -> Iterator[str]:
-    if config.model.quantization != "none" and config.model.lora_rank == 0:
-        yield (
-            f'Weights with model.quantization = "{config.model.quantization}" cannot '
-            "be trained. Set model.lora_rank to train adapters on them."
         )
 
 
@@ -204,24 +205,6 @@ def _steps(config: Settings) -> Iterator[str]:
         )
 
 
-def _penalty(config: Settings) -> Iterator[str]:
-    names = [rule.name for rule in config.reward.recipe.rules]
-    buffer, longest = (
-        config.reward.overlong_buffer_tokens,
-        config.rollout.max_new_tokens,
-    )
-    if buffer > longest:
-        yield (
-            f"reward.overlong_buffer_tokens is {buffer}, but completions have at most "
-            f"{longest} tokens. Lower it or raise rollout.max_new_tokens."
-        )
-    if config.reward.overlong_buffer_tokens > 0 and "overlong" in names:
-        yield (
-            'A rule is named "overlong", which is reserved for the penalty of '
-            "reward.overlong_buffer_tokens. Rename the rule."
-        )
-
-
 def _credit(config: Settings) -> Iterator[str]:
     advantage, loss = config.advantage, config.loss
     if advantage.credit == "process" and config.reward.step_recipe is None:
@@ -340,7 +323,7 @@ def _engine(config: Settings) -> Iterator[str]:
 
 
 def complaints_of_vllm(config: Settings) -> Iterator[str]:
-    """What vLLM cannot sample."""
+    """Yield what vLLM cannot sample."""
     rollout = config.rollout
     if rollout.top_p < 1 or rollout.top_k > 0:
         yield (
@@ -357,7 +340,7 @@ def complaints_of_vllm(config: Settings) -> Iterator[str]:
 
 
 def _one_step_off(config: Settings) -> Iterator[str]:
-    """What sampling beside training needs, and what it cannot be beside."""
+    """Yield what sampling beside training lacks, and what it cannot be beside."""
     rollout, loss = config.rollout, config.loss
     if not rollout.one_step_off:
         return

@@ -47,7 +47,7 @@ class Part(BaseModel):
 
     @classmethod
     def value_of(cls, name: str, value: Any) -> Any:
-        """What a file's value for a field means."""
+        """Return what a file's value for a field means."""
         if not isinstance(value, str) or value != "none":
             return value
         field = cls.model_fields.get(name)
@@ -60,7 +60,7 @@ NoEffect = dict[str, When]  # by reason; the first whose settings all fit holds
 
 
 class About(TypedDict, total=False):
-    """What stands with a field beside its title, description and bounds.
+    """Facts of a field beside its title, description and bounds.
 
     An effect is one on training, or on the KL to a reference that was asked for; a
     deviation that is only logged counts as none. Beside settings, `no_effect` may name
@@ -80,7 +80,7 @@ class About(TypedDict, total=False):
 
 
 def about(**facts: Unpack[About]) -> dict[str, Any]:
-    """For a field's `json_schema_extra`; `read_about` reads it."""
+    """Make a field's `json_schema_extra`, which `read_about` reads."""
     return dict(facts)
 
 
@@ -97,7 +97,7 @@ def parts_of(model: type[BaseModel]) -> dict[str, type[Part]]:
 
 
 def leaves(model: type[Part], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Each setting below `model`, under its path: optim.num_steps."""
+    """Yield each setting below `model`, under its path: optim.num_steps."""
     parts = parts_of(model)
     for name, field in model.model_fields.items():
         if name in parts:
@@ -117,8 +117,8 @@ class _AutoOrValue:
     ) -> CoreSchema:
         value = SchemaValidator(handler.generate_schema(get_args(source)[0]))
 
-        def check(given: Any, _: Any) -> Any:
-            return given if given == "auto" else value.validate_python(given)
+        def check(raw: Any, _: Any) -> Any:
+            return raw if raw == "auto" else value.validate_python(raw)
 
         return core_schema.no_info_wrap_validator_function(check, handler(source))
 

@@ -34,7 +34,7 @@ def place_models(tree: Any, folder: Path) -> None:
 
 
 def place_model(path: str, folder: Path) -> str:
-    """A folder's absolute path; as it stands, what can only be a hub id.
+    """Return a folder's absolute path; as it stands, what can only be a hub id.
 
     What has the form of both is the folder where there is one.
     """
@@ -47,7 +47,7 @@ def place_model(path: str, folder: Path) -> str:
 
 
 def without_model_paths(tree: Any) -> Any:
-    """A copy in which no model has a path: a folder's differs from host to host."""
+    """Copy without the models' paths: a folder's differs from host to host."""
     copied = copy.deepcopy(tree)
     for part in _naming_models(copied):
         part["path"] = ""
@@ -55,13 +55,13 @@ def without_model_paths(tree: Any) -> Any:
 
 
 def named_models(tree: Any) -> list[str]:
-    """The models of a configuration or recipe, as it names them."""
-    found = (part.get("path") for part in _naming_models(tree))
-    return [path for path in found if isinstance(path, str)]
+    """List the models of a configuration or recipe, as it names them."""
+    paths = (part.get("path") for part in _naming_models(tree))
+    return [path for path in paths if isinstance(path, str)]
 
 
 def _naming_models(tree: Any) -> Iterator[dict[str, Any]]:
-    """The parts whose `path` is a model's: the policy's, and those of reward models."""
+    """Yield the parts whose `path` is a model's: policy and reward models."""
     if isinstance(tree, dict) and isinstance(tree.get("model"), dict):
         yield tree["model"]
     waiting = [tree]
@@ -119,7 +119,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def has_long_key(toml: str, *, max_parts: int) -> bool:
-    """Whether a key may have more parts than that, with dots between them.
+    """Return whether a key may have more parts than that, with dots between them.
 
     tomllib takes time by the square of them: minutes over a text of 256 KiB. A text in
     quotes may be taken for a key.
@@ -131,7 +131,16 @@ def _parse(path: Path, data: bytes) -> Any:
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         text = data.decode("utf-8-sig")
-        return _parse_json(text) if kind == "JSON" else _parse_toml(text)
+        if kind == "TOML":
+            if has_long_key(text, max_parts=MAX_PARTS):
+                raise ValueError(
+                    f"a key has more than {MAX_PARTS} parts separated by dots"
+                )
+            return parse_toml_text(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(why_unreadable(error)) from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8 at byte {error.start + 1:,}. Save it as UTF-8."
@@ -140,21 +149,8 @@ def _parse(path: Path, data: bytes) -> Any:
         raise ValueError(f"{path} is not valid {kind}: {error}.") from None
 
 
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(why_unreadable(error)) from None
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    if has_long_key(text, max_parts=MAX_PARTS):
-        raise ValueError(f"a key has more than {MAX_PARTS} parts separated by dots")
-    return parse_toml_text(text)
-
-
 def parse_toml_text(text: str) -> dict[str, Any]:
-    """As tomllib does; a byte order mark, which editors of Windows write, is skipped.
+    """Parse as tomllib does; skip a byte order mark, which editors of Windows write.
 
     Raises:
         ValueError: what is wrong with it, without a period.
@@ -167,7 +163,7 @@ def parse_toml_text(text: str) -> dict[str, Any]:
 
 
 def why_unreadable(error: ValueError | RecursionError) -> str:
-    """What tomllib or json met, where Python's own words are of its limits."""
+    """Explain what tomllib or json met, where Python's own words are of its limits."""
     if isinstance(error, RecursionError):
         return "nested too deeply; flatten it"
     if isinstance(error, tomllib.TOMLDecodeError):
@@ -214,7 +210,7 @@ class ChangeList(Part):
 
 
 def change_settings(config: RunConfig, settings: Mapping[str, int]) -> RunConfig:
-    """The configuration with some settings changed; ValueError where they do not fit.
+    """Return the configuration with changed settings; ValueError where they do not fit.
 
     More steps are steps of the last phase, where there are phases. A phase that has an
     interval of its own keeps it.
@@ -258,12 +254,12 @@ class PackageNeed:
 
 
 def needed_packages(config: RunConfig) -> list[PackageNeed]:
-    """Those of all phases, each named once."""
-    found: dict[str, PackageNeed] = {}
+    """List packages that the phases need, each named once."""
+    needs: dict[str, PackageNeed] = {}
     for phase in config.phase_configs:
         for need in _needs_of(phase.config):
-            found.setdefault(need.package, need)
-    return list(found.values())
+            needs.setdefault(need.package, need)
+    return list(needs.values())
 
 
 def _needs_of(config: RunConfig) -> Iterable[PackageNeed]:
@@ -295,7 +291,7 @@ def _needs_of(config: RunConfig) -> Iterable[PackageNeed]:
 
 
 def installed_packages() -> list[str]:
-    """Those of OPTIONAL_PACKAGES that are here, without loading them."""
+    """List those of OPTIONAL_PACKAGES that are here, without loading them."""
     importlib.invalidate_caches()  # one may have come since this process began
     return [name for name in OPTIONAL_PACKAGES if importlib.util.find_spec(name)]
 

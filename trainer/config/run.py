@@ -73,7 +73,7 @@ class Phase(Part):
 
 
 class RunConfig(Settings):
-    """One GRPO run, whole."""
+    """A GRPO run, whole."""
 
     phases: tuple[Phase, ...] = Field(
         (),
@@ -155,7 +155,7 @@ class RunConfig(Settings):
         return tuple(phases)
 
     def config_at(self, step: int) -> RunConfig:
-        """The settings of the phase that a step of the run is in."""
+        """Return the settings of the phase that a step of the run is in."""
         begun = [
             phase for phase in self.phase_configs if phase.first_step <= max(step, 1)
         ]
@@ -170,7 +170,7 @@ class RunConfig(Settings):
 
     @property
     def runs_code(self) -> bool:
-        """Whether a rule of any phase runs code, which takes a sandbox."""
+        """True if a rule of any phase runs code, which takes a sandbox."""
         return any(
             needs_sandbox(recipe)
             for phase in self.phase_configs
@@ -179,7 +179,7 @@ class RunConfig(Settings):
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether what samples has weights of its own, for they may be read while the
+        """True if what samples has weights of its own, for they may be read while the
         policy's move. vLLM in this process has been handed them.
         """
         return self.rollout.engine != "vllm" and any(
@@ -203,12 +203,12 @@ class PhaseConfig:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it begins with another phase's weights."""
+        """True if it begins with another phase's weights."""
         return self.first_step > 1
 
     @property
     def reference_kind(self) -> Literal["none", "base", "frozen", "server"]:
-        """What "auto" comes to.
+        """The kind that "auto" resolves to.
 
         Adapters switched off are the reference for nothing. They are not the weights
         that a later phase begins with, so it has a copy of those; but 4-bit weights
@@ -224,7 +224,7 @@ class PhaseConfig:
 
     @property
     def reference_moves(self) -> bool:
-        """Whether a frozen reference takes over weights that were trained."""
+        """True if a frozen reference takes over weights that were trained."""
         reference = self.config.reference
         often = reference.reset_every_steps or reference.mix_every_steps
         return bool(often) or self.goes_on

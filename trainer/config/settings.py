@@ -52,12 +52,12 @@ class Settings(Part):
 
     @property
     def logprob_temperature(self) -> float:
-        """What divides the logits of the log-probs that the loss is made of."""
+        """The divisor of the logits whose log-probs the loss is made of."""
         return self.rollout.logprob_temperature or self.rollout.temperature
 
     @property
     def has_reference(self) -> bool:
-        """Whether a model stands beside the policy for it to be measured against."""
+        """True if a model stands beside the policy for it to be measured against."""
         kind = self.reference.kind
         if kind == "auto":
             return self.loss.kl_coef > 0 or self.advantage.credit == "preference"
@@ -65,7 +65,7 @@ class Settings(Part):
 
     @property
     def samples_kl(self) -> bool:
-        """Whether a KL that nothing depends on is measured on a sample of the tokens.
+        """True if a KL that nothing depends on is measured on a sample of the tokens.
 
         Of texts that the policy did not sample, log-ratios estimate no KL.
         """
@@ -74,13 +74,13 @@ class Settings(Part):
 
     @property
     def normalizes_rules(self) -> bool:
-        """Whether rules are compared one by one: asked for here or by the recipe."""
+        """True if rules are compared one by one: asked for here or by the recipe."""
         combine = self.advantage.combine
         return combine == "normalize_then_sum" or self.reward.recipe.normalizes
 
     @property
     def compares_rules(self) -> bool:
-        """Whether that is what a completion's advantage is made of."""
+        """True if that is what a completion's advantage is made of."""
         return self.advantage.credit == "outcome" and self.normalizes_rules
 
     @property

@@ -229,13 +229,13 @@ class LoggingConfig(Part):
         return step % self.groups_every_steps == 0
 
     def keeps_tokens(self, step: int) -> bool:
-        """Of some group; without its group no one would find them."""
+        """Return whether tokens are kept, for which their group must be kept too."""
         is_due = step == 1 or step % self.tokens_every_steps == 0
         return self.token_groups > 0 and is_due and self.keeps_groups(step)
 
 
 class DistributedConfig(Part):
-    """Where a run trains: machines, processes and threads."""
+    """The place of a run: machines, processes and threads."""
 
     where: Literal["machine", "ray"] = Field(
         "machine",

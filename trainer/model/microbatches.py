@@ -82,13 +82,6 @@ class Minibatch:
         """Cut again; log-probs that all of the old parts have are kept."""
         before, self.max_tokens = self.micro_batches, max_tokens
         parts = self.batch.cut(max_tokens=max_tokens, is_packed=self._is_packed)
-        self.micro_batches = self._shard(parts)
-        _carry_over("old_logprobs", before, self.micro_batches, self._world)
-        _carry_over("reference_logprobs", before, self.micro_batches, self._world)
-        if self._advantages is not None:
-            set_advantages(self.micro_batches, self._advantages)
-
-    def _shard(self, parts: list[list[int]]) -> list[MicroBatch]:
         self.num_parts = len(parts)
         shard = shard_micro_batches(len(parts), num_shards=self._world.size)[
             self._world.rank
@@ -100,7 +93,11 @@ class Minibatch:
             micros.append(
                 _unweighed(self.batch.pack(parts[shard.filler], device=self._device))
             )
-        return micros
+        self.micro_batches = micros
+        _carry_over("old_logprobs", before, self.micro_batches, self._world)
+        _carry_over("reference_logprobs", before, self.micro_batches, self._world)
+        if self._advantages is not None:
+            set_advantages(self.micro_batches, self._advantages)
 
     def idle_micro_batches(self) -> list[MicroBatch]:
         """Return as many as there are, with next to nothing in them."""

@@ -136,7 +136,19 @@ class Family:
         self._killed: set[int] = set()  # ranks that we ended ourselves
         self._is_stop_requested = False  # to stop
         read_end, self._write_end = os.pipe()
-        environment = _environment(count, pipe=read_end)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        threads = max(1, num_cores() // count)
+        environment = {
+            "OMP_NUM_THREADS": str(threads),
+            **os.environ,
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            PIPE: str(read_end),
+        }
         self._members = [
             subprocess.Popen(
                 command,
@@ -240,19 +252,3 @@ def why_killed(number: signal.Signals) -> str:
         return f"it was killed with {number.name} ({who})"
     # such as NCCL's own watchdog, when its patience is over
     return f"it crashed ({number.name}); its last output is above"
-
-
-def _environment(count: int, *, pipe: int) -> dict[str, str]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    threads = max(1, num_cores() // count)
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        **os.environ,
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        PIPE: str(pipe),
-    }

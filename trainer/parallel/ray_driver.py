@@ -408,7 +408,20 @@ class Driver:
         echo = _Echo(self._out / "rank-0.log")
         try:
             probe.write_text(self._token, "ascii")
-            self._start_ranks()
+            if url := os.environ.get(STORAGE):
+                self._files = _Files(self._worker, url, self._args, self._config)
+                self._files.put_inputs(self._token)
+            here = self._ray.get_runtime_context().get_node_id()
+            self._relay = (
+                self._ray.remote(self._worker.Relay)
+                .options(
+                    num_cpus=0,
+                    max_concurrency=2 * self._size + 8,
+                    label_selector={self._ray._raylet.RAY_NODE_ID_KEY: here},
+                )
+                .remote()
+            )
+            self._training.start()
             facts = self._wait_for_ranks()
             if facts is None:
                 return EXIT_STOPPED if self._requests.stop else -signal.SIGKILL
@@ -431,22 +444,6 @@ class Driver:
             if self._files is not None:
                 self._files.remove_inputs(self._token)
             echo.copy()
-
-    def _start_ranks(self) -> None:
-        if url := os.environ.get(STORAGE):
-            self._files = _Files(self._worker, url, self._args, self._config)
-            self._files.put_inputs(self._token)
-        here = self._ray.get_runtime_context().get_node_id()
-        self._relay = (
-            self._ray.remote(self._worker.Relay)
-            .options(
-                num_cpus=0,
-                max_concurrency=2 * self._size + 8,
-                label_selector={self._ray._raylet.RAY_NODE_ID_KEY: here},
-            )
-            .remote()
-        )
-        self._training.start()
 
     # Ray Train, in a thread of its own.
 

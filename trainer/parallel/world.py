@@ -290,7 +290,13 @@ class World:
         own = Failure.of(error)
         if self._watchdog is None:
             return own
-        if _is_about_connections(error):
+        # A collective that failed is another process's doing. gloo's failures are plain
+        # RuntimeErrors that name its source file.
+        text = str(error)
+        if isinstance(error, dist.DistError) or (
+            isinstance(error, RuntimeError)
+            and any(sign in text for sign in ("gloo/", "gloo::", "[Gloo]", "NCCL"))
+        ):
             found = self._watchdog.find()
             if found is not None:
                 return found if found.details else replace(found, details=own.details)
@@ -367,14 +373,4 @@ def join_world(config: RunConfig) -> World:
             rank=rank,
         ),
         _second=dist.new_group(backend="gloo", timeout=patience),
-    )
-
-
-def _is_about_connections(error: BaseException) -> bool:
-    """Return whether a collective failed, which is another process's doing."""
-    # gloo's failures are plain RuntimeErrors that name its source file
-    text = str(error)
-    return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError)
-        and any(sign in text for sign in ("gloo/", "gloo::", "[Gloo]", "NCCL"))
     )

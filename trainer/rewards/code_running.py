@@ -118,7 +118,18 @@ def _tests(value: Any, most: int) -> Tests | None:
         return _asserts(first)
     if not all(isinstance(each, Mapping) for each in first):
         return None
-    return _cases(first)
+    pairs = [(_first(case, _INPUTS), _first(case, _OUTPUTS)) for case in first]
+    if any(case.get("fn_name") or case.get("testtype") == _CALL for case in first):
+        try:
+            return Calls(calls=tuple(map(_call, first, pairs)))
+        except (ValueError, LookupError, TypeError):
+            return None
+    texts = [(_text(stdin), _text(expected)) for stdin, expected in pairs]
+    if any(stdin is None or expected is None for stdin, expected in texts):
+        return None
+    return Programs(
+        pairs=tuple((str(stdin), str(expected)) for stdin, expected in texts)
+    )
 
 
 def _asserts(texts: Sequence[str]) -> Asserts | None:
@@ -146,21 +157,6 @@ def _listed(value: Mapping[str, Any], most: int) -> Any:
         {"input": stdin, "output": expected, "fn_name": name, "is_wrapped": is_wrapped}
         for stdin, expected in zip(inputs[:most], outputs[:most], strict=False)
     ]
-
-
-def _cases(cases: Sequence[Mapping[str, Any]]) -> Tests | None:
-    pairs = [(_first(case, _INPUTS), _first(case, _OUTPUTS)) for case in cases]
-    if any(case.get("fn_name") or case.get("testtype") == _CALL for case in cases):
-        try:
-            return Calls(calls=tuple(map(_call, cases, pairs)))
-        except (ValueError, LookupError, TypeError):
-            return None
-    texts = [(_text(stdin), _text(expected)) for stdin, expected in pairs]
-    if any(stdin is None or expected is None for stdin, expected in texts):
-        return None
-    return Programs(
-        pairs=tuple((str(stdin), str(expected)) for stdin, expected in texts)
-    )
 
 
 def _call(

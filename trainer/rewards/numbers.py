@@ -319,9 +319,6 @@ class _Reader:
             return value
         if not symbol or not _is_numeral(symbol):
             raise ArithmeticRefused("not arithmetic")
-        return self._numeral(symbol)
-
-    def _numeral(self, symbol: str) -> Fraction:
         if "." in symbol:
             self._refuse_unless_python()
         elif self._as_python and symbol[0] == "0" and symbol.strip("0"):

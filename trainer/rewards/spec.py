@@ -367,10 +367,9 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
     formats and lengths are judged otherwise).
     """
     readers = (
-        reader_of(rule.checked_params()) for rule in sorted(recipe.rules, key=_rank)
+        reader_of(rule.checked_params())
+        for rule in sorted(
+            recipe.rules, key=lambda rule: -max(abs(weight) for weight in rule.weights)
+        )
     )
     return next((reader for reader in readers if reader is not None), None)
-
-
-def _rank(rule: RuleSpec) -> float:
-    return -max(abs(weight) for weight in rule.weights)

@@ -141,7 +141,9 @@ class _Worker:
             except NoReply as loss:
                 num_losses += 1
                 part = parts[len(judged)]
-                where = _place(part, len(judged), name)
+                where = f"completion {len(judged) + 1} of {name}"
+                if len(part) > 1:
+                    where = f"the group of {name}"
                 self._try_each_rule(rules, part, where=where)
                 if num_losses == _MAX_LOSSES:
                     raise ScoringFailed(
@@ -227,12 +229,6 @@ class _Worker:
         if self._child is not None:
             self._child.end()
         self._child, self._is_ready = None, False
-
-
-def _place(part: Sequence[Sample], number: int, name: str) -> str:
-    if len(part) > 1:
-        return f"the group of {name}"
-    return f"completion {number + 1} of {name}"
 
 
 def _fields(sample: Sample) -> dict[str, object]:

@@ -431,7 +431,17 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
     weights = policy.model.num_parameters() * dtype.itemsize
     free = None
     if memory is not None:
-        free = memory.free_bytes() - _training_bytes(config, policy, weights)
+        # What training holds at any time, beside the policy's weights.
+        num_trained = sum(
+            p.numel() for p in policy.model.parameters() if p.requires_grad
+        )
+        # two moments, of which those in 8 bits are less, and a float32 copy
+        each = 8 if policy.model.dtype == torch.float32 else 12
+        has_reference = any(
+            phase.reference_kind == "frozen" for phase in config.phase_configs
+        )
+        static = each * num_trained + (weights if has_reference else 0)
+        free = memory.free_bytes() - static
     return engine_sizes(
         config,
         wanted_bytes=rows * row,
@@ -441,17 +451,6 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
         gpu_bytes=None if memory is None else memory.total_bytes(),
         on_gpu=memory is not None,
     )
-
-
-def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
-    """Return what training will hold at any time, beside the policy's weights."""
-    num_trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
-    # two moments, of which those in 8 bits are less, and a float32 copy
-    each = 8 if policy.model.dtype == torch.float32 else 12
-    has_reference = any(
-        phase.reference_kind == "frozen" for phase in config.phase_configs
-    )
-    return each * num_trained + (weights if has_reference else 0)
 
 
 def _most_rows(config: RunConfig) -> int:

@@ -212,7 +212,30 @@ class _Door(RequestHandler):
 
     def answer_post(self, body: bytes) -> None:
         try:
-            self._answer(body)
+            server, word = self.server, self.headers.get(HOLD_HEADER)
+            match self.path:
+                case wire.HOLD:
+                    self._lease(word)
+                case wire.WEIGHTS:
+                    server.holding.add_weights(word, unpack(body))
+                    self.reply(HTTPStatus.OK, {})
+                case wire.PLACES:
+                    self.reply(
+                        HTTPStatus.OK, {"can_take": server.can_take(Adapted.read(body))}
+                    )
+                case wire.LOAD:
+                    self.reply(
+                        HTTPStatus.OK, {"version": server.load(word, Order.read(body))}
+                    )
+                case wire.SAMPLE:
+                    if (answer := server.sample(body)) is None:
+                        self.refuse(
+                            HTTPStatus.CONFLICT, "This server has other weights now."
+                        )
+                    else:
+                        self.send(HTTPStatus.OK, BINARY, answer)
+                case _:
+                    self.refuse_page()
         except NotLeased:
             self.refuse(*_LOCKED)
         except Incomplete as error:
@@ -224,32 +247,6 @@ class _Door(RequestHandler):
             )
         except (ValueError, KeyError, TypeError) as error:
             self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
-
-    def _answer(self, body: bytes) -> None:
-        server, word = self.server, self.headers.get(HOLD_HEADER)
-        match self.path:
-            case wire.HOLD:
-                self._lease(word)
-            case wire.WEIGHTS:
-                server.holding.add_weights(word, unpack(body))
-                self.reply(HTTPStatus.OK, {})
-            case wire.PLACES:
-                self.reply(
-                    HTTPStatus.OK, {"can_take": server.can_take(Adapted.read(body))}
-                )
-            case wire.LOAD:
-                self.reply(
-                    HTTPStatus.OK, {"version": server.load(word, Order.read(body))}
-                )
-            case wire.SAMPLE:
-                if (answer := server.sample(body)) is None:
-                    self.refuse(
-                        HTTPStatus.CONFLICT, "This server has other weights now."
-                    )
-                else:
-                    self.send(HTTPStatus.OK, BINARY, answer)
-            case _:
-                self.refuse_page()
 
     def _lease(self, old_word: str | None) -> None:
         word = self.server.holding.take(self.connection, word=old_word)

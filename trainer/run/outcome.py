@@ -20,7 +20,7 @@ from trainer.types import Group
 
 
 class LossTerms(NamedTuple):
-    """What a minibatch's loss depends on beside its tokens."""
+    """The terms that a minibatch's loss depends on beside its tokens."""
 
     config: RunConfig  # of the run or phase
     totals: BatchTotals  # of the minibatch, which its losses are divided by
@@ -30,7 +30,7 @@ class LossTerms(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """What one update did. `grad_norm` is the norm before clipping.
+    """The result of one update. `grad_norm` is the norm before clipping.
 
     `tokens` are the values of the completions that they were asked of, by their places
     in the step's batch.
@@ -46,7 +46,7 @@ class UpdateResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """What a pass over a process's micro-batches brought beside gradients."""
+    """The result of a pass over a process's micro-batches, beside gradients."""
 
     loss: torch.Tensor  # of one number, float64
     statistics: TokenStatistics

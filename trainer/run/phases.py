@@ -31,7 +31,7 @@ from trainer.seeding import derive
 
 @dataclass(kw_only=True)
 class PhaseState:
-    """What a phase holds. Its steps count from 1 at its beginning."""
+    """The state of a phase. Its steps count from 1 at its beginning."""
 
     phase_config: PhaseConfig
     order: DataOrder
@@ -52,7 +52,7 @@ class PhaseState:
         return self.config.loss.kl_coef if self.kl is None else self.kl.coef
 
     def loss_terms(self, totals: BatchTotals) -> LossTerms:
-        """Of a minibatch with these totals."""
+        """Return the terms for a minibatch with these totals."""
         return LossTerms(self.config, totals, self.kl_coef, self.reference)
 
     def place(self, step: int) -> int:
@@ -91,7 +91,7 @@ class PhaseState:
     def after_step(
         self, step: int, policy: Policy, updates: Sequence[UpdateResult]
     ) -> None:
-        """What happens every so many steps, and what follows the measured KL."""
+        """Do what is due every so many steps, and what follows the measured KL."""
         place, config = self.place(step), self.config
         self.num_updates += len(updates)
         if self.reference is not None:

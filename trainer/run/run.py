@@ -85,7 +85,7 @@ def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
 
 @contextmanager
 def _output(paths: RunPaths, world: World) -> Iterator[EventLog]:
-    """The log, and what is said: one process writes them."""
+    """Open the log and the console's messages, which one process writes."""
     if world.is_main:
         path = paths.out / "events.jsonl"
         with EventLog(path, attempt=paths.attempt, defers_errors=world.size > 1) as log:
@@ -98,10 +98,10 @@ def _output(paths: RunPaths, world: World) -> Iterator[EventLog]:
 def _require_sandbox(config: RunConfig) -> None:
     """ValueError now, rather than a run in which a rule gives no score."""
     if config.runs_code:
-        found = find_sandbox()
-        if found.level is None:
-            raise ValueError(found.sentence)
-        print_error(found.sentence)
+        sandbox = find_sandbox()
+        if sandbox.level is None:
+            raise ValueError(sandbox.sentence)
+        print_error(sandbox.sentence)
 
 
 def _place(args: argparse.Namespace) -> RunPaths:

@@ -43,7 +43,7 @@ ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back
 
 @dataclass(frozen=True, kw_only=True)
 class RunPaths:
-    """Where a run reads and writes."""
+    """The paths that a run reads and writes."""
 
     config: Path
     out: Path
@@ -94,7 +94,7 @@ class Prompts:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a process of a run holds from its start to its end."""
+    """The objects that a process of a run holds from its start to its end."""
 
     world: World
     policy: Policy
@@ -134,7 +134,7 @@ class Setbacks:
 
     @property
     def rate_factor(self) -> float:
-        """What the learning rate is multiplied by."""
+        """The factor of the learning rate."""
         return ROLLED_BACK_RATE**self.num_rollbacks
 
     def state_dict(self) -> dict[str, int]:
@@ -147,7 +147,7 @@ class Setbacks:
 
 @dataclass(kw_only=True)
 class RunState:
-    """How far a run has come; a checkpoint holds it, beside the policy's weights."""
+    """The progress of a run; a checkpoint holds it, beside the policy's weights."""
 
     config: RunConfig  # as the changes of its settings have left it
     budget: MemoryBudget
@@ -254,19 +254,19 @@ def choose_sizes(
         work(micro_batches)
         phase.optimizer.clear()
 
-    wanted = 0
+    sampling_bytes = 0
     if config.rollout.one_step_off and uses_own_decoder(run.engine):
         rows = -(-config.completions_per_step // run.world.size)
         rows = min(rows, config.rollout.max_batch_rows)
         token = bytes_per_token(policy.model.config, policy.model.dtype)
-        wanted = round(1.1 * rows * config.longest_sequence * token)
+        sampling_bytes = round(1.1 * rows * config.longest_sequence * token)
     sizes = state.budget.choose(
         policy,
         config,
         memory,
         measured,
         later_bytes=phase.optimizer.missing_bytes,
-        beside_bytes=wanted,
+        beside_bytes=sampling_bytes,
     )
     if sizes is not None:
         kind = "with" if sizes.checkpointing else "without"
@@ -322,8 +322,8 @@ def warn_of_sampling(run: Run) -> None:
         policy.slowed = ""
     # another thread may sample ahead, and add to them meanwhile
     own = [run.slowed.pop(0) for _ in range(len(run.slowed))]
-    found = run.world.gather(own)
-    values = [(each, rank) for rank, own in enumerate(found) for each in own]
+    slowdowns = run.world.gather(own)
+    values = [(each, rank) for rank, own in enumerate(slowdowns) for each in own]
 
     def of(rank: int) -> str:
         return f" in process {rank}" if run.world.size > 1 else ""
@@ -356,8 +356,8 @@ def warn_of_judges(run: Run, config: RunConfig) -> None:
     ]
     if not any(needs_models(recipe) for recipe in recipes):
         return
-    found = run.world.gather(current_session().take_warnings())
-    for text in dict.fromkeys(chain.from_iterable(found)):
+    warnings = run.world.gather(current_session().take_warnings())
+    for text in dict.fromkeys(chain.from_iterable(warnings)):
         run.journal.warn("judge", text)
 
 
@@ -372,13 +372,13 @@ def apply_changes(run: Run, state: RunState) -> None:
     """
     path, step = run.paths.out / CHANGES, state.done_steps
     try:
-        found = run.world.from_main(lambda: read_changes(path))
+        changes = run.world.from_main(lambda: read_changes(path))
     except ValueError as error:
         if not state.has_unread_changes:
             state.has_unread_changes = True
             run.journal.warn("changes", f"{CHANGES} cannot be read: {error}")
         return
-    for change in found:
+    for change in changes:
         due = step if change.after_step is None else change.after_step
         if change.number in state.applied_changes or due > step:
             continue
@@ -395,7 +395,7 @@ def apply_changes(run: Run, state: RunState) -> None:
 
 
 def read_changes(path: Path) -> tuple[Change, ...]:
-    """In their order; none where there is no such file."""
+    """Read changes in their order; none where there is no such file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

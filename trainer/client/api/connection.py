@@ -81,7 +81,7 @@ class Connection:
         on_progress: Progress | None = None,
         **query: Value,
     ) -> Path:
-        """To a file, which appears only when it is complete."""
+        """Download to a file, which appears only when it is complete."""
         if target.exists() and not (overwrite and target.is_file()):
             raise ValueError(
                 f"{target} already exists. Choose another name, or overwrite it."
@@ -118,13 +118,15 @@ class Connection:
             try:
                 return do()
             except Unreachable as error:
-                left = end - time.monotonic()
-                is_over = attempt >= self.retries if for_seconds is None else left < 0
+                seconds_left = end - time.monotonic()
+                is_over = (
+                    attempt >= self.retries if for_seconds is None else seconds_left < 0
+                )
                 wait = error.after_seconds
                 if wait is None:
                     usual = min(FIRST_WAIT * 2.0**attempt, LONGEST_WAIT)
                     wait = usual * random.uniform(0.75, 1.25)
-                elif wait > max(LONGEST_WAIT, left):
+                elif wait > max(LONGEST_WAIT, seconds_left):
                     is_over = True
                 if is_over:
                     raise
@@ -133,7 +135,7 @@ class Connection:
                 attempt += 1
 
     def find_version(self, kind: str, reference: str | int) -> Any:
-        """Of a "dataset" or "recipe": "sums" is the newest, "sums@2" is version 2."""
+        """Find one of a "dataset" or "recipe": "sums" is the newest, "sums@2" is 2."""
         name, number = split_reference(str(reference).strip())
         path = f"/{kind}s/{self.find_named(kind, name)}/versions"
         for version in self.iterate(path, limit=1 if number is None else None):

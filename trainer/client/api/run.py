@@ -49,9 +49,9 @@ def follow(
         retry_seconds = OUTAGE_SECONDS
         points = []
         for point in (read(Point, tree) for tree in page["points"]):
-            known = names if point.step == step else set()
-            new = {n: v for n, v in point.values.items() if n not in known}
-            step, names = point.step, known | point.values.keys()
+            reported = names if point.step == step else set()
+            new = {n: v for n, v in point.values.items() if n not in reported}
+            step, names = point.step, reported | point.values.keys()
             if new:
                 points.append(replace(point, values=new))
         yield run, points
@@ -137,13 +137,13 @@ class Run:
         signal: str | None = None,
         limit: int | None = None,
     ) -> list[Group]:
-        """Of one step, or of all; `signal` filters, such as by "mixed"."""
+        """List groups of one step, or of all; `signal` filters, such as "mixed"."""
         path, query = f"/runs/{self.id}/groups", {"step": step, "signal": signal}
         trees = self.client.iterate(path, limit=limit, **query)
         return [read(Group, tree) for tree in trees]
 
     def group(self, step: int, prompt_index: int) -> GroupDetail:
-        """With its completions."""
+        """Get a group with its completions."""
         path = f"/runs/{self.id}/groups/{step}/{prompt_index}"
         return read(GroupDetail, self.client.get(path))
 
@@ -162,7 +162,7 @@ class Run:
             yield from points
 
     def wait(self, *, every_seconds: float = POLL_SECONDS) -> RunDetail:
-        """Until it has ended; its points are not read."""
+        """Wait until the run has ended; its points are not read."""
         never = 2**31 - 1
         updates = follow(
             self.client, self.id, from_step=never, every_seconds=every_seconds
@@ -181,7 +181,7 @@ class Run:
         overwrite: bool = False,
         on_progress: Progress | None = None,
     ) -> Path:
-        """To a file, in the format of its extension.
+        """Export to a file, in the format of its extension.
 
         metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip.
         `what` chooses, with or without an extension; by default the file name, else
@@ -302,7 +302,7 @@ class Runs:
         return [read(Run, tree, client=self._client) for tree in trees]
 
     def get(self, run_id: int) -> RunDetail:
-        """With its settings and notes."""
+        """Get a run with its settings and notes."""
         try:
             tree = self._client.get(f"/runs/{int(run_id)}")
         except Refused as error:

@@ -152,7 +152,15 @@ class Judge:
         is_away = self._backoff.num_lost >= _LOST_IN_A_ROW
         num_tries = 1 if is_away else endpoint.max_tries
         for num_tried in range(1, num_tries + 1):
-            self._wait_for_backoff(deadline)
+            now = time.monotonic()
+            wait = max(0.0, self._backoff.until - now)
+            if now + wait >= deadline:
+                raise JudgeUnavailable(
+                    "No time was left to call the judge. Score fewer completions at "
+                    "once."
+                )
+            if self._sleep(self._closed, wait):
+                raise JudgeUnavailable(_ENDED)
             if not self._ledger.take_call(
                 endpoint.account,
                 max_calls=endpoint.budget_calls,
@@ -222,16 +230,6 @@ class Judge:
         raise JudgeUnavailable(
             f"The judge {self._endpoint.model} returned no score{tries}: {error}."
         )
-
-    def _wait_for_backoff(self, deadline: float) -> None:
-        now = time.monotonic()
-        wait = max(0.0, self._backoff.until - now)
-        if now + wait >= deadline:
-            raise JudgeUnavailable(
-                "No time was left to call the judge. Score fewer completions at once."
-            )
-        if self._sleep(self._closed, wait):
-            raise JudgeUnavailable(_ENDED)
 
 
 def open_client(endpoint: Endpoint) -> Client:

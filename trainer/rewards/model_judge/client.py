@@ -227,16 +227,14 @@ class Client:
         path = f"{self._target.path}/chat/completions"
         connection.request("POST", path, body=data, headers=headers)
         response = connection.getresponse()
-        text = self._without_key(_read_all(response, self._target.host))
+        text = _read_all(response, self._target.host)
+        if self._key is not None:  # which no reply is to carry into a log
+            text = text.replace(self._key.encode(), b"...")
         if response.will_close:
             connection.close()
         else:
             self._give_back(connection)
         return response.status, dict(response.headers.items()), text
-
-    def _without_key(self, text: bytes) -> bytes:
-        """Remove the key, which no reply is to carry into a log."""
-        return text if self._key is None else text.replace(self._key.encode(), b"...")
 
     def _take(self) -> tuple[Connection, bool]:
         with self._lock:

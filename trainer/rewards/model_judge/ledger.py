@@ -63,7 +63,12 @@ class Ledger:
             others = [] if attempts is None else attempts.glob(f"*/{pattern}")
             files = {path.resolve() for path in [*folder.glob(pattern), *others]}
             for path in sorted(files, key=_place):
-                self._read(path)
+                for place, line in _lines(path):
+                    spent = self._before.setdefault(line["account"], Spent())
+                    spent.calls += 1
+                    if "question" in line:
+                        spent.tokens += line["tokens"]
+                        self._earlier[bytes.fromhex(line["question"])] = path, place
             # Python's own buffer would fail once more as the file is closed.
             self._file = self._path.open("ab+", buffering=0)
             if not _ends_whole(self._file):
@@ -148,14 +153,6 @@ class Ledger:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-
-    def _read(self, path: Path) -> None:
-        for place, line in _lines(path):
-            spent = self._before.setdefault(line["account"], Spent())
-            spent.calls += 1
-            if "question" in line:
-                spent.tokens += line["tokens"]
-                self._earlier[bytes.fromhex(line["question"])] = path, place
 
 
 def _place(path: Path) -> tuple[int, int, str]:

@@ -157,7 +157,15 @@ def read_score(
     if read_as == "json_field":
         score = _read_field(reply, field)
     else:
-        score = _read_last_number(reply, high=high)
+        found = _LAST_LINE.fullmatch(last_line(reply) or "")
+        if found is None:
+            raise Unreadable(f"its last line is not a number: {_quote_end(reply)}")
+        number, most = found.groups()
+        if most is not None and float(most) != high:
+            raise Unreadable(
+                f"its last line is not out of {high:g}: {_quote_end(reply)}"
+            )
+        score = float(number)
     return (min(max(score, low), high) - low) / (high - low)
 
 
@@ -192,16 +200,6 @@ def _read_field(reply: str, field: str) -> float:
     if not is_number:
         raise Unreadable(f'its field "{field}" is not a number: {_quote(reply)}')
     return _float(score)
-
-
-def _read_last_number(reply: str, *, high: float) -> float:
-    found = _LAST_LINE.fullmatch(last_line(reply) or "")
-    if found is None:
-        raise Unreadable(f"its last line is not a number: {_quote_end(reply)}")
-    number, most = found.groups()
-    if most is not None and float(most) != high:
-        raise Unreadable(f"its last line is not out of {high:g}: {_quote_end(reply)}")
-    return float(number)
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

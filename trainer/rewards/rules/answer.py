@@ -153,10 +153,6 @@ def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None
     return None if text is None else last_number(text, percent=params.percent)
 
 
-def _bounds(params: NumericAnswerParams) -> tuple[float, float]:
-    return (params.wrong_score, 1.0)
-
-
 def _extract(completion: str, params: NumericAnswerParams) -> str | None:
     if params.source == "tags":
         return last_block(completion, params.tag)
@@ -189,7 +185,7 @@ NUMERIC_ANSWER = Rule(
     params_model=NumericAnswerParams,
     score=score_number,
     compares_answer=True,
-    bounds=_bounds,
+    bounds=lambda params: (params.wrong_score, 1.0),
     example_pass=Example(
         sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
     ),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.code_running import Result, read_tests, run_tests
+from trainer.rewards.code_running import read_tests, run_tests
 from trainer.rewards.extraction import (
     TAG_NAME,
     last_block,
@@ -106,7 +106,16 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
         most=params.max_tests,
         entry_point=entry_point if is_name else None,
     )
-    _tell(result)
+    failed = [str(n) for n, is_fine in enumerate(result.passed, 1) if not is_fine]
+    text = f"{sum(result.passed)} of {len(result.passed)} tests passed"
+    if failed:
+        text += f"; failed: {', '.join(failed)}"
+    if result.num_judged_inside:
+        text += (
+            f"; {result.num_judged_inside} ran in the code's own process, which "
+            "could cheat"
+        )
+    tell(f"{text}.\n")
     if result.num_judged_inside and params.judged_inside == "refused":
         raise NotApplicable(
             f"{result.num_judged_inside} of the row's {len(result.passed)} tests "
@@ -125,19 +134,6 @@ def _code(completion: str, params: CodeTestsParams) -> str | None:
     if params.code_in == "tags":
         return last_block(completion, params.tag)
     return last_fence(completion, "python", "py", "python3", "ipython", "ipython3")
-
-
-def _tell(result: Result) -> None:
-    failed = [str(n) for n, is_fine in enumerate(result.passed, 1) if not is_fine]
-    text = f"{sum(result.passed)} of {len(result.passed)} tests passed"
-    if failed:
-        text += f"; failed: {', '.join(failed)}"
-    if result.num_judged_inside:
-        text += (
-            f"; {result.num_judged_inside} ran in the code's own process, which "
-            "could cheat"
-        )
-    tell(f"{text}.\n")
 
 
 _TESTS = {"tests": ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]}

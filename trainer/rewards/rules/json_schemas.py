@@ -81,7 +81,14 @@ def _validator(text: str) -> Any:
     resource = DRAFT202012.create_resource(schema)
     parts = list(_parts(resource))
     for part in parts:
-        _refuse_what_is_not_known(part, is_top=part is schema)
+        # By $schema the library would take its own keywords instead of ours.
+        for keyword in (*_NOT_KNOWN, *(() if part is schema else _AT_THE_TOP)):
+            if keyword in part:
+                raise ValueError(
+                    f"{keyword} is not supported"
+                    + (" inside a schema" if keyword in _AT_THE_TOP else "")
+                    + ". Use additionalProperties, items, or $ref with $defs instead."
+                )
         patterns = [*part.get("patternProperties", {})]
         if "pattern" in part:
             patterns.append(part["pattern"])
@@ -122,17 +129,6 @@ def _parts(resource: Any) -> Iterator[JsonObject]:
         yield resource.contents
         for inner in resource.subresources():
             yield from _parts(inner)
-
-
-def _refuse_what_is_not_known(part: JsonObject, *, is_top: bool) -> None:
-    # By $schema the library would take its own keywords instead of ours.
-    for keyword in (*_NOT_KNOWN, *(() if is_top else _AT_THE_TOP)):
-        if keyword in part:
-            raise ValueError(
-                f"{keyword} is not supported"
-                + (" inside a schema" if keyword in _AT_THE_TOP else "")
-                + ". Use additionalProperties, items, or $ref with $defs instead."
-            )
 
 
 def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None:

@@ -242,20 +242,14 @@ def score_lengths(samples: Sequence[Sample], params: LengthRankParams) -> list[O
     if is_published:
         right = [isinstance(one, NotApplicable) or one for one in right]
     width = longest - shortest
-    return [
-        one
-        if isinstance(one, Unscorable)
-        else _score((length - shortest) / width if width else 0.5, is_right=one)
-        for one, length in zip(right, lengths, strict=True)
-    ]
-
-
-def _score(place: float, *, is_right: bool) -> float:
-    return 0.5 - place if is_right else min(0.0, 0.5 - place)
-
-
-def _rank_bounds(params: Params) -> tuple[float, float]:
-    return (-0.5, 0.5)
+    scores: list[Outcome] = []
+    for verdict, length in zip(right, lengths, strict=True):
+        score = 0.5 - ((length - shortest) / width if width else 0.5)
+        if isinstance(verdict, Unscorable):
+            scores.append(verdict)
+        else:
+            scores.append(score if verdict else min(0.0, score))
+    return scores
 
 
 LENGTH_RANK = Rule(
@@ -265,7 +259,7 @@ LENGTH_RANK = Rule(
     "wrong ones lower.",
     params_model=LengthRankParams,
     score_group=score_lengths,
-    bounds=_rank_bounds,
+    bounds=lambda params: (-0.5, 0.5),
     example_pass=Example(
         sample=Sample("2+2?", "4", "4"),
         params={"answer_kind": "numeric_answer"},

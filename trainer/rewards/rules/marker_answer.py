@@ -160,10 +160,6 @@ def _plain(text: str, params: MarkerAnswerParams) -> str:
     return text.strip()
 
 
-def _bounds(params: MarkerAnswerParams) -> tuple[float, float]:
-    return (min(0.0, params.wrong_score, params.missing_score), 1.0)
-
-
 RULE = Rule(
     kind="marker_answer",
     title="Answer after a marker",
@@ -173,7 +169,10 @@ RULE = Rule(
     params_model=MarkerAnswerParams,
     score=score_marker,
     compares_answer=True,
-    bounds=_bounds,
+    bounds=lambda params: (
+        min(0.0, params.wrong_score, params.missing_score),
+        1.0,
+    ),
     example_pass=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 42", "42")),
     example_fail=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 41", "42")),
     also_pass=(Example(sample=Sample("How much?", "#### −1,200", "-1200")),),

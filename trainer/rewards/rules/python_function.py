@@ -223,7 +223,18 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
             "columns": dict(sample.columns),
         }
     elif function.form == "verl":
-        arguments = _verl_arguments(sample)
+        columns = sample.columns
+        truth: Any = sample.answer
+        if truth is None:
+            model = columns.get("reward_model")
+            own = model.get("ground_truth") if isinstance(model, Mapping) else None
+            truth = columns.get("ground_truth", own)
+        arguments = {
+            "data_source": columns.get("data_source"),
+            "solution_str": sample.completion,
+            "ground_truth": truth,
+            "extra_info": columns.get("extra_info") or {},
+        }
     else:
         arguments = _verifiers_arguments(sample, function)
     question = {"source": params.source, "arguments": arguments}
@@ -232,22 +243,6 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
     if function.form == "verl":
         question["gives"] = "verl"
     return question
-
-
-def _verl_arguments(sample: Sample) -> dict[str, Any]:
-    """Return the truth is the row's answer, or verl's own column for it."""
-    columns = sample.columns
-    truth: Any = sample.answer
-    if truth is None:
-        model = columns.get("reward_model")
-        own = model.get("ground_truth") if isinstance(model, Mapping) else None
-        truth = columns.get("ground_truth", own)
-    return {
-        "data_source": columns.get("data_source"),
-        "solution_str": sample.completion,
-        "ground_truth": truth,
-        "extra_info": columns.get("extra_info") or {},
-    }
 
 
 def _verifiers_arguments(sample: Sample, function: RewardFunction) -> dict[str, Any]:
@@ -391,10 +386,6 @@ def _metrics(given: Any) -> dict[str, float]:
     return found
 
 
-def _judges_groups(params: PythonFunctionParams) -> bool:
-    return params.called.judges_groups
-
-
 RULE = Rule(
     kind="python_function",
     title="Python function",
@@ -402,7 +393,7 @@ RULE = Rule(
     params_model=PythonFunctionParams,
     score=score_by_function,
     score_group=score_by_group_function,
-    compares=_judges_groups,
+    compares=lambda params: params.called.judges_groups,
     bounds=lambda params: (params.minimum, params.maximum),
     example_pass=Example(
         sample=Sample("Capital of France?", "It is Paris", "Paris"),

@@ -55,17 +55,13 @@ def _runs(words: list[str], params: RepetitionParams) -> list[str] | list[tuple[
     return list(zip(*(words[start:] for start in range(size)), strict=False))
 
 
-def _bounds(params: RepetitionParams) -> tuple[float, float]:
-    return (params.max_penalty, 0.0)
-
-
 RULE = Rule(
     kind="repetition",
     title="Repetition",
     summary="A penalty: the share of repeated n-grams in the completion.",
     params_model=RepetitionParams,
     score=score_repetition,
-    bounds=_bounds,
+    bounds=lambda params: (params.max_penalty, 0.0),
     example_pass=Example(sample=Sample("Why?", "Because the sky scatters blue light.")),
     example_fail=Example(sample=Sample("Why?", "Because it is. " * 4)),
 )

@@ -102,7 +102,12 @@ def score_format(sample: Sample, params: FormatTagsParams) -> float:
     text = (params.completion_prefix or open_tag(sample.prompt)) + sample.completion
     answer = _match(text, params)
     if answer is None:
-        return min(1.0, _credit(text, params)) or params.mismatch_score
+        credit = 0.0
+        if params.think_tag and _has_block(text, params.think_tag):
+            credit += params.think_credit
+        if params.answer_tag and _has_block(text, params.answer_tag):
+            credit += params.answer_credit
+        return min(1.0, credit) or params.mismatch_score
     if params.answer_pattern:
         pattern = compile_pattern(params.answer_pattern)
         if pattern.fullmatch(answer.strip()) is None:
@@ -115,7 +120,11 @@ def _match(text: str, params: FormatTagsParams) -> str | None:
     match = compile_pattern(_full_pattern(params)).fullmatch(text)
     if match is None:
         return None
-    if params.repeated_tags == "refused" and not _each_tag_once(text, params):
+    if params.repeated_tags == "refused" and any(
+        text.count(f"<{tag}>") != 1 or text.count(f"</{tag}>") != 1
+        for tag in (params.think_tag, params.answer_tag)
+        if tag
+    ):
         return None
     thinking = match.group("thinking") if params.think_tag else ""
     if params.repeated_tags == "refused_in_think" and (
@@ -144,30 +153,9 @@ def _full_pattern(params: FormatTagsParams) -> str:
     return f"(?s){before}{pattern}"
 
 
-def _each_tag_once(text: str, params: FormatTagsParams) -> bool:
-    return all(
-        text.count(f"<{tag}>") == 1 and text.count(f"</{tag}>") == 1
-        for tag in (params.think_tag, params.answer_tag)
-        if tag
-    )
-
-
-def _credit(text: str, params: FormatTagsParams) -> float:
-    credit = 0.0
-    if params.think_tag and _has_block(text, params.think_tag):
-        credit += params.think_credit
-    if params.answer_tag and _has_block(text, params.answer_tag):
-        credit += params.answer_credit
-    return credit
-
-
 def _has_block(text: str, tag: str) -> bool:
     start = text.find(f"<{tag}>")
     return start >= 0 and text.find(f"</{tag}>", start) >= 0
-
-
-def _bounds(params: FormatTagsParams) -> tuple[float, float]:
-    return (params.mismatch_score, 1.0)
 
 
 FORMAT_TAGS = Rule(
@@ -177,7 +165,7 @@ FORMAT_TAGS = Rule(
     "else.",
     params_model=FormatTagsParams,
     score=score_format,
-    bounds=_bounds,
+    bounds=lambda params: (params.mismatch_score, 1.0),
     example_pass=Example(
         sample=Sample("2+2?", "<think>two twos</think>\n<answer>4</answer>", "4")
     ),

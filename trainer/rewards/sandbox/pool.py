@@ -241,9 +241,5 @@ def _forget() -> None:
     _pool = _Pool()
 
 
-def _end_all() -> None:
-    _pool.end_all()
-
-
 os.register_at_fork(after_in_child=_forget)
-atexit.register(_end_all)
+atexit.register(lambda: _pool.end_all())

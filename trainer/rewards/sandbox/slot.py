@@ -6,6 +6,7 @@ sandbox, so that no bytes are left in its pipe for the next call. Replies are un
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -90,7 +91,9 @@ class Slot:
         self.packages = packages
         self.num_calls = 0
         self._uid = reserve_uid() if os.geteuid() == 0 else None
-        self.group = _group()
+        self.group: Group | None = None
+        with contextlib.suppress(NoGroup):
+            self.group = make_group()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
         try:
             self._process = subprocess.Popen(
@@ -186,7 +189,12 @@ class Slot:
         stdout, stderr = (self._receive(deadline, MAX_BYTES) for _ in range(2))
         replies = [self._receive(deadline, MAX_BYTES) for _ in range(num_replies)]
         answer = Answer(replies=tuple(replies), stdout=stdout, stderr=stderr, **outcome)
-        if _was_killed_by_the_system(answer, limits):
+        # No call can send itself SIGKILL, and it was not ended for its time.
+        if (
+            answer.end == "ended"
+            and answer.code == -signal.SIGKILL
+            and answer.cpu_seconds < limits.wall_seconds
+        ):
             raise SlotLost("the kernel killed the call, probably out of memory")
         return answer
 
@@ -235,22 +243,6 @@ class Slot:
             return f"it was killed by {signal.Signals(-code).name}"
         self._errors.seek(0)
         return f"it exited with code {code}: {_last_line(self._errors.read())}"
-
-
-def _group() -> Group | None:
-    try:
-        return make_group()
-    except NoGroup:
-        return None
-
-
-def _was_killed_by_the_system(answer: Answer, limits: Limits) -> bool:
-    """Tell by SIGKILL, which no call can send itself, and not for its time."""
-    return (
-        answer.end == "ended"
-        and answer.code == -signal.SIGKILL
-        and answer.cpu_seconds < limits.wall_seconds
-    )
 
 
 def _json(value: Any) -> bytes:

@@ -97,7 +97,10 @@ def _tree(value: Any) -> Any:
     if tag in ("n", "f", "q"):
         return _number_tree(_real(value))
     if tag == "c":
-        return _complex_tree(inner)
+        if not isinstance(inner, list) or len(inner) != 2:
+            raise _EqualsNothing
+        real, imaginary = map(_tree, inner)
+        return real if imaginary == _number_tree(0) else ["complex", real, imaginary]
     if tag == "b" and isinstance(inner, str):
         return ["bytes", inner]
     if not isinstance(inner, list):
@@ -121,13 +124,6 @@ def _number_tree(number: bool | int | float | Fraction) -> Any:
         return ["infinity", number > 0]
     top, bottom = number.as_integer_ratio()
     return ["number", hex(top), hex(bottom)]
-
-
-def _complex_tree(parts: Any) -> Any:
-    if not isinstance(parts, list) or len(parts) != 2:
-        raise _EqualsNothing
-    real, imaginary = map(_tree, parts)
-    return real if imaginary == _number_tree(0) else ["complex", real, imaginary]
 
 
 def _tagged(value: Any) -> tuple[str, Any]:
@@ -283,8 +279,9 @@ def _holds(formula: Formula, replies: Replies) -> bool:
         return all(compare(left, operator, right) for left, operator, right in pairs)
     left, right = map(as_number, values)
     if kind == "distance":
-        limit = formula["limit"]["value"]
-        return compare(_as_tree(abs(left - right)), formula["operator"], limit)
+        number, limit = abs(left - right), formula["limit"]["value"]
+        distance = number if math.isfinite(number) else {"f": repr(number)}
+        return compare(distance, formula["operator"], limit)
     assert kind == "isclose", kind
     return math.isclose(
         left,
@@ -292,10 +289,6 @@ def _holds(formula: Formula, replies: Replies) -> bool:
         rel_tol=as_number(formula["relative"]),
         abs_tol=as_number(formula["absolute"]),
     )
-
-
-def _as_tree(number: float) -> Any:
-    return number if math.isfinite(number) else {"f": repr(number)}
 
 
 def _value(step: int, replies: Replies) -> Any:

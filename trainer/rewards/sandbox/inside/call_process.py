@@ -160,7 +160,27 @@ class CallProcess:
                 end = "flood"
             elif self._pidfd in ready:
                 end = "ended"
-        return self._reap(end)
+        if end != "ended":
+            os.kill(self.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.pid, 0)
+        # It has no children, so that no one else can hold these open.
+        while end == "ended" and self._drain():
+            continue
+        self._close_input()
+        for descriptor in (self._replies, self._out, self._err, self._pidfd):
+            os.close(descriptor)
+        if end == "hung up":
+            raise HungUp
+        return {
+            "end": end,
+            "is_ready": self._is_ready,
+            "code": os.waitstatus_to_exitcode(status),
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "wall_seconds": time.monotonic() - self._begin,
+            "stdout_bytes": self.stdout.total,
+            "stderr_bytes": self.stderr.total,
+            "num_replies": len(self.replies),
+        }
 
     def _close_input(self) -> None:
         """Tell a child that waits for another question that there is none."""
@@ -221,29 +241,6 @@ class CallProcess:
             self._open.remove(descriptor)
             self._poll.unregister(descriptor)
         return part
-
-    def _reap(self, end: str) -> dict[str, Any]:
-        if end != "ended":
-            os.kill(self.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(self.pid, 0)
-        # It has no children, so that no one else can hold these open.
-        while end == "ended" and self._drain():
-            continue
-        self._close_input()
-        for descriptor in (self._replies, self._out, self._err, self._pidfd):
-            os.close(descriptor)
-        if end == "hung up":
-            raise HungUp
-        return {
-            "end": end,
-            "is_ready": self._is_ready,
-            "code": os.waitstatus_to_exitcode(status),
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "wall_seconds": time.monotonic() - self._begin,
-            "stdout_bytes": self.stdout.total,
-            "stderr_bytes": self.stderr.total,
-            "num_replies": len(self.replies),
-        }
 
     def _drain(self) -> bool:
         before = self.stdout.total + self.stderr.total + len(self._received)

@@ -104,11 +104,20 @@ class _Plan:
             isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(statement)
         ):
             yield {"inside": self._step(ast.unparse(statement), is_value=False)}
-        elif not self._is_expectation(statement):
+        elif not (  # what is expected, which the code is not shown
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Name)
+            and statement.targets[0].id in self._known
+        ):
             self._set_up(statement)
 
     def _set_up(self, statement: ast.stmt) -> None:
-        if self._calls_test(statement):
+        if (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and isinstance(statement.value.func, ast.Name)
+            and statement.value.func.id in self._test_functions
+        ):
             return  # the function's body stands here in its place
         text = ast.unparse(statement)
         self._step(text, is_value=False)
@@ -155,14 +164,6 @@ class _Plan:
         is_test = function.name.startswith("test") and not num_parameters
         return [] if is_test and not parameters.kwonlyargs else None
 
-    def _calls_test(self, statement: ast.stmt) -> bool:
-        return (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Call)
-            and isinstance(statement.value.func, ast.Name)
-            and statement.value.func.id in self._test_functions
-        )
-
     def _unroll(self, loop: ast.For) -> list[list[ast.stmt]]:
         """Return the body once for each listed case;
         empty where it must be run as a loop.
@@ -204,7 +205,20 @@ class _Plan:
         if isinstance(test, ast.Compare):
             return self._comparison(test)
         if isinstance(test, ast.Call):
-            return self._call(test)
+            name = ast.unparse(test.func)
+            if name in ("math.isclose", "isclose") and len(test.args) == 2:
+                left, right = map(self._operand, self._operands(test.args))
+                near = {"relative": 1e-9, "absolute": 0.0}
+                names = {"rel_tol": "relative", "abs_tol": "absolute"}
+                for keyword in test.keywords:
+                    if keyword.arg not in names:
+                        raise _NotSeparable
+                    near[names[keyword.arg]] = self._expected(keyword.value)
+                return {"isclose": [left, right], **near}
+            if name in _BUILT_IN and name != self._entry_point:
+                # isinstance(f(1), int), all(…): the code may replace these
+                raise _NotSeparable
+            return {"truth": self._ask(test)}
         if any(isinstance(each, ast.Compare | ast.BoolOp) for each in ast.walk(test)):
             raise _NotSeparable
         return {"truth": self._ask(test)}
@@ -221,22 +235,6 @@ class _Plan:
             "compare": [self._operand(each) for each in self._operands(operands)],
             "operators": operators,
         }
-
-    def _call(self, test: ast.Call) -> Formula:
-        name = ast.unparse(test.func)
-        if name in ("math.isclose", "isclose") and len(test.args) == 2:
-            left, right = map(self._operand, self._operands(test.args))
-            near = {"relative": 1e-9, "absolute": 0.0}
-            names = {"rel_tol": "relative", "abs_tol": "absolute"}
-            for keyword in test.keywords:
-                if keyword.arg not in names:
-                    raise _NotSeparable
-                near[names[keyword.arg]] = self._expected(keyword.value)
-            return {"isclose": [left, right], **near}
-        if name in _BUILT_IN and name != self._entry_point:
-            # isinstance(f(1), int), all(…): the code may replace these
-            raise _NotSeparable
-        return {"truth": self._ask(test)}
 
     # Operands
 
@@ -291,14 +289,6 @@ class _Plan:
         if isinstance(expression, ast.Name):
             return self._known.get(expression.id, expression)
         return expression
-
-    def _is_expectation(self, statement: ast.stmt) -> bool:
-        """Return an assignment of what is expected, which the code is not shown."""
-        return (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.targets[0], ast.Name)
-            and statement.targets[0].id in self._known
-        )
 
 
 class _Substitute(ast.NodeTransformer):

@@ -115,7 +115,17 @@ def main() -> None:
     others = _Others(os.getuid()) if options["shares_uid"] else None
     try:
         while True:
-            _serve(walls, others)
+            call = json.loads(receive(0))
+            # The child is forked before its questions are read: it has none.
+            process = CallProcess(
+                call, walls, num_others=others.count() if others else 0
+            )
+            questions = [receive(0) for _ in range(call["num_questions"])]
+            outcome = process.converse(questions)
+            outcome["call"] = call["call"]
+            send(1, json.dumps(outcome).encode())
+            for part in (process.stdout.data, process.stderr.data, *process.replies):
+                send(1, bytes(part))
     except (HungUp, BrokenPipeError):
         os._exit(0)
 
@@ -233,17 +243,3 @@ class _Others:
         if now - self._counted_at > _RECOUNT_SECONDS:
             self._count, self._counted_at = count_others(self._uid), now
         return self._count
-
-
-def _serve(walls: Walls, others: _Others | None) -> None:
-    """Serve one call. The child is forked before its
-    questions are read: it has none.
-    """
-    call = json.loads(receive(0))
-    process = CallProcess(call, walls, num_others=others.count() if others else 0)
-    questions = [receive(0) for _ in range(call["num_questions"])]
-    outcome = process.converse(questions)
-    outcome["call"] = call["call"]
-    send(1, json.dumps(outcome).encode())
-    for part in (process.stdout.data, process.stderr.data, *process.replies):
-        send(1, bytes(part))
