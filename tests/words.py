@@ -59,17 +59,7 @@ PROSE = {
     r"as (he|she|they) please": "freely",
 }
 # Packages whose docstrings are checked; and words that begin none of them.
-DOCUMENTED = (
-    "trainer/algorithm/",
-    "trainer/model/",
-    "trainer/output/",
-    "trainer/parallel/",
-    "trainer/presets/",
-    "trainer/rewards/",
-    "trainer/rollout/",
-    "trainer/serving/",
-    "trainer/starter/",
-)
+DOCUMENTED = ("trainer/",)
 PROPERTIES = {"property", "cached_property"}
 FRAGMENTS = "What|Of|Those|As|How|Where|Which|Who|Whether|Behind|Beside|None|One|Each"
 # Nor does one of these, or a number, begin a function's.

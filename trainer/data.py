@@ -169,8 +169,8 @@ class DataOrder:
         return order[first : first + self.prompts_per_step]
 
     def round_indices(self, step: int, turn: int) -> list[int]:
-        """Return the rows of a step's round of sampling:
-        its own in round 0, then others.
+        """Return the rows of a step's round of sampling: its own in round 0, then
+        others.
 
         No row occurs in two rounds of a step; when all have occurred there are none.
         """

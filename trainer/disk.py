@@ -62,8 +62,8 @@ def disk_too_small(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
 def full_disk(
     folder: Path, num_bytes: int, *, purpose: str, error: BaseException
 ) -> DiskFull:
-    """Return the error of a failed write, also if
-    another disk than this folder's is full.
+    """Return the error of a failed write, also if another disk than this folder's is
+    full.
     """
     free = free_bytes(folder)
     if free < num_bytes:

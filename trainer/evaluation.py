@@ -267,8 +267,8 @@ def evaluation_metrics(
 def majority_is_right(
     groups: Sequence[Group], right: Bools, read_answer: AnswerReader
 ) -> Bools:
-    """Return whether the most frequent answer of the
-    first k passes, [P, n] for k = 1 … n.
+    """Return whether the most frequent answer of the first k passes, [P, n] for k = 1 …
+    n.
     """
     is_right = np.zeros_like(right)
     for row, group in enumerate(groups):
@@ -283,8 +283,8 @@ def majority_is_right(
 def _mean_reward(
     groups: Sequence[Group], *, bounds: tuple[float, float]
 ) -> dict[str, float | None]:
-    """Return the mean over prompts of their mean
-    rewards; unscorable prompts are left out.
+    """Return the mean over prompts of their mean rewards; unscorable prompts are left
+    out.
     """
     means = [_mean(group.scored_rewards) for group in groups if group.scored_rewards]
     if not means:

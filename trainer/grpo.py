@@ -222,8 +222,8 @@ def run_update(
     rate: float,
     kept: Collection[int] = (),
 ) -> UpdateResult:
-    """Return one update by a minibatch, done again
-    with less at once if memory runs out.
+    """Return one update by a minibatch, done again with less at once if memory runs
+    out.
 
     Of the completions at the places `kept` of the step's batch token values are kept.
     """
@@ -288,8 +288,8 @@ def add_gradients(
 def loss_of(
     policy: Policy, micro: MicroBatch, terms: LossTerms
 ) -> tuple[torch.Tensor, TokenStatistics, torch.Tensor, torch.Tensor]:
-    """Return loss and statistics of a micro-batch, and
-    its log-probs and entropy, [B, T].
+    """Return loss and statistics of a micro-batch, and its log-probs and entropy, [B,
+    T].
 
     Without old log-probs the policy is still the old one, so those of this pass serve.
     """

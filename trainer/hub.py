@@ -190,8 +190,8 @@ def _innermost(error: BaseException) -> Exception:
 
 
 def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:
-    """Return whether the tokenizer is and, where they
-    are needed, settings and all weights.
+    """Return whether the tokenizer is and, where they are needed, settings and all
+    weights.
     """
     files = {
         name: find_file(source, name, revision, local=True)

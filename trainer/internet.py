@@ -243,8 +243,8 @@ def why_unreachable(error: Exception) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Return whether an IP address is one of the
-    internet's, that anyone may be sent to.
+    """Return whether an IP address is one of the internet's, that anyone may be sent
+    to.
 
     >>> is_public("::ffff:10.0.0.7")
     False

@@ -22,11 +22,9 @@ MAIN_SET = "heldout"  # the rows that a run holds out of its own dataset
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """
-    Attributes:
-        better: the direction of improvement; None where it depends, as for KL, entropy,
-            loss, norms and lengths.
-        has_interval: <name>/low and <name>/high are its 95 % confidence interval.
+    """Attributes: better: the direction of improvement; None where it depends, as for
+    KL, entropy, loss, norms and lengths. has_interval: <name>/low and <name>/high are
+    its 95 % confidence interval.
     """
 
     name: str
@@ -538,8 +536,8 @@ def list_titles() -> list[tuple[str, str, str]]:
 
 
 def better_of(name: str) -> Better | None:
-    """Return whether the higher or the lower value of a
-    metric is the better one, if either.
+    """Return whether the higher or the lower value of a metric is the better one, if
+    either.
 
     >>> better_of("reward/mean"), better_of("time/step"), better_of("entropy")
     ('higher', 'lower', None)

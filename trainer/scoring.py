@@ -92,8 +92,8 @@ def _num_tokens_until(
 
 
 def _num_begun(decoded: str, text: str) -> int:
-    """Return characters of a text that its first
-    tokens, decoded alone, complete or begin.
+    """Return characters of a text that its first tokens, decoded alone, complete or
+    begin.
 
     A character may be spread over several tokens. The first of them decode to
     replacement characters, one or more as the tokenizer likes; the character counts
@@ -114,10 +114,8 @@ class Scorer(GroupScorer):
     """Scores in processes of its own while others are sampled, or in this one after."""
 
     def __init__(self, num_workers: int | None = 0) -> None:
-        """
-        Args:
-            num_workers: processes; None: for slow recipes alone, as many as there are
-                cores to spare, since the others take less time than sending them.
+        """Args: num_workers: processes; None: for slow recipes alone, as many as there
+        are cores to spare, since the others take less time than sending them.
         """
         count = spare_workers() if num_workers is None else num_workers
         super().__init__(count, only_slow=num_workers is None)
@@ -141,8 +139,8 @@ HERE = Scorer()
 
 
 def spare_workers() -> int:
-    """Return one less than this process's share of the
-    cores, which samples; at least one.
+    """Return one less than this process's share of the cores, which samples; at least
+    one.
     """
     share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(max(share - 1, 1), _MOST_WORKERS)

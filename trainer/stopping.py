@@ -28,10 +28,7 @@ class StopSwitch:
     """Set by SIGTERM or SIGINT; a second one ends the process."""
 
     def __init__(self, *, exit_code: int) -> None:
-        """
-        Args:
-            exit_code: of a process that ends at once.
-        """
+        """Args: exit_code: of a process that ends at once."""
         self.is_set = False
         # Called once, by the guard if the process does not end in time.
         self.on_exit: Callable[[], None] = lambda: None

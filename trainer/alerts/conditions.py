@@ -42,8 +42,8 @@ def finite(value: float | None) -> float | None:
 
 
 def safe_median(readings: Iterable[float]) -> float:
-    """Return the median, computed on halves so that the
-    sum of two floats cannot overflow.
+    """Return the median, computed on halves so that the sum of two floats cannot
+    overflow.
     """
     return 2 * median([value / 2 for value in readings])
 

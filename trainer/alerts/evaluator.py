@@ -84,7 +84,8 @@ class RuleEvaluator(Generic[Id]):
         self, step: int, metrics: Metrics, *, without: Collection[str] = ()
     ) -> Iterator[Triggered[Id] | Recovered[Id]]:
         """Yield what comes of a step's metrics; rules of the codes in `without` say
-        nothing of it, and are not open."""
+        nothing of it, and are not open.
+        """
         keys = self.read_step(step, metrics, without=without)
         if without:
             idle = [k for k in self.open if self.rules[k[0]].code in without]

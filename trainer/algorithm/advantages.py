@@ -255,8 +255,8 @@ def process_advantages(
 def _spread_steps(
     values: Sequence[float], ends: Sequence[int], *, num_tokens: int
 ) -> Floats:
-    """Return each token's sum of the values of the
-    steps that end after it, [num_tokens].
+    """Return each token's sum of the values of the steps that end after it,
+    [num_tokens].
     """
     tokens = np.zeros(num_tokens)
     for value, end in zip(values, ends, strict=True):

@@ -76,8 +76,8 @@ def credit_groups(
 
 
 def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
-    """Return each completion's scores that count by
-    rule, [G, R]; NaN where there is none.
+    """Return each completion's scores that count by rule, [G, R]; NaN where there is
+    none.
 
     The overlong penalty, where there is one, counts as the last rule.
     """

@@ -69,8 +69,8 @@ def surrogate_losses(
 def clipped_tokens(
     ratio: torch.Tensor, advantages: torch.Tensor, config: LossConfig
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return where the lower, the upper and the dual
-    bound take the gradient; bool [B, T].
+    """Return where the lower, the upper and the dual bound take the gradient; bool [B,
+    T].
     """
     low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
     never = torch.zeros_like(low)

@@ -83,8 +83,8 @@ def encode(tree: Mapping[str, Any]) -> bytes:
 
 
 def left_out(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
-    """Return a warning in place of a line that the
-    server or a proxy refuses as too large.
+    """Return a warning in place of a line that the server or a proxy refuses as too
+    large.
     """
     return {
         "type": "warned",
@@ -141,8 +141,8 @@ class Completion:
 
 
 def answer_of(value: Any) -> str | list[str] | None:
-    """Return a dataset's answer: text as it is, other
-    values as JSON; of a list, any is right.
+    """Return a dataset's answer: text as it is, other values as JSON; of a list, any is
+    right.
 
     >>> answer_of(["4", "four"])
     ['4', 'four']
@@ -228,8 +228,8 @@ def group_tree(
 def signal_of(
     scored: Sequence[float], *, right_from: float | None, lowest: float | None
 ) -> Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]:
-    """Return whether a group's rewards differ;
-    `lowest` is the lowest reward of the run.
+    """Return whether a group's rewards differ; `lowest` is the lowest reward of the
+    run.
     """
     if not scored:
         return "unscorable"

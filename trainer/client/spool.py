@@ -88,8 +88,8 @@ class Spool:
         _replace(self.folder / "state.json", tree)
 
     def begin_attempt(self, from_step: int) -> BinaryIO:
-        """Return the file for its lines. Only whole lines
-        of an earlier attempt are sent.
+        """Return the file for its lines. Only whole lines of an earlier attempt are
+        sent.
         """
         state = self.state()
         state.attempts.append(Attempt(from_step=from_step))

@@ -35,7 +35,8 @@ POLL_SECONDS = 1.0
 
 class Follower:
     """Reports each step when its file is complete: the next one has begun, or the size
-    stayed the same between two polls."""
+    stayed the same between two polls.
+    """
 
     def __init__(
         self,

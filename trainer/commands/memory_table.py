@@ -40,8 +40,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _largest_set(config: RunConfig, folder: Path) -> int:
-    """Return rows of the largest file that the run is
-    evaluated on; ValueError where none.
+    """Return rows of the largest file that the run is evaluated on; ValueError where
+    none.
     """
     names = {
         n

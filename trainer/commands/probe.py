@@ -70,8 +70,8 @@ _QUICK_SECONDS = 5.0
 
 
 def config_of_probe(config: RunConfig) -> RunConfig:
-    """Return the run's first phase in one process,
-    sampling from its policy, without the rest.
+    """Return the run's first phase in one process, sampling from its policy, without
+    the rest.
 
     Nothing is held out, evaluated or saved, so that only what a step needs is loaded.
     """
@@ -317,8 +317,8 @@ class Probing:
         }
 
     def _rounds(self, metrics: Metrics) -> float:
-        """Estimate the rounds of sampling in a step:
-        refills replace groups without signal.
+        """Estimate the rounds of sampling in a step: refills replace groups without
+        signal.
         """
         rollout = self.config.rollout
         share = metrics["signal/share"]
@@ -566,8 +566,8 @@ def _sample_side(
     *,
     on_prompt: Callable[[int], None],
 ) -> list[Group]:
-    """Sample, with the scores that an evaluation gives:
-    by the weights a schedule ends with.
+    """Sample, with the scores that an evaluation gives: by the weights a schedule ends
+    with.
     """
     renderer = PromptRenderer(
         policy.tokenizer, config.data, num_embeddings=policy.num_embeddings

@@ -252,8 +252,8 @@ class Block:
     def with_prompt(
         self, own: torch.Tensor, prompts: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return keys or values [B, T, …] behind those of
-        each sequence's prompt [P, L, …].
+        """Return keys or values [B, T, …] behind those of each sequence's prompt [P, L,
+        …].
         """
         if self.owners is None or prompts is None:
             return own

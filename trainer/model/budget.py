@@ -254,8 +254,8 @@ class MemoryBudget:
     def _try(
         self, minibatch: Minibatch, work: Work[Result]
     ) -> tuple[list[Result], str | None]:
-        """Return the result, or why there is none; the
-        others are not kept waiting for it.
+        """Return the result, or why there is none; the others are not kept waiting for
+        it.
         """
         if self._shared is not None:
             self._shared.begin_pass()
@@ -292,8 +292,8 @@ class _Measure(Protocol):
 
 
 def _choose(config: RunConfig, measure: _Measure, *, num_processes: int) -> PassSizes:
-    """Choose as `choose_sizes` does, with gradient
-    checkpointing measured where it matters.
+    """Choose as `choose_sizes` does, with gradient checkpointing measured where it
+    matters.
     """
     settings: dict[str, Any] = {
         "longest": config.longest_sequence,

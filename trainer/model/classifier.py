@@ -174,8 +174,8 @@ class Classifier:
 def _readable(
     message: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Return a message that calls tools, as text for a
-    chat template that knows of none.
+    """Return a message that calls tools, as text for a chat template that knows of
+    none.
     """
     if message.get("tool_calls") and "tool_calls" not in str(tokenizer.chat_template):
         return {"role": message["role"], "content": message_text(message)}
@@ -243,9 +243,7 @@ def _label(model: PreTrainedModel, settings: Settings) -> int:
 
 
 def _own_device(device: torch.device) -> torch.device:
-    """Return, of a machine's GPUs, the one that the
-    trainer beside which this runs has.
-    """
+    """Return the GPU that the trainer beside this process has."""
     if device.type != "cuda":
         return device
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

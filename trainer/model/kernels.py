@@ -44,8 +44,8 @@ def rotate(inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
 
 
 def signed(sin: torch.Tensor) -> torch.Tensor:
-    """Return the sine as `rotate` takes it: with the
-    sign that a rotation gives one half.
+    """Return the sine as `rotate` takes it: with the sign that a rotation gives one
+    half.
     """
     half = sin.shape[-1] // 2
     return torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
@@ -167,8 +167,8 @@ FLAT_LAYER = "flat_layer"
 
 
 def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch.Tensor:
-    """Return last hidden states [M, H] where the scored
-    tokens of a layout are predicted.
+    """Return last hidden states [M, H] where the scored tokens of a layout are
+    predicted.
 
     What the body of a model that `is_built_like_llama` computes for each sequence, with
     a gradient to its weights. Each prompt is computed once for all its completions.

@@ -44,8 +44,8 @@ ADAPTER = "default"  # the name that peft knows an adapter by
 
 
 def is_built_like_llama(model: PreTrainedModel) -> bool:
-    """Return whether each layer is known: norm,
-    attention to all tokens, norm, gated MLP.
+    """Return whether each layer is known: norm, attention to all tokens, norm, gated
+    MLP.
 
     Its linear maps may have adapters, and weights in 4 bits.
     """
@@ -88,8 +88,8 @@ def keep_packing(model: PreTrainedModel) -> None:
 
 
 def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
-    """Return the numbers that a weight stands for, as
-    they are where it is not quantized.
+    """Return the numbers that a weight stands for, as they are where it is not
+    quantized.
     """
     state: Any = getattr(weight, "quant_state", None)  # bitsandbytes' own
     if state is None:
@@ -120,8 +120,8 @@ class AdapterWeights:
 
 
 def merged_weight(linear: Any) -> torch.Tensor:
-    """Return a linear map's weight with its adapter, if
-    it has one: W + (alpha / rank) · B·A.
+    """Return a linear map's weight with its adapter, if it has one: W + (alpha / rank)
+    · B·A.
 
     In W's number format; a W in 4 bits is unpacked first.
     """
@@ -276,8 +276,8 @@ _IGNORED = {
 
 
 def model_fingerprint(source: str, *, revision: str | None = None) -> str:
-    """Return SHA-256 over a saved model's settings, its
-    weights' shapes and rows of each.
+    """Return SHA-256 over a saved model's settings, its weights' shapes and rows of
+    each.
 
     The rows are read from the files, without loading the model, and rounded to
     bfloat16: the same model saved in another number format or in other pieces keeps
@@ -304,8 +304,8 @@ def num_parameters(source: str, *, revision: str | None = None) -> int:
 def in_checkpoint_form(
     model: PreTrainedModel, weights: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield weights with the names and shapes of the
-    model's checkpoint, layer by layer.
+    """Yield weights with the names and shapes of the model's checkpoint, layer by
+    layer.
 
     transformers joins a layer's experts in one tensor, whose name not all kinds of
     models have in vLLM.

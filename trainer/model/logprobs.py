@@ -318,8 +318,8 @@ def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Return whether a compiler's seconds are worth
-    while, whatever the number of tokens.
+    """Return whether a compiler's seconds are worth while, whatever the number of
+    tokens.
     """
     return hidden.is_cuda and weight.shape[0] > _FUSED_VOCABULARY
 

@@ -213,8 +213,8 @@ def _layers(model: torch.nn.Module) -> Iterator[tuple[str, LoraLayer]]:
 
 
 def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
-    """Return names of the layers that
-    `model.lora_targets` means; never the output head.
+    """Return names of the layers that `model.lora_targets` means; never the output
+    head.
     """
     head = model.get_output_embeddings()
     linear = [

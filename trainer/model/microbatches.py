@@ -100,7 +100,7 @@ class Minibatch:
             set_advantages(self.micro_batches, self._advantages)
 
     def idle_micro_batches(self) -> list[MicroBatch]:
-        """Return as many as there are, with next to nothing in them."""
+        """Return as many micro-batches, with next to nothing in them."""
         token = self.batch.samples[0].prompt_ids[0]
         tiny = replace(
             self.batch,
@@ -165,8 +165,8 @@ def _carry_over(
 def _rows(
     name: str, micro_batches: Sequence[MicroBatch], *, send: bool
 ) -> dict[int, torch.Tensor] | None:
-    """Return each completion's log-probs; None where
-    some have none. On the CPU to send.
+    """Return each completion's log-probs; None where some have none. On the CPU to
+    send.
     """
     rows: dict[int, torch.Tensor] = {}
     for micro in micro_batches:
@@ -193,8 +193,8 @@ def completion_sums(
 
 
 def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
-    """Return what all processes found of their
-    completions, float64, in the batch's order.
+    """Return what all processes found of their completions, float64, in the batch's
+    order.
     """
     by_place: dict[int, float] = {}
     for each in world.gather(dict(own)):

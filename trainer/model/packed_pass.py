@@ -56,8 +56,8 @@ AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 
 def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
-    """Return last hidden states [M, H] where the scored
-    tokens of a layout are predicted.
+    """Return last hidden states [M, H] where the scored tokens of a layout are
+    predicted.
 
     transformers' own pass over the row, by a model that was given to `use_attention`.
     """

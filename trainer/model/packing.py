@@ -38,8 +38,8 @@ class Layout:
     attention: Attention
 
     def take_query_rows(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Take, of hidden states [N, H], those that
-        something is predicted from, [K, H].
+        """Take, of hidden states [N, H], those that something is predicted from, [K,
+        H].
         """
         query_states: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
             hidden, self.query_rows, self.row_of_token, self.other_rows
@@ -263,8 +263,8 @@ class Batch:
         return parts
 
     def cut(self, *, max_tokens: int, is_packed: bool = False) -> list[list[int]]:
-        """Return places of the samples in parts of at most
-        `max_tokens`, the largest first.
+        """Return places of the samples in parts of at most `max_tokens`, the largest
+        first.
 
         A sample beyond that goes alone. Packed samples share their prompts, so they
         stay together by prompt; padded ones by length.
@@ -380,8 +380,8 @@ def set_advantages(
 
 
 def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Return places of sequences, longest first, cut so
-    that rows × longest ≤ max_tokens.
+    """Return places of sequences, longest first, cut so that rows × longest ≤
+    max_tokens.
 
     The longest come first, so a step that does not fit in memory fails at once.
 
@@ -402,8 +402,8 @@ def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int
 def split_by_prompt(
     samples: Sequence[TrainingSample], *, max_tokens: int
 ) -> list[list[int]]:
-    """Return places of samples in parts that each have
-    at most `max_tokens` packed tokens.
+    """Return places of samples in parts that each have at most `max_tokens` packed
+    tokens.
 
     A prompt counts once in a part, and a quarter more for each completion, whose
     attention has a copy of its keys. Prompts go into the first part that has room for

@@ -403,8 +403,8 @@ class Policy:
         return f"FlashAttention is not available ({failure})" if failure else ""
 
     def _try(self, micro: MicroBatch, expected: torch.Tensor) -> tuple[str, set[int]]:
-        """Return what is wrong with a packed pass, "" if
-        nothing is; and sizes of its heads.
+        """Return what is wrong with a packed pass, "" if nothing is; and sizes of its
+        heads.
 
         Of bfloat16, hidden states bear a difference that a wrong model would too. So a
         layer may ask for nothing that `model.attention` does not know, and all must

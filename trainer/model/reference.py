@@ -261,8 +261,8 @@ _PARKED_EVERY = 16  # steps
 
 
 def make_kl_sample(config: RunConfig, policy: Policy) -> KLSample | None:
-    """Return what measures a KL that nothing depends
-    on; None: there is none to measure.
+    """Return what measures a KL that nothing depends on; None: there is none to
+    measure.
     """
     if not config.samples_kl:
         return None

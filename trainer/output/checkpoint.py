@@ -237,8 +237,8 @@ def saved_step(path: Path) -> int:
 
 
 def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
-    """Return the policy as a checkpoint left it;
-    without one, as its configuration says.
+    """Return the policy as a checkpoint left it; without one, as its configuration
+    says.
 
     Adapters go on over the model that they were made for, not over the merged one.
     """

@@ -44,8 +44,8 @@ MAX_TOKENS = 65_536
 def choose_groups(
     groups: Sequence[Group], config: RunConfig, *, step: int
 ) -> list[int]:
-    """Return indices of the groups whose token values a
-    step stores, in the batch's order.
+    """Return indices of the groups whose token values a step stores, in the batch's
+    order.
 
     Groups with different rewards come first: the others have advantage 0. Within both
     kinds they are spread evenly over the batch, and so over its minibatches.
@@ -80,8 +80,8 @@ def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
 def describe_tokens(
     group: Group, values: Sequence[TokenValues], tokenizer: PreTrainedTokenizerBase
 ) -> list[MeasuredCompletion]:
-    """Return what the log tells of a group's tokens: of
-    at most MAX_TOKENS, fairly shared.
+    """Return what the log tells of a group's tokens: of at most MAX_TOKENS, fairly
+    shared.
     """
     pieces = _Pieces(tokenizer)
     lengths = [completion.num_tokens for completion in group.completions]
@@ -225,8 +225,8 @@ class Journal:
         return metrics
 
     def own_metrics(self, groups: Sequence[Group]) -> dict[str, float | None]:
-        """Return metrics of the first names that functions
-        gave; others are warned of once.
+        """Return metrics of the first names that functions gave; others are warned of
+        once.
         """
         given = own_metrics(score for group in groups for score in group.scores)
         was_full = len(self._own_names) == MAX_OWN_METRICS
@@ -246,7 +246,8 @@ class Journal:
 
     def _warn_of_silence(self, groups: Sequence[Group], recipe: Recipe) -> None:
         """Once, of rules that gave no score in a recipe's first steps, as where the
-        answer's column is wrongly mapped; others hide it, as groups have rewards."""
+        answer's column is wrongly mapped; others hide it, as groups have rewards.
+        """
         if recipe != self._recipe:
             self._recipe, self._num_read = recipe, 0
             self._silent = {rule.name for rule in recipe.rules}
@@ -336,7 +337,7 @@ class Journal:
 
 
 def notes_of(score: Score) -> Notes:
-    """Return what rules said of a completion; that one
-    does not apply to its row is none.
+    """Return what rules said of a completion; that one does not apply to its row is
+    none.
     """
     return Notes(score.logs, {name: score.errors[name] for name in score.failed})

@@ -39,10 +39,8 @@ class EventLog:
     def __init__(
         self, path: Path, *, attempt: int, defers_errors: bool = False
     ) -> None:
-        """
-        Args:
-            defers_errors: whether only `require_disk_space` raises on a full disk, so
-                that no process fails in the middle of a step that others wait for.
+        """Args: defers_errors: whether only `require_disk_space` raises on a full disk,
+        so that no process fails in the middle of a step that others wait for.
         """
         self._folder = path.parent
         self._defers_errors = defers_errors
@@ -69,9 +67,7 @@ class EventLog:
             self._waiting.append(_as_json(event) + b"\n")
 
     def flush(self) -> None:
-        """Write the events; the next call goes on where
-        a full disk took a part only.
-        """
+        """Write the events; the next call goes on where a full disk took a part."""
         tick()
         with self._lock:
             self._unwritten += b"".join(self._waiting)

@@ -121,8 +121,8 @@ def reward_metrics(
 
 
 def own_metrics(scores: Iterable[Score]) -> dict[str, float]:
-    """Return means of the numbers that rules give beside
-    their scores, where they give one.
+    """Return means of the numbers that rules give beside their scores, where they give
+    one.
     """
     given: dict[str, list[float]] = {}
     for score in scores:
@@ -187,8 +187,8 @@ def update_metrics(
 
 
 def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
-    """Return what dynamic sampling cost, and the share
-    of groups that were not trained on.
+    """Return what dynamic sampling cost, and the share of groups that were not trained
+    on.
     """
     num_dropped = len(gathered.dropped)
     share = num_dropped / (num_dropped + len(gathered.groups))

@@ -106,8 +106,8 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
 
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
-    """Return whether this process itself trains;
-    torchrun has started the others by then.
+    """Return whether this process itself trains; torchrun has started the others by
+    then.
     """
     distributed = config.distributed
     is_one = distributed.where == "machine" and distributed.num_processes == 1
@@ -183,8 +183,8 @@ class Family:
             member.send_signal(number)
 
     def wait(self) -> int:
-        """Return the exit code that all have in common;
-        without one, the run has failed.
+        """Return the exit code that all have in common; without one, the run has
+        failed.
 
         Negative: the signal that ended one before any had failed.
         """
@@ -210,9 +210,7 @@ class Family:
         return ends[0] if len(set(ends)) == 1 else EXIT_FAILED
 
     def _fault_in(self, codes: Sequence[int | None]) -> int | None:
-        """Choose from those seen to have ended at once:
-        others fail when one is killed.
-        """
+        """Choose from those that ended at once: others fail when one is killed."""
         faults = [
             code
             for rank, code in enumerate(codes)

@@ -261,9 +261,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def delete_stored(notes: Path) -> int:
-    """Return each file of the folder is deleted once
-    the storage has nothing of that name.
-    """
+    """Delete what the files name, and each file once the storage has nothing of it."""
     with (notes / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -661,8 +659,8 @@ class Driver:
 def complaint_of(
     found: Mapping[str, Any], versions: Mapping[str, str], *, folder: Path
 ) -> str:
-    """Return what a node lacks for the run, by what
-    its worker has found; "" if nothing.
+    """Return what a node lacks for the run, by what its worker has found; "" if
+    nothing.
     """
     node = f"Node {found['node']} ({found['host']})"
     for name, wanted in versions.items():

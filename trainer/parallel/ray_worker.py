@@ -347,9 +347,7 @@ def _copy(source: Path, target: Path, on_progress: Callable[[], None]) -> None:
 
 
 def _callback(on_progress: Callable[[], None]) -> Any:
-    """Make it for file systems that report the pieces
-    of a file, in a thread of theirs.
-    """
+    """Adapt it for file systems that report a file's pieces in a thread of theirs."""
     from fsspec.callbacks import Callback  # noqa: PLC0415 - comes with Ray
 
     return Callback(hooks={"progress": lambda *_, **__: on_progress()})
@@ -369,8 +367,8 @@ class _Scratch:
         fcntl.flock(self._lock, fcntl.LOCK_SH)  # by each rank of the node
 
     def fill(self) -> str:
-        """Return rows, configuration and checkpoint; else
-        what the storage has against it.
+        """Return rows, configuration and checkpoint; else what the storage has against
+        it.
         """
         plan, folder = self._plan, self._plan.scratch
         try:
@@ -654,8 +652,8 @@ def cap_log(log: Path) -> None:
 
 
 def look_around(plan: Plan, rank: int) -> dict[str, Any]:
-    """Return what the driver compares before a rank
-    starts, and where rank 0 can be met.
+    """Return what the driver compares before a rank starts, and where rank 0 can be
+    met.
     """
     root = find_root(plan.root)
     address = ray.util.get_node_ip_address()
@@ -675,8 +673,8 @@ def look_around(plan: Plan, rank: int) -> dict[str, Any]:
 
 
 def find_root(root: str) -> str:
-    """Return the node's own Cohort: the first of
-    PYTHONPATH, else where the driver has it.
+    """Return the node's own Cohort: the first of PYTHONPATH, else where the driver has
+    it.
     """
     folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), root]
     found = (each for each in folders if Path(each, "trainer/__main__.py").is_file())

@@ -236,8 +236,8 @@ class World:
         return list(items[self.rank :: self.size])
 
     def join(self, own: Sequence[Value]) -> list[Value]:
-        """Return the list that `share` was given, of
-        what became of each process's part.
+        """Return the list that `share` was given, of what became of each process's
+        part.
         """
         shares = self.gather(list(own))
         return [
@@ -254,8 +254,8 @@ class World:
         return any(self.gather(wants))
 
     def from_main(self, work: Callable[[], Value]) -> Value:
-        """Return what the first process alone does, or the
-        ValueError or DiskFull it meets.
+        """Return what the first process alone does, or the ValueError or DiskFull it
+        meets.
         """
         if self.size == 1:
             return work()

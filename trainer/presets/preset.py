@@ -60,8 +60,8 @@ class Preset(BaseModel):
         return merged
 
     def effective(self, *, scaled: bool = False) -> Tree:
-        """Return each part with its defaults filled in;
-        model.path and data.rows are left.
+        """Return each part with its defaults filled in; model.path and data.rows are
+        left.
         """
         tree = self.tree(scaled=scaled)
         return {name: _filled(name, tree.get(name, {})) for name in PARTS}
@@ -89,8 +89,8 @@ class Preset(BaseModel):
 
 
 def _filled(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return a part's values with its defaults; one
-    that is left open is not among them.
+    """Return a part's values with its defaults; one that is left open is not among
+    them.
     """
     left_open = OPEN.get(name)
     placeholder = {left_open: "any"} if left_open else {}
@@ -172,8 +172,8 @@ def write_preset(
     model: str | None = None,
     rows: str | None = None,
 ) -> str:
-    """Return the effective configuration; `trainer run`
-    takes it once model and rows are set.
+    """Return the effective configuration; `trainer run` takes it once model and rows
+    are set.
 
     A setting that differs from Cohort's default has the default behind it.
     """
@@ -212,9 +212,7 @@ def _line(part: str, name: str, value: Any, *, default: Any) -> str:
 
 
 def _recipes(reward: dict[str, Any]) -> list[str]:
-    """Return a rule is a table of its own, which must
-    come behind the part's plain values.
-    """
+    """Write rules last: each is a table of its own, behind the part's settings."""
     lines = []
     for name in ("recipe", "step_recipe"):
         whole = {k: v for k, v in (reward[name] or {}).items() if k != "rules"}

@@ -39,10 +39,7 @@ class Child:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """
-        Args:
-            environment: what it needs beside the interpreter's own.
-        """
+        """Args: environment: what it needs beside the interpreter's own."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -128,9 +125,7 @@ class Child:
 
 
 def _environment() -> dict[str, str]:
-    """Return no secrets: only what Python needs to find
-    the interpreter and this package.
-    """
+    """Return what Python needs to find its packages, and no secrets."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     scratch = str(Path(tempfile.gettempdir()) / f"cohort-judge-{os.getuid()}")
     return kept | {
@@ -174,9 +169,7 @@ def questions() -> Iterator[dict[str, Any]]:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel hang up the pipe, however the
-    asker ends; reading is not needed.
-    """
+    """Have the kernel hang up the pipe, however the parent ends."""
     poll = select.poll()
     poll.register(0, 0)  # hang-ups are always reported
     poll.poll()

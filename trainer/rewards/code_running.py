@@ -226,9 +226,7 @@ class _Plan:
 def run_tests(
     code: str, tests: Tests, limits: Limits, *, most: int, entry_point: str | None
 ) -> Result:
-    """
-    Args:
-        limits: time for all tests of this code together; memory for each process.
+    """Args: limits: time for all tests of this code together; memory for each process.
 
     Raises:
         Unscorable: the tests cannot be read, or no sandbox can be had.

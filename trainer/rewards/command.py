@@ -93,8 +93,8 @@ def _score(recipe: Recipe, options: argparse.Namespace) -> None:
 
 
 def _groups(recipe: Recipe, path: Path) -> Iterator[list[tuple[int, Sample]]]:
-    """Yield each row by itself; rows of one prompt that follow
-    one another, where a rule compares them.
+    """Yield each row by itself; rows of one prompt that follow one another, where a
+    rule compares them.
     """
     compares = any(judges_groups(rule) for rule in recipe.rules)
     rows = _samples(path)

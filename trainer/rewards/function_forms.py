@@ -137,8 +137,8 @@ class Recognised:
 def rule_names(
     functions: Iterable[RewardFunction], taken: Iterable[str] = ()
 ) -> list[str]:
-    """Return names for rules of these functions:
-    theirs, as far as a rule may be named so.
+    """Return names for rules of these functions: theirs, as far as a rule may be named
+    so.
 
     >>> rule_names([RewardFunction(name="Exact", form="trl")], taken=["exact"])
     ['exact_2']
@@ -282,8 +282,8 @@ def has_function(source: str) -> bool:
 
 
 def is_ambiguous(source: str) -> bool:
-    """Return whether a source has several functions,
-    none of which is the one by default.
+    """Return whether a source has several functions, none of which is the one by
+    default.
     """
     recognised = recognise(source)
     return len(recognised.functions) > 1 and _legacy(source, recognised) is None
@@ -631,8 +631,8 @@ _NUMBER = re.compile(
 
 
 def _tells_number(node: ast.AST) -> bool:
-    """Return a float anywhere; a whole number, a
-    comparison or the like that is returned.
+    """Return a float anywhere; a whole number, a comparison or the like that is
+    returned.
     """
     if isinstance(node, ast.Return) and node.value is not None:
         text = ast.unparse(node.value)

@@ -55,8 +55,8 @@ def time_limit() -> float:
 
 
 def seconds_left() -> float:
-    """Return what `limited_to` leaves; outside of it,
-    as long as a lock can be waited for.
+    """Return what `limited_to` leaves; outside of it, as long as a lock can be waited
+    for.
     """
     return max(0.0, min(_deadline.get() - time.monotonic(), threading.TIMEOUT_MAX))
 
@@ -153,8 +153,8 @@ _locks: dict[Library, threading.Lock] = {}
 
 
 def _forget() -> None:
-    """Forget all in a forked child: the pipes belong to
-    the parent, the locks may be held.
+    """Forget all in a forked child: the pipes belong to the parent, the locks may be
+    held.
     """
     _judges.clear()
     for library in get_args(Library):

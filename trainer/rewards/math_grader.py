@@ -138,8 +138,8 @@ def _are_equal(gold: list[Any], found: list[Any]) -> bool:
 
 
 def _differ(gold: Any, found: Any) -> bool:
-    """Return whether rounding, or a value that is
-    listed once more, makes two look equal.
+    """Return whether rounding, or a value that is listed once more, makes two look
+    equal.
     """
     are_equations = is_equation(gold), is_equation(found)
     if all(are_equations) and unwrap_eq(gold) == gold:

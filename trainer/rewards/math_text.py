@@ -53,8 +53,8 @@ _TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox|operatorname)\s*"
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:
-    """Return a repeating decimal, of its groups whole
-    part, digits once and digits again.
+    """Return a repeating decimal, of its groups whole part, digits once and digits
+    again.
     """
     whole, once, again = (part for part in decimal.groups() if part is not None)
     repeated = Fraction(int(again), 10 ** len(again) - 1)

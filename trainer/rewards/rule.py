@@ -39,8 +39,8 @@ def answers_of(answer: Answer | None) -> list[str]:
 
 
 def read_answer(value: Any) -> Answer | None:
-    """Return the answer that a row's JSON has; numbers
-    and booleans as JSON writes them.
+    """Return the answer that a row's JSON has; numbers and booleans as JSON writes
+    them.
 
     >>> read_answer([5, "five"])
     ['5', 'five']
@@ -91,8 +91,8 @@ class Sample:
 
 
 def column_of(columns: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """Return the column of that name, or the value
-    inside a column that a dotted path names.
+    """Return the column of that name, or the value inside a column that a dotted path
+    names.
 
     A path's part is a name in an object, or an index in a list.
 
@@ -402,8 +402,8 @@ class Batching(Generic[P]):
     num_calls: Callable[[P], int]
 
     def ask(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
-        """Return an outcome for each completion, by calls
-        that are not larger than allowed.
+        """Return an outcome for each completion, by calls that are not larger than
+        allowed.
         """
         most = self.most_at_once(params)
         return [

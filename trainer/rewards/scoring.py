@@ -164,8 +164,8 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
 def _outcomes(
     spec: RuleSpec, samples: Sequence[Sample]
 ) -> Iterator[tuple[Outcome, str, dict[str, float]]]:
-    """Yield what a rule says of each completion, what
-    it printed and measured meanwhile.
+    """Yield what a rule says of each completion, what it printed and measured
+    meanwhile.
     """
     rule, params = RULES[spec.kind], spec.checked_params()
     if not rule.needs_sandbox:
@@ -182,8 +182,8 @@ def _outcomes(
 
 
 def row_errors(recipe: Recipe, sample: Sample) -> dict[str, str]:
-    """Return why rules could not judge a completion of
-    a row; models are not asked for it.
+    """Return why rules could not judge a completion of a row; models are not asked for
+    it.
     """
     asking = [spec for spec in recipe.rules if RULES[spec.kind].batching is not None]
     own = [spec for spec in recipe.rules if spec not in asking]
@@ -350,8 +350,8 @@ def overlong_fraction(num_tokens: int, *, max_new_tokens: int, buffer: int) -> f
 def penalised(
     score: Score, num_tokens: int, *, max_new_tokens: int, buffer: int, penalty: float
 ) -> Score:
-    """Return the score less `penalty` times the
-    completion's fraction; buffer 0: as it is.
+    """Return the score less `penalty` times the completion's fraction; buffer 0: as it
+    is.
 
     The penalty stands in the breakdown, so that its parts still add up to the reward.
     A completion without a score stays without one.

@@ -36,13 +36,10 @@ class Session:
         num_processes: int = 1,
         is_run: bool = False,
     ) -> None:
-        """
-        Args:
-            folder: of the run, for what should outlive this process.
-            attempts: folder with such a folder for each attempt of the run.
-            rank: this process's number among those of the run.
-            num_processes: how many these are.
-            is_run: whether models may be loaded, and connections kept.
+        """Args: folder: of the run, for what should outlive this process. attempts:
+        folder with such a folder for each attempt of the run. rank: this process's
+        number among those of the run. num_processes: how many these are. is_run:
+        whether models may be loaded, and connections kept.
         """
         self.folder = folder
         self.attempts = attempts

@@ -238,8 +238,8 @@ class Recipe(Term):
 
 
 def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, float]:
-    """Return the lowest and the highest reward the
-    recipe can give when all rules score.
+    """Return the lowest and the highest reward the recipe can give when all rules
+    score.
 
     At a step of the run; None: at any.
     """
@@ -255,15 +255,15 @@ def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, fl
 
 
 def bound_tolerance(bound: float) -> float:
-    """Return how near to a bound counts as there:
-    weights such as 0.1 do not add up to it.
+    """Return how near to a bound counts as there: weights such as 0.1 do not add up to
+    it.
     """
     return 1e-9 * max(1.0, abs(bound))
 
 
 def judges_several(rule: RuleSpec) -> bool:
-    """Return whether a rule is given several
-    completions at once, to compare or to send.
+    """Return whether a rule is given several completions at once, to compare or to
+    send.
     """
     return RULES[rule.kind].score is None or judges_groups(rule)
 
@@ -341,8 +341,8 @@ def _holds_nul(value: Any) -> bool:
 
 
 def _explain(rule: RuleSpec, error: ValidationError) -> str:
-    """Return one sentence for the first fault: rule,
-    parameter, value, what is asked for.
+    """Return one sentence for the first fault: rule, parameter, value, what is asked
+    for.
     """
     known = ", ".join(RULES[rule.kind].params_model.model_fields)
     sentences = []

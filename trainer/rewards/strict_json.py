@@ -17,7 +17,8 @@ class NotJson(ValueError):
 
 class JsonArray(list[Any]):
     """A list that is printed shortly: jsonschema prints what it refuses, then again
-    what holds it."""
+    what holds it.
+    """
 
     def __repr__(self) -> str:
         return "[…]"

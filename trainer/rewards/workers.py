@@ -248,8 +248,8 @@ def _fields(sample: Sample) -> dict[str, object]:
 
 
 def calls_models(rule: RuleSpec) -> bool:
-    """Return whether a rule waits for others, and so is
-    asked for many completions at once.
+    """Return whether a rule waits for others, and so is asked for many completions at
+    once.
     """
     return RULES[rule.kind].batching is not None
 
@@ -360,11 +360,9 @@ class GroupScorer:
     """
 
     def __init__(self, num_workers: int, *, only_slow: bool = False) -> None:
-        """
-        Args:
-            num_workers: processes; 0: this one scores, when a result is asked for.
-            only_slow: leave to the processes what is slow, since the rest takes less
-                time than sending it.
+        """Args: num_workers: processes; 0: this one scores, when a result is asked for.
+        only_slow: leave to the processes what is slow, since the rest takes less time
+        than sending it.
         """
         self._only_slow = only_slow
         self._workers = Workers(num_workers) if num_workers else None

@@ -128,9 +128,7 @@ class TransformersEngine:
         self._sample_all(requests, params, collected)
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
-        """Count as many completions as a GPU's free
-        memory holds at their full length.
-        """
+        """Count the completions that a GPU's free memory holds at full length."""
         memory = memory_of(self._policy.device)
         if memory is None or not self.has_memory_alone:
             return self._max_batch_rows

@@ -97,8 +97,8 @@ def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch
 
 
 def make_cache(config: PreTrainedConfig) -> DynamicCache:
-    """Return an empty cache for a model; layers with a
-    window keep transformers' own kind.
+    """Return an empty cache for a model; layers with a window keep transformers' own
+    kind.
 
     Layers without a state, or that attend to another layer's, are dummies.
 
@@ -128,8 +128,8 @@ def _stateful(kind: str) -> ValueError:
 
 
 def is_growing(cache: DynamicCache) -> bool:
-    """Return whether every layer attends to all tokens,
-    so that one mask serves them all.
+    """Return whether every layer attends to all tokens, so that one mask serves them
+    all.
     """
     return all(isinstance(layer, GrowingLayer) for layer in cache.layers)
 

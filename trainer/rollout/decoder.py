@@ -225,8 +225,8 @@ class Decoder(Protocol):
         ...
 
     def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
-        """Return whether rows that have ended are to
-        leave, with so many tokens to come.
+        """Return whether rows that have ended are to leave, with so many tokens to
+        come.
         """
         ...
 

@@ -79,9 +79,7 @@ def largest_gap(policy: Policy) -> float:
 
 
 def max_logprob_gap(policy: Policy) -> float:
-    """Allow twice as much of few tokens, since their
-    mean may be far from that of many.
-    """
+    """Allow twice as much: the mean of few tokens may be far from that of many."""
     return 2 * largest_gap(policy)
 
 
@@ -267,8 +265,8 @@ def as_groups(
 def as_completion(
     sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
 ) -> Rollout:
-    """Return a completion as the trainer has it, of one
-    that ends with such a token or not.
+    """Return a completion as the trainer has it, of one that ends with such a token or
+    not.
     """
     stops = sampled.token_ids[-1] in eos_ids
     # The ending token itself is no part of the text.

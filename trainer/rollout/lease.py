@@ -42,15 +42,15 @@ class Lease:
 
     @property
     def version(self) -> int | None:
-        """Version of the weights that are sampled with;
-        None until a run's own are loaded.
+        """Version of the weights that are sampled with; None until a run's own are
+        loaded.
         """
         with self._lock:
             return self._version
 
     def take(self, connection: socket.socket, *, word: str | None) -> str | None:
-        """Return a new word for the run of a connection;
-        None while another has the lease.
+        """Return a new word for the run of a connection; None while another has the
+        lease.
 
         A run that returns with its word replaces its older connection, whose end may
         not have been noticed yet.

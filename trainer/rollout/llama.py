@@ -33,8 +33,8 @@ class Layer(Protocol):
         ...
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output [rows, H] from its
-        input and what attention brought.
+        """Return the layer's output [rows, H] from its input and what attention
+        brought.
         """
         ...
 
@@ -380,8 +380,8 @@ def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Te
 def _buffer_of(
     layer: Layer, states: Any, owners: torch.Tensor, *, room: int
 ) -> torch.Tensor:
-    """Return each row's keys, then values, of its
-    prompt: [rows, 2 · kv heads, room, d].
+    """Return each row's keys, then values, of its prompt: [rows, 2 · kv heads, room,
+    d].
     """
     keys, values = layer.permute_keys(states.keys), states.values
     _, heads, length, size = keys.shape

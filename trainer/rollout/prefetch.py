@@ -132,8 +132,8 @@ class Prefetch:
             self._flight.check()
 
     def _place(self) -> AbstractContextManager[object]:
-        """Return a queue of the GPU's own, else one
-        thread's kernels wait for the other's.
+        """Return a queue of the GPU's own, else one thread's kernels wait for the
+        other's.
         """
         if self._device.type != "cuda":
             return nullcontext()

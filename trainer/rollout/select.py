@@ -454,8 +454,8 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
 
 
 def _most_rows(config: RunConfig) -> int:
-    """Return completions sampled together; of further
-    sets the sizes are not known here.
+    """Return completions sampled together; of further sets the sizes are not known
+    here.
     """
     most = 0
     for phase in config.phase_configs:
@@ -467,8 +467,8 @@ def _most_rows(config: RunConfig) -> int:
 
 
 def _longest(config: RunConfig, policy: Policy) -> int:
-    """Return tokens of the longest prompt with its
-    completion, as far as the model goes.
+    """Return tokens of the longest prompt with its completion, as far as the model
+    goes.
     """
     settings, wanted = policy.model.config.get_text_config(), config.longest_sequence
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)

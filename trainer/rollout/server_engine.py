@@ -306,13 +306,11 @@ class SharedEngine:
         *,
         connect: Callable[[Policy], VllmServerEngine],
     ) -> None:
-        """
-        Args:
-            policy: what is sampled from. Its whole copy stands still between two calls
-                of `sync_weights`, so it is the snapshot of one that trains meanwhile.
-            world: by which the processes ask. No other thread may ask by it while this
-                engine samples: the answers would cross.
-            connect: called in the first process, with the whole copy.
+        """Args: policy: what is sampled from. Its whole copy stands still between two
+        calls of `sync_weights`, so it is the snapshot of one that trains meanwhile.
+        world: by which the processes ask. No other thread may ask by it while this
+        engine samples: the answers would cross. connect: called in the first process,
+        with the whole copy.
 
         Raises:
             ValueError: in every process, where `connect` raises it in the first.

@@ -75,8 +75,8 @@ def import_vllm() -> Any:
 
 
 def why_not_rotated(policy: Policy, max_length: int) -> str:
-    """Return why vLLM, for texts of up to `max_length`,
-    rotates otherwise than the policy.
+    """Return why vLLM, for texts of up to `max_length`, rotates otherwise than the
+    policy.
 
     It chooses longrope's factors by that length, where `Policy.fix_longest` takes the
     run's, and scales dynamic NTK as for the model's longest text. Empty: it does not.
@@ -403,8 +403,8 @@ class VllmSampler:
     def _sendable(
         self, weights: Iterable[tuple[str, torch.Tensor]]
     ) -> list[tuple[str, torch.Tensor]]:
-        """Return weights as workers can be handed them:
-        in this process, just as they are.
+        """Return weights as workers can be handed them: in this process, just as they
+        are.
         """
         if not self._has_processes:
             return list(weights)
@@ -477,8 +477,8 @@ class VllmSampler:
         self.sample([SeededPrompt(token_ids=(0,), seed=0)], params, eos_ids=())
 
     def _forget_prefixes(self) -> None:
-        """Drop keys and values of the weights before,
-        which would be taken for new ones.
+        """Drop keys and values of the weights before, which would be taken for new
+        ones.
         """
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not clear its prefix cache")

@@ -122,8 +122,8 @@ def begin_phase(run: Run, state: RunState, phase: PhaseConfig) -> None:
 
 
 def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> bool:
-    """Return one step with all that is due after it;
-    whether the run is to stop behind it.
+    """Return one step with all that is due after it; whether the run is to stop behind
+    it.
     """
     phase, step = state.phase, state.done_steps + 1
     config = phase.config

@@ -65,8 +65,8 @@ class PhaseState:
         return [prompts[place] for place in places]
 
     def samples_ahead(self, step: int) -> bool:
-        """Return whether the next step's batch is sampled
-        beside this one of the run's steps.
+        """Return whether the next step's batch is sampled beside this one of the run's
+        steps.
 
         Each phase begins again: another one's settings may be of other completions.
         """
@@ -176,8 +176,8 @@ def make_phase(
 
 
 def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
-    """Return the first phase's is that of a run without
-    phases; each later one is its own.
+    """Return the first phase's is that of a run without phases; each later one is its
+    own.
     """
     config, seed = phase.config, phase.config.seed
     if phase.goes_on:

@@ -250,8 +250,8 @@ def _spread(
     on_slowed: OnSlowed,
     at_rest: threading.Event,
 ) -> tuple[Policy, RolloutEngine]:
-    """Return the policy as the world's processes train
-    it together, and what samples it.
+    """Return the policy as the world's processes train it together, and what samples
+    it.
     """
     if world.size == 1:
         return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)

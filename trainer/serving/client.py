@@ -90,8 +90,8 @@ def read_token(path: Path) -> str:
 
 
 def read_or_make_token(path: Path) -> str:
-    """Return the token in a file, which is made, for
-    its owner alone, where there is none.
+    """Return the token in a file, which is made, for its owner alone, where there is
+    none.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -119,8 +119,8 @@ _Result = TypeVar("_Result")
 
 
 def in_parallel(acts: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """Return what each gives, in order; all have ended
-    before the first error is raised.
+    """Return what each gives, in order; all have ended before the first error is
+    raised.
     """
     if len(acts) < 2:
         return [act() for act in acts]
@@ -134,8 +134,8 @@ Fields = dict[str, tuple[torch.dtype, int]]
 
 
 def pack(fields: Fields, **values: Any) -> bytes:
-    """Return numbers as safetensors: a JSON head, then
-    each tensor as it lies in memory.
+    """Return numbers as safetensors: a JSON head, then each tensor as it lies in
+    memory.
     """
     return save(
         {
@@ -146,8 +146,8 @@ def pack(fields: Fields, **values: Any) -> bytes:
 
 
 def unpack(body: bytes, fields: Fields | None = None) -> dict[str, torch.Tensor]:
-    """Return the tensors of a body that anyone may have
-    sent; of any names without `fields`.
+    """Return the tensors of a body that anyone may have sent; of any names without
+    `fields`.
 
     Raises:
         ValueError: it is no safetensors, or has other tensors than these fields.

@@ -120,8 +120,8 @@ class Answerer:
 
     @torch.inference_mode()
     def _logprobs(self, question: Question) -> torch.Tensor:
-        """Return log-probs [N] of a question, a few rows
-        at a time where it is too large.
+        """Return log-probs [N] of a question, a few rows at a time where it is too
+        large.
         """
         model, length = self._model, question.input_ids.shape[1]
         size = max(1, self._max_tokens // length)

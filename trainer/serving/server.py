@@ -105,8 +105,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.refuse_page()
 
     def objection(self) -> tuple[HTTPStatus, str] | None:
-        """Return why a question is refused before its
-        body is taken in; None: it is not.
+        """Return why a question is refused before its body is taken in; None: it is
+        not.
         """
         return None
 

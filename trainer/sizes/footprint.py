@@ -219,8 +219,8 @@ class Footprint:
         return sizes.layers * layer - unasked * mlp + last
 
     def _inputs_kept(self, *which: str) -> int:
-        """Return bytes of a token's inputs to a layer's
-        linear maps that gradients need.
+        """Return bytes of a token's inputs to a layer's linear maps that gradients
+        need.
 
         `which` are some of those that `_INPUTS` names, each a tensor of its own.
         """
@@ -302,8 +302,8 @@ class Footprint:
         return self.kv_cache(1) + drawn
 
     def sampling(self, rows: int) -> int:
-        """Return logits of the token being drawn, or
-        what prompts need, if that is more.
+        """Return logits of the token being drawn, or what prompts need, if that is
+        more.
         """
         if not self.is_sampled and not self.engine_weights:
             return 0

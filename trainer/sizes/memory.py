@@ -66,8 +66,8 @@ def choose_sizes(
     tokens: int | Literal["auto"] = "auto",
     checkpointing: bool | Literal["auto"] = "auto",
 ) -> PassSizes | None:
-    """Return what of tokens and checkpointing is
-    "auto", by the memory that passes take.
+    """Return what of tokens and checkpointing is "auto", by the memory that passes
+    take.
 
     Gradient checkpointing stays off where enough tokens fit without it: those that are
     asked for, or 16,384, but no more than an update has. Of several processes the one
@@ -99,8 +99,8 @@ def choose_sizes(
 
 
 def fitting_rows(*, free: float, row_bytes: float) -> int:
-    """Return completions that can be sampled together
-    to their full length, one at least.
+    """Return completions that can be sampled together to their full length, one at
+    least.
     """
     return max(1, int(SAMPLING_SHARE * free / row_bytes))
 
@@ -123,8 +123,8 @@ def engine_sizes(
     gpu_bytes: float | None,
     on_gpu: bool,
 ) -> EngineSizes:
-    """Return what of `rollout.cache_gib` and
-    `rollout.sleep` is "auto", by the GPU's memory.
+    """Return what of `rollout.cache_gib` and `rollout.sleep` is "auto", by the GPU's
+    memory.
 
     Args:
         config: of the run.

@@ -260,8 +260,8 @@ def weigh_reward_models(config: RunConfig, *, on_gpu: bool) -> RewardWeights:
 
 
 def takes_gpu(device: str, *, on_gpu: bool) -> bool:
-    """Return whether what has this `device` setting is
-    on a GPU; `on_gpu`: there is one.
+    """Return whether what has this `device` setting is on a GPU; `on_gpu`: there is
+    one.
     """
     return device == "cuda" or (device == "auto" and on_gpu)
 

@@ -146,8 +146,9 @@ class Datasets:
         return path
 
     def _send_part(self, path: str, part: bytes, offset: int) -> Any:
-        """Return 409: the offset differs, as after a lost response; the server says
-        which one it expects."""
+        """Send a part. 409: the offset differs, as after a lost response; the server
+        says which one it expects.
+        """
 
         def put() -> Any:
             return self._client.server.send(

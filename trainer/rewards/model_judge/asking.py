@@ -86,9 +86,7 @@ class Judge:
         *,
         sleep: Callable[[Event, float], bool] = Event.wait,
     ) -> None:
-        """
-        Args:
-            sleep: waits for an event and so many seconds at most.
+        """Args: sleep: waits for an event and so many seconds at most.
 
         Raises:
             Refused: what the environment says of the key or the address.

@@ -288,8 +288,8 @@ def _read_all(response: HTTPResponse, host: str) -> bytes:
 
 
 def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
-    """Return the first choice of a chat completion;
-    where its usage is not told, about it.
+    """Return the first choice of a chat completion; where its usage is not told, about
+    it.
     """
     try:
         reply = json.loads(text)
@@ -312,8 +312,8 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
 
 
 def _error_message(text: bytes) -> str:
-    """Return what an endpoint says of a failure, on one
-    line; nothing when it is no JSON.
+    """Return what an endpoint says of a failure, on one line; nothing when it is no
+    JSON.
     """
     try:
         body = json.loads(text)

@@ -39,13 +39,10 @@ class Ledger:
         rank: int = 0,
         num_processes: int = 1,
     ) -> None:
-        """
-        Args:
-            folder: of the run, whose processes all read one another's files here.
-            attempts: folder of such folders, which are read as well, never written:
-                an attempt that was given up may still be writing.
-            rank: this process's number.
-            num_processes: among which what is left of a budget is shared out.
+        """Args: folder: of the run, whose processes all read one another's files here.
+        attempts: folder of such folders, which are read as well, never written: an
+        attempt that was given up may still be writing. rank: this process's number.
+        num_processes: among which what is left of a budget is shared out.
         """
         self._num_processes = num_processes
         self._lock = Lock()

@@ -51,8 +51,8 @@ class Question:
     def texts(
         self, make_mark: Callable[[], str] = lambda: secrets.token_hex(8)
     ) -> tuple[str, str]:
-        """Return the system's text and the user's,
-        values between marks that none holds.
+        """Return the system's text and the user's, values between marks that none
+        holds.
         """
         mark = make_mark()
         while any(mark in value for _, value in self.values):

@@ -38,8 +38,8 @@ class ContainsParams(Params):
 
 
 def score_phrases(sample: Sample, params: ContainsParams) -> float:
-    """Return 1 when the phrases occur as asked, else
-    0; the share that occurs for share.
+    """Return 1 when the phrases occur as asked, else 0; the share that occurs for
+    share.
     """
     text = open_tag(sample.prompt) + sample.completion
     num_found = sum(_occurrences(text, params))

@@ -58,8 +58,8 @@ class JsonSchemaParams(Params):
 
 
 def score_json(sample: Sample, params: JsonSchemaParams) -> float:
-    """Return 1 for JSON that fits the schema,
-    `valid_json_score` for other JSON, else 0.
+    """Return 1 for JSON that fits the schema, `valid_json_score` for other JSON, else
+    0.
 
     JSON that is nested deeper than 32 levels, or whose numbers no float holds, is
     none; JSON that takes more than 20,000 steps to check does not fit.
@@ -141,8 +141,8 @@ class _Refused(Exception):
 
 
 def score_xml(sample: Sample, params: XmlWellFormedParams) -> float:
-    """Return 0 for what is not well-formed XML, else
-    the share of the elements that occur.
+    """Return 0 for what is not well-formed XML, else the share of the elements that
+    occur.
 
     Document types are refused, so there are no entities to expand and no files or
     addresses to read; a fragment must hold an element. Namespaces are not looked up.

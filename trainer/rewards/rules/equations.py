@@ -86,8 +86,8 @@ class CountdownParams(ExtractionParams):
 
 
 def score_countdown(sample: Sample, params: CountdownParams) -> float:
-    """Return 1 for an equation that uses every number
-    once and reaches the target, else 0.
+    """Return 1 for an equation that uses every number once and reaches the target, else
+    0.
 
     strict: arithmetic over exact fractions. as_published: the first answer block,
     Python's meaning of its characters, the target met to within 1e-5.
@@ -134,8 +134,8 @@ def _passes_published(
 
 
 def _numbers(sample: Sample, column: str) -> list[int]:
-    """Return the row's numbers, sorted; a CSV cell such
-    as "3 5 7" or "[3, 5, 7]" is read.
+    """Return the row's numbers, sorted; a CSV cell such as "3 5 7" or "[3, 5, 7]" is
+    read.
     """
     value = _column(sample, column)
     items: Sequence[Any] = value if isinstance(value, list) else [value]
@@ -263,8 +263,8 @@ def _equations(text: str) -> Iterator[_Equation]:
 
 
 def _sides(chain: str) -> list[str]:
-    """Return the sides of a chain without parentheses
-    that enclose more than one of them.
+    """Return the sides of a chain without parentheses that enclose more than one of
+    them.
     """
     first, *rest = (re.sub("[ \t]", "", side) for side in chain.split("="))
     opened = first.count("(") - first.count(")")

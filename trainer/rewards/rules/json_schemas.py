@@ -51,8 +51,8 @@ _steps: ContextVar[_Steps] = ContextVar("steps")
 
 
 def accepts(schema: str, document: Any) -> bool:
-    """Return whether a document of `read_json` fits; a
-    check that takes too long says no.
+    """Return whether a document of `read_json` fits; a check that takes too long says
+    no.
     """
     try:
         return _fits(_validator(schema), document)

@@ -164,8 +164,8 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
 def _read(
     text: str, params: MultipleChoiceParams, options: Sequence[str]
 ) -> str | None:
-    """Return the letter of the one option that the
-    text names; None for none or several.
+    """Return the letter of the one option that the text names; None for none or
+    several.
     """
     if len(text) > _MAX_CHARACTERS:
         return None
@@ -318,9 +318,7 @@ def _reference(
 def _label_place(
     sample: Sample, params: MultipleChoiceParams, answer: str
 ) -> int | None:
-    """Return some of ARC's questions label their
-    options 1 to 4, and so do their answers.
-    """
+    """Find the place of ARC's label: some questions label their options 1 to 4."""
     if not params.options_column:
         return None
     column = column_of(sample.columns, params.options_column)

@@ -148,8 +148,8 @@ def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
 def score_by_group_function(
     samples: Sequence[Sample], params: PythonFunctionParams
 ) -> list[Outcome]:
-    """Return what a function says of the completions
-    of one prompt, called once for all.
+    """Return what a function says of the completions of one prompt, called once for
+    all.
 
     Where it raises, or gives no list of their length, none has a score.
     """

@@ -170,8 +170,8 @@ class RewardModelParams(Params):
 def score_by_model(
     samples: Sequence[Sample], params: RewardModelParams
 ) -> list[Outcome]:
-    """Return the model's number for each completion,
-    as its conversation's last message.
+    """Return the model's number for each completion, as its conversation's last
+    message.
     """
     session = current_session()
     try:

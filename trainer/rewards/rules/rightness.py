@@ -78,8 +78,8 @@ class RightnessParams(Params):
 
 
 def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of an answer's rule, with its
-    defaults; ValueError says which is wrong.
+    """Return the settings of an answer's rule, with its defaults; ValueError says which
+    is wrong.
     """
     try:
         params = ANSWER_RULES[kind].params_model.model_validate(given)
@@ -110,8 +110,8 @@ def are_right(
 def is_right(
     sample: Sample, params: RightnessParams, *, as_published: bool = False
 ) -> bool:
-    """Return whether a completion is right; raises what
-    its rule does where no one can say.
+    """Return whether a completion is right; raises what its rule does where no one can
+    say.
     """
     (found,) = are_right([sample], params, as_published=as_published)
     if isinstance(found, Unscorable):
@@ -127,8 +127,8 @@ _LONGEST = 1_000  # characters; a longer answer is an essay
 
 
 def reader_of(params: Params) -> AnswerReader | None:
-    """Return how the rule of these settings reads
-    answers; the same text, the same answer.
+    """Return how the rule of these settings reads answers; the same text, the same
+    answer.
 
     None when it looks for none that two completions could share.
     """

@@ -96,8 +96,8 @@ class FormatTagsParams(Params):
 
 
 def score_format(sample: Sample, params: FormatTagsParams) -> float:
-    """Return 1 for a full match; else the sum of the
-    credits, at most 1, or mismatch_score.
+    """Return 1 for a full match; else the sum of the credits, at most 1, or
+    mismatch_score.
     """
     text = (params.completion_prefix or open_tag(sample.prompt)) + sample.completion
     answer = _match(text, params)

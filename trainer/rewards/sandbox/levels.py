@@ -94,8 +94,8 @@ def _may_be_read(path: str, folder: str, level: Level) -> bool:
 def command(
     level: Level, *, cgroup_path: str = "", packages: Sequence[str] = ()
 ) -> list[str]:
-    """Return what is run: Python without site-packages,
-    that reads its program from a pipe.
+    """Return what is run: Python without site-packages, that reads its program from a
+    pipe.
 
     Args:
         cgroup_path: that of the control group which it moves into.
@@ -117,10 +117,8 @@ def environment() -> dict[str, str]:
 def options(
     level: Level, *, uid: int | None, packages: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """
-    Args:
-        uid: whom it becomes; None where only root could become another.
-        packages: as for `command`; they are imported before the first call.
+    """Args: uid: whom it becomes; None where only root could become another. packages:
+    as for `command`; they are imported before the first call.
     """
     return {
         "needs_landlock": level == "B",
@@ -144,7 +142,8 @@ def _folders(level: Level, packages: Sequence[str]) -> list[str]:
 
 def _bwrap_options(packages: Sequence[str]) -> list[str]:
     """Bubblewrap's options. As root none for users: the sandbox drops root by itself,
-    since a user made by bubblewrap is not one that the kernel counts for."""
+    since a user made by bubblewrap is not one that the kernel counts for.
+    """
     options = [
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
         "--unshare-cgroup-try", "--hostname", "sandbox", "--new-session",

@@ -58,8 +58,8 @@ def ask(
     *,
     packages: tuple[str, ...] = (),
 ) -> Answer:
-    """Return the answer to a call, from the caller's
-    sandbox with these packages loaded.
+    """Return the answer to a call, from the caller's sandbox with these packages
+    loaded.
 
     Inside `limited_to`, waiting and starting take from what is left.
 
@@ -234,8 +234,8 @@ _pool = _Pool()
 
 
 def _forget() -> None:
-    """Forget all in a forked child: the pipes belong to
-    the parent, the locks may be held.
+    """Forget all in a forked child: the pipes belong to the parent, the locks may be
+    held.
     """
     global _pool
     _pool = _Pool()

@@ -80,9 +80,7 @@ class Slot:
         packages: Sequence[str] = (),
         timeout_seconds: float = START_SECONDS,
     ) -> None:
-        """
-        Args:
-            packages: those that its functions import, of `levels.packages_here`.
+        """Args: packages: those that its functions import, of `levels.packages_here`.
 
         Raises:
             SlotLost: it could not be started, or not within the time.
@@ -232,8 +230,8 @@ class Slot:
         return bytes(data)
 
     def _how_it_ended(self) -> str:
-        """Return a dead process's pipe closes a moment
-        before the kernel tells its code.
+        """Return a dead process's pipe closes a moment before the kernel tells its
+        code.
         """
         try:
             code = self._process.wait(_REAP_SECONDS)

@@ -239,8 +239,8 @@ Replies = Sequence[Any]  # one for each step, as far as it came
 
 
 def holds(formula: Formula, replies: Replies) -> bool:
-    """Return False also where Python would raise, or
-    where a reply is missing or no reply.
+    """Return False also where Python would raise, or where a reply is missing or no
+    reply.
     """
     try:
         return _holds(formula, replies)

@@ -72,8 +72,8 @@ def _exit_code(wanted: object) -> int:
 
 
 def hold_places() -> None:
-    """Keep, in the zygote, any pipe of a call from getting a
-    number that a child needs for its own.
+    """Keep, in the zygote, any pipe of a call from getting a number that a child needs
+    for its own.
     """
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number in (QUESTIONS, REPLIES, NOTHING, _RULES):
@@ -207,8 +207,8 @@ class CallProcess:
             return memoryview(b"")  # it closed its end; there is no reply to come
 
     def _read(self) -> bool:
-        """Return what there is; False when it is more
-        than was asked for, or is allowed.
+        """Return what there is; False when it is more than was asked for, or is
+        allowed.
         """
         for descriptor, output in ((self._out, self.stdout), (self._err, self.stderr)):
             output.add(self._read_some(descriptor))

@@ -111,8 +111,8 @@ def perform_function() -> None:
 
 
 def _plain_parameters(function: object) -> tuple[str, ...] | None:
-    """Name those of a function without * and **. To ask
-    `inspect` takes a tenth of a call.
+    """Name those of a function without * and **. To ask `inspect` takes a tenth of a
+    call.
     """
     if type(function) is not FunctionType or function.__dict__:
         return None

@@ -16,8 +16,8 @@ _VERSION = 1
 
 
 def call(number: int, *arguments: object) -> int:
-    """Return a system call that every architecture
-    numbers alike; OSError when it fails.
+    """Return a system call that every architecture numbers alike; OSError when it
+    fails.
     """
     result: int = _libc.syscall(number, *arguments)
     return _checked(result)

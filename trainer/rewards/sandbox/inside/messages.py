@@ -68,8 +68,8 @@ _EXACT = 10**15
 
 
 def encode(value: object) -> Any:
-    """Return a Python value as JSON that holds no object:
-    what leaves a call, to be compared.
+    """Return a Python value as JSON that holds no object: what leaves a call, to be
+    compared.
 
     JSON as it is for null, booleans, text, lists, floats and whole numbers of up to 15
     digits. An object with one key is anything else: n a whole number (hexadecimal), f a
@@ -210,8 +210,8 @@ def _streams(buffering: int) -> tuple[TextIO, TextIO]:
 
 
 def module_names(name: str) -> dict[str, Any]:
-    """Return the namespace of a new module, which
-    dataclasses and others look up by name.
+    """Return the namespace of a new module, which dataclasses and others look up by
+    name.
     """
     module = type(sys)(name)
     sys.modules[name] = module

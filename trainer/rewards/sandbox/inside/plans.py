@@ -165,8 +165,8 @@ class _Plan:
         return [] if is_test and not parameters.kwonlyargs else None
 
     def _unroll(self, loop: ast.For) -> list[list[ast.stmt]]:
-        """Return the body once for each listed case;
-        empty where it must be run as a loop.
+        """Return the body once for each listed case; empty where it must be run as a
+        loop.
         """
         if loop.orelse or not all(isinstance(each, ast.Assert) for each in loop.body):
             return []
@@ -239,8 +239,8 @@ class _Plan:
     # Operands
 
     def _operands(self, operands: list[ast.expr]) -> list[ast.expr | Formula]:
-        """Return each operand: what is expected as a
-        value, what the code gives as it is.
+        """Return each operand: what is expected as a value, what the code gives as it
+        is.
         """
         sides: list[ast.expr | Formula] = [*operands]
         for number, each in enumerate(operands):
@@ -300,8 +300,8 @@ class _Substitute(ast.NodeTransformer):
 
 
 def _expected_names(module: ast.Module) -> dict[str, ast.expr]:
-    """Return names bound once to a literal, and used as a
-    side of an assert's comparison only.
+    """Return names bound once to a literal, and used as a side of an assert's
+    comparison only.
 
     One that is used otherwise may be changed by the code, so it is the code's.
     """

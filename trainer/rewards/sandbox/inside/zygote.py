@@ -131,7 +131,7 @@ def main() -> None:
 
 
 def _prepare(options: dict[str, Any]) -> Walls:
-    """Give what no child needs to do again; OSError where this level cannot be had."""
+    """Prepare what no child needs to do again; OSError where this level is refused."""
     scratch.install()
     is_open = options["uid"] is None or may_be_read_by_all(os.__file__)
     for name in (AHEAD if is_open else AHEAD + REST).split():
@@ -168,8 +168,8 @@ def _prepare(options: dict[str, Any]) -> Walls:
 
 
 class _Distribution:
-    """The facts that `importlib.metadata` is asked
-    for; to subclass its own takes 0.1 s.
+    """The facts that `importlib.metadata` is asked for; to subclass its own takes 0.1
+    s.
     """
 
     def __init__(self, name: str, version: str) -> None:
