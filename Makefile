@@ -128,7 +128,7 @@ soak: ## Run for hours: each fault ten times, any course of events, any input, i
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
 	$(PYTEST) -m slow --soak tests/dashboard/supervision/machine tests/inputs tests/bench \
-		tests/trainer/starter tests/trainer/test_exact_resume.py $(ARGS)
+		tests/trainer/starter tests/trainer/run/test_exact_resume.py $(ARGS)
 	@$(MAKE) seeded
 	$(BIN)/python tests/bench/bench_ingest.py 300
 	$(PYTEST) -m load -q -s tests/load/bench_soak.py

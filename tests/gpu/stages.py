@@ -77,17 +77,17 @@ from trainer.types import Rollout
 
 # On the device that others fail on first, and those that start processes.
 UNIT_TESTS = (
-    "test_adapters",
-    "test_decoder",
-    "test_engine_fallback",
-    "test_flat",
-    "test_launch",
-    "test_logprobs",
+    "model/test_adapters",
+    "rollout/test_decoder",
+    "rollout/test_engine_fallback",
+    "model/test_flat",
+    "parallel/test_launch",
+    "model/test_logprobs",
     "test_heartbeat",
-    "test_reference",
-    "test_reference_server",
-    "test_rollout",
-    "test_sharding",
+    "model/test_reference",
+    "serving/test_reference_server",
+    "rollout/test_rollout",
+    "parallel/test_sharding",
     "test_tensorfile",
 )
 LARGEST_GAP = 0.03  # nats a token, of sampling in bfloat16

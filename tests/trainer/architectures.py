@@ -25,7 +25,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from tests.trainer.test_attention import reference as varlen_reference
+from tests.trainer.model.test_attention import reference as varlen_reference
 from tests.trainer.tiny import (
     ROOT,
     config_tree,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
+from tests.trainer.run.test_resume import story
 from tests.trainer.scored import make_prompt, run_config
-from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
     config_tree,
     only,

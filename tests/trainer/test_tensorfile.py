@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.trainer.test_checkpoint import saved
+from tests.trainer.output.test_checkpoint import saved
 from trainer.config import ModelConfig, OptimConfig, ReferenceConfig
 from trainer.model import reference as frozen
 from trainer.model.optimizer import Optimizer

@@ -1,0 +1,277 @@
+"""Packed rows through transformers' own pass, with either attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GraniteConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen3MoeConfig,
+)
+
+from tests.trainer.model.test_flat import BATCHES, gradients, transformers_hidden
+from tests.trainer.rollout.test_decoder import KINDS, SIZES, policy_of
+from tests.trainer.samples import cut
+from trainer.model import attention, packed_pass
+from trainer.model.attention import Copies, make_attention
+from trainer.model.kernels import use_fused_kernels, use_plain_kernels
+from trainer.model.policy import Policy
+
+CPU = torch.device("cpu")
+WINDOWS: dict[str, Any] = {"sliding_window": 4}
+OTHERS: dict[str, PreTrainedConfig] = {
+    "mistral with windows": MistralConfig(**SIZES, **WINDOWS),
+    "granite": GraniteConfig(**SIZES),
+    "gemma 3": Gemma3TextConfig(**SIZES, **WINDOWS, head_dim=16),
+    "mixture": Qwen3MoeConfig(
+        **SIZES,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        head_dim=16,
+    ),
+}
+
+
+def reference(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_ends: torch.Tensor,
+    key_ends: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    *,
+    scale: float,
+    window: int | None,
+) -> torch.Tensor:
+    """What torch's kernel computes: sequence by sequence, the ends aligned."""
+    copies = queries.shape[1] // keys.shape[1]
+    keys, values = (each.repeat_interleave(copies, dim=1) for each in (keys, values))
+    found = []
+    for index in range(len(query_ends) - 1):
+        asking = queries[query_ends[index] : query_ends[index + 1]]
+        span = slice(int(key_ends[index]), int(key_ends[index + 1]))
+        count, num_keys = len(asking), len(keys[span])
+        assert 0 < count <= most_queries
+        assert num_keys <= most_keys
+        offset = (
+            torch.arange(count)[:, None] + num_keys - count - torch.arange(num_keys)
+        )
+        sees = (offset >= 0) & (offset < (window or num_keys + 1))
+        logits = torch.einsum("qhd,khd->hqk", asking, keys[span]) * scale
+        shares = logits.masked_fill(~sees, -torch.inf).softmax(dim=-1)
+        found.append(torch.einsum("hqk,khd->qhd", shares, values[span]))
+    return torch.cat(found)
+
+
+@pytest.fixture(params=["blocks", "varlen"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(attention, "varlen_attention", reference)
+    return str(request.param)
+
+
+def packed(policy: Policy, kernel: str) -> Policy:
+    """The policy as on a GPU, in the number format of a CPU."""
+    packed_pass.use_attention(policy.model)
+    policy.form, policy.is_varlen = "packed", kernel == "varlen"
+    return policy
+
+
+@given(
+    prompts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    completions=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=20
+    ),
+    window=st.none() | st.integers(1, 6),
+)
+@settings(deadline=None)
+def test_both_attentions_are_one(
+    prompts: list[int], completions: list[tuple[int, int]], window: int | None
+) -> None:
+    prompts.sort(reverse=True)
+    completions.sort(reverse=True)
+    lengths = [length for length, _ in completions]
+    owners = [owner % len(prompts) for _, owner in completions]
+    generator = torch.Generator().manual_seed(sum(lengths))
+    inputs = [
+        torch.randn(
+            sum(prompts) + sum(lengths),
+            heads,
+            8,
+            dtype=torch.float64,
+            generator=generator,
+            requires_grad=True,
+        )
+        for heads in (4, 2, 2)
+    ]
+    found = []
+    for is_varlen in (True, False):
+        attend = make_attention(
+            prompts,
+            lengths,
+            owners,
+            device=CPU,
+            dtype=torch.float64,
+            is_varlen=is_varlen,
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "varlen_attention", reference)
+            result = attend(*inputs, scale=0.3, window=window)
+        slopes = torch.autograd.grad((result * result.detach().cos()).sum(), inputs)
+        found.append((result, *slopes))
+
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2], [1, 0, 1, 2, 1, 2], [0, 0, 0]])
+def test_a_rows_gradient_is_the_sum_of_its_copies(index: list[int]) -> None:
+    import numpy as np
+
+    copies = Copies.make(np.array(index), device=CPU)
+    rows = torch.randn(max(index) + 1, 2, 3, dtype=torch.float64, requires_grad=True)
+
+    assert torch.equal(copies.of(rows), rows[index])
+    assert torch.autograd.gradcheck(copies.of, rows)
+
+
+def check(policy: Policy, name: str) -> None:
+    """Values and gradients of a packed row are those of padded rows."""
+    for micro in cut(BATCHES[name], policy, max_tokens=1_000):
+        expected = transformers_hidden(policy, micro)
+        wanted = gradients(policy, expected)
+        found = policy.hidden(micro)
+        own = gradients(policy, found)
+
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert own.keys() == wanted.keys()
+        largest = max(gradient.abs().max().item() for gradient in wanted.values())
+        for key, gradient in wanted.items():
+            bound = 1e-5 * gradient.abs().max().item() + 2e-6 * largest
+            torch.testing.assert_close(own[key], gradient, rtol=1e-4, atol=bound)
+
+
+@pytest.mark.parametrize("name", ["shared prompts", "prompts too", "many lengths"])
+@pytest.mark.parametrize(
+    "kind",
+    ["llama 3", *(pytest.param(k, marks=pytest.mark.slow) for k in ("qwen2", "qwen3"))],
+)
+def test_a_packed_row_is_worth_its_padded_rows(
+    kind: str, name: str, kernel: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = packed(policy_of(tmp_path, KINDS[kind], model_folder), kernel)
+
+    check(policy, name)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_so_it_is_for_models_of_other_kinds(
+    kind: str, kernel: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(tmp_path, OTHERS[kind], model_folder)
+    assert policy.form == "packed"
+    policy.is_varlen = kernel == "varlen"
+
+    check(policy, "shared prompts")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gradient_checkpointing": True},
+        {"lora_rank": 4},
+        {"lora_rank": 4, "gradient_checkpointing": True},
+    ],
+)
+def test_so_it_is_with_adapters_and_recomputed_activations(
+    changes: dict[str, object], kernel: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, **changes)
+
+    check(packed(policy, kernel), "shared prompts")
+
+
+def test_fused_kernels_compute_the_same(tmp_path: Path, model_folder: Path) -> None:
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder)
+    plain = dict(policy.model.named_modules())
+    use_fused_kernels(policy.model)
+    fused = [name for name, each in plain.items() if "forward" in vars(each)]
+    norms = [name for name in plain if name.endswith(("norm", "mlp"))]
+
+    assert fused == norms
+    check(packed(policy, "blocks"), "shared prompts")
+    copy = policy.copied().model.get_submodule("model.norm")
+    assert copy.forward.__self__ is copy
+
+    use_plain_kernels(policy.model)
+    assert not any("forward" in vars(each) for each in plain.values())
+
+
+def test_a_model_that_bounds_its_attention_is_padded(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    config = Gemma2Config(**SIZES, **WINDOWS, head_dim=16, final_logit_softcapping=None)
+
+    policy = policy_of(tmp_path, config, model_folder)
+
+    assert policy.form == "padded"
+    assert policy.model.config._attn_implementation != packed_pass._NAME
+    assert policy.slowed == ""
+
+
+def test_a_kernel_that_computes_something_else_is_left(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_of(tmp_path, OTHERS["granite"], model_folder)
+    monkeypatch.setattr("trainer.model.policy.takes_varlen", lambda *_: True)
+
+    monkeypatch.setattr(attention, "varlen_attention", reference)
+    assert policy.choose_form() == ""
+    assert policy.is_varlen
+
+    def wrong(*inputs: Any, **options: Any) -> torch.Tensor:
+        return reference(*inputs, **options | {"window": 1})
+
+    monkeypatch.setattr(attention, "varlen_attention", wrong)
+    assert "hidden states" in policy.choose_form()
+    assert (policy.form, policy.is_varlen) == ("packed", False)
+
+
+def test_without_a_layout_the_attention_is_sdpa(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(OTHERS["gemma 3"])
+    ids = torch.randint(0, SIZES["vocab_size"], (2, 12))
+    expected = model(input_ids=ids).logits
+
+    assert packed_pass.use_attention(model) == "sdpa"
+
+    assert torch.equal(model(input_ids=ids).logits, expected)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_saved_model_knows_nothing_of_it(
+    rank: int, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(
+        tmp_path / "start", OTHERS["granite"], model_folder, lora_rank=rank
+    )
+    assert policy.model.config._attn_implementation == packed_pass._NAME
+
+    policy.save(tmp_path / "saved")
+
+    assert packed_pass._NAME not in (tmp_path / "saved" / "config.json").read_text()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    assert loaded.config._attn_implementation == "sdpa"

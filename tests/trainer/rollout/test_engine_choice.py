@@ -1,0 +1,692 @@
+"""Which engine "auto" takes, how large it is, and what follows where vLLM fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import FalconH1Config, Lfm2Config, PreTrainedConfig
+
+from tests.trainer.rollout.test_rollout import ids_of, requests_of
+from tests.trainer.rollout.test_rollout_engines import SERVER, config_of
+from tests.trainer.tiny import config_tree
+from tests.trainer.vllm_models import stir
+from trainer.config import ModelConfig, RunConfig
+from trainer.model.policy import Policy, load_policy
+from trainer.rollout import select
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.cache import make_cache
+from trainer.rollout.engine import (
+    LogprobsDiffer,
+    Request,
+    Sampled,
+    SamplingParams,
+    Slowed,
+)
+from trainer.rollout.prefetch import SnapshotEngine
+from trainer.rollout.select import (
+    FallbackEngine,
+    check_decoder,
+    engine_name,
+    make_engine,
+    uses_own_decoder,
+    why_not_vllm,
+)
+from trainer.rollout.vllm import VllmEngine
+from trainer.run.state import task_digest
+from trainer.sizes.memory import EngineSizes, engine_sizes, estimate
+from trainer.stopping import Stopped
+
+WARM = SamplingParams(max_new_tokens=20, temperature=1.0)
+
+
+class Sampler:
+    """vLLM as an engine sees it: a copy of the policy that is handed weights."""
+
+    version = "0.32.0"
+
+    def __init__(self, policy: Policy) -> None:
+        self._copy = policy.copied()
+        self.off = 0.0  # nats that its log-probs are off
+        self.fails_after: int | None = None  # completions
+        self.num_sampled = 0
+        self.is_closed = self.is_asleep = False
+        self.takes_adapters = False
+        self.keeps_weights: bool | None = None  # while it sleeps
+
+    def can_take(self, _names: Iterable[str]) -> bool:
+        return self.takes_adapters
+
+    def load_adapters(self, _adapters: object) -> None:
+        pass
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        own = dict(self._copy.weights())
+        with torch.no_grad():
+            for name, weight in weights:
+                own[name].copy_(weight)
+
+    def sample(
+        self,
+        prompts: Sequence[Any],
+        params: SamplingParams,
+        *,
+        eos_ids: Sequence[int],
+        on_ended: Callable[[int, Sampled], None],
+    ) -> None:
+        self.is_asleep = False
+        asked = [
+            Request(token_ids=each.token_ids, seeds=(each.seed,)) for each in prompts
+        ]
+        engine = TransformersEngine(self._copy, max_batch_rows=64)
+        for number, (one,) in enumerate(engine.sample(asked, params)):
+            if number == self.fails_after:
+                raise RuntimeError("CUDA error: out of luck\nmore of it")
+            self.num_sampled += 1
+            logprobs = tuple(value + self.off for value in one.logprobs)
+            on_ended(number, Sampled(token_ids=one.token_ids, logprobs=logprobs))
+
+    def sleep(self, *, keeps_weights: bool) -> None:
+        self.is_asleep, self.keeps_weights = True, keeps_weights
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Started:
+    """An engine of a faked vLLM, and its events."""
+
+    def __init__(self, policy: Policy, *, is_replaced: bool = True) -> None:
+        self.sampler: Any = Sampler(policy)
+        self.reported: list[Slowed] = []
+        self.at_rest = threading.Event()
+        self.at_rest.set()
+        own = lambda: TransformersEngine(policy, max_batch_rows=64)  # noqa: E731
+        self.engine = FallbackEngine(
+            policy,
+            VllmEngine(policy, self.sampler),
+            own=own if is_replaced else None,
+            at_rest=self.at_rest,
+            on_slowed=self.reported.append,
+        )
+
+
+@pytest.fixture
+def vllm(policy: Policy) -> Started:
+    return Started(policy)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that vLLM knows: one has an implementation of its own."""
+    models = {
+        "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
+        "SmolLM3ForCausalLM": "vllm.model_executor.models.transformers",
+    }
+    entries = {name: SimpleNamespace(module_name=m) for name, m in models.items()}
+    vllm = SimpleNamespace(ModelRegistry=SimpleNamespace(models=entries))
+    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: vllm)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda _name: object())
+
+
+def large_policy(**changes: Any) -> Any:
+    """One that vLLM samples on a GPU."""
+    sizes = {"head_dim": 64} | changes.pop("sizes", {})
+    config = SimpleNamespace(
+        get_text_config=lambda: SimpleNamespace(**sizes),
+        architectures=[changes.pop("architecture", "Qwen2ForCausalLM")],
+    )
+    facts = {
+        "device": torch.device("cuda"),
+        "num_parameters": 500_000_000,
+        "model": SimpleNamespace(
+            dtype=changes.pop("dtype", torch.bfloat16), config=config
+        ),
+    }
+    return SimpleNamespace(**facts | changes)
+
+
+@pytest.mark.usefixtures("installed")
+def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
+    assert why_not_vllm(config_of(), large_policy()) == ""
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("parts", "changes", "reason"),
+    [
+        ({}, {"device": torch.device("cpu")}, "no GPU"),
+        ({}, {"dtype": torch.float32}, "float32"),
+        ({"model": {"quantization": "4bit", "lora_rank": 4}}, {}, "4-bit"),
+        ({"rollout": {"source": "start"}}, {}, "the policy"),
+        ({"rollout": {"top_p": 0.9}}, {}, "top_p"),
+        ({"rollout": {"temperature": 0.005}}, {}, "0.005"),
+        ({}, {"num_parameters": 99_000_000}, "99,000,000"),
+        ({}, {"sizes": {"head_dim": 16}}, "16"),
+        (
+            {"_": None},
+            {"sizes": {"head_dim": None, "hidden_size": 64, "num_attention_heads": 4}},
+            "16",
+        ),
+    ],
+)
+def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
+    parts: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    config = config_of(**{name: value for name, value in parts.items() if value})
+
+    assert reason in why_not_vllm(config, large_policy(**changes))
+
+
+@pytest.mark.usefixtures("installed")
+def test_several_processes_do_not_sample_with_vllm() -> None:
+    reason = why_not_vllm(config_of(), large_policy(), num_processes=2)
+
+    assert "one process" in reason
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["SmolLM3ForCausalLM", "NewForCausalLM"])
+def test_a_class_that_vllm_would_borrow_from_transformers_is_refused(
+    name: str, policy: Policy
+) -> None:
+    assert name in why_not_vllm(config_of(), large_policy(architecture=name))
+
+    policy.model.config.architectures = [name]
+    with pytest.raises(ValueError, match=f"{name}.*vllm_server"):
+        make_engine(config_of(rollout={"engine": "vllm"}), policy)
+
+
+STATEFUL: list[PreTrainedConfig] = [
+    FalconH1Config(),  # states beside keys and values
+    Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]),
+]
+
+
+@pytest.mark.parametrize("settings", STATEFUL)
+def test_a_model_with_another_state_is_refused_before_its_weights_are_read(
+    settings: PreTrainedConfig, tmp_path: Path
+) -> None:
+    settings.save_pretrained(tmp_path)  # and no weights
+    model = {"path": str(tmp_path)}
+    trained_on_rows = {"source": "dataset", "group_size": 1}
+    ones = {"advantage": {"credit": "ones"}, "evaluation": {"every_steps": 0}}
+
+    with pytest.raises(ValueError, match="vllm_server"):
+        check_decoder(config_of(model=model), num_processes=1)
+
+    check_decoder(config_of(model=model, rollout=SERVER), num_processes=2)
+    rows_only = config_of(
+        model=model,
+        rollout=trained_on_rows,
+        loss={"surrogate": "reinforce"},
+        **ones,
+    )
+    check_decoder(rows_only, num_processes=1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_later_phase_that_samples_a_part_of_the_vocabulary_decides_too() -> None:
+    phases = [
+        {"name": "one", "num_steps": 3},
+        {"name": "two", "num_steps": 3, "changes": {"rollout": {"top_k": 20}}},
+    ]
+    tree = config_tree(Path("model"), Path("rows.jsonl")) | {"phases": phases}
+
+    assert "top_k = 20" in why_not_vllm(RunConfig.model_validate(tree), large_policy())
+
+
+def test_without_vllm_auto_is_the_own_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        select, "find_spec", lambda name: None if name == "vllm" else find(name)
+    )
+
+    assert "not installed" in why_not_vllm(config_of(), large_policy())
+
+
+AHEAD = {
+    "rollout": {"one_step_off": True},
+    "loss": {"importance_correction": "token_truncate"},
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"), [({}, TransformersEngine), (AHEAD, SnapshotEngine)]
+)
+def test_on_a_cpu_auto_is_what_transformers_is(
+    parts: dict[str, Any], kind: type, policy: Policy
+) -> None:
+    engine = make_engine(config_of(**parts), policy)
+
+    assert config_of().rollout.engine == "auto"
+    assert type(engine) is kind
+    assert (engine_name(engine), uses_own_decoder(engine)) == ("built-in decoder", True)
+
+
+def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy: Policy) -> None:
+    prompts: Any = SimpleNamespace(digest="same")
+    spelled = {"engine": "transformers", "cache_gib": 4.0, "sleep": False}
+
+    assert task_digest(config_of(), prompts) == task_digest(
+        config_of(rollout=spelled), prompts
+    )
+    assert task_digest(config_of(), prompts) != task_digest(
+        config_of(rollout={"temperature": 0.5}), prompts
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("vLLM cannot run model: no such layer"),
+        *(
+            pytest.param(error, marks=pytest.mark.slow)
+            for error in (
+                torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+                AssertionError(),
+            )
+        ),
+    ],
+)
+def test_a_vllm_that_does_not_start_gives_way(
+    error: Exception, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_settings: object) -> None:
+        raise error
+
+    monkeypatch.setattr(select, "VllmSampler", refuse)
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
+    reported: list[Slowed] = []
+
+    engine = make_engine(config_of(), policy, on_slowed=reported.append)
+
+    assert uses_own_decoder(engine)
+    (slowed,) = reported
+    assert (slowed.code, slowed.failed) == ("engine_fallback", "vLLM")
+    assert type(error).__name__ in slowed.reason
+    with pytest.raises(type(error)):
+        make_engine(config_of(rollout={"engine": "vllm"}), policy)
+
+
+def test_a_stop_is_no_failure_to_start(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_settings: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(select, "VllmSampler", stop)
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
+
+    with pytest.raises(Stopped):
+        make_engine(config_of(), policy)
+
+
+def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplers: list[Any] = []
+
+    def start(_settings: object) -> Sampler:
+        sampler: Any = Sampler(policy)
+        sampler.load_weights = lambda _: 1 / 0
+        samplers.append(sampler)
+        return sampler
+
+    monkeypatch.setattr(select, "VllmSampler", start)
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
+
+    engine = make_engine(config_of(), policy)
+
+    assert uses_own_decoder(engine)
+    assert samplers[0].is_closed
+
+
+@pytest.fixture
+def alone(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A vLLM that "auto" started for a model whose layers keep another state."""
+    sampler = Sampler(policy)
+    monkeypatch.setattr(select, "VllmSampler", lambda _settings: sampler)
+    monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
+    monkeypatch.setattr(
+        select, "make_cache", lambda _config: make_cache(FalconH1Config())
+    )
+    return sampler
+
+
+def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(
+    alone: Any, policy: Policy
+) -> None:
+    reported: list[Slowed] = []
+    engine = make_engine(config_of(), policy, on_slowed=reported.append)
+    alone.off = 0.1
+
+    engine.sample(requests_of(policy, 2), WARM)
+
+    (slowed,) = reported
+    assert slowed.way == "vLLM"
+    assert "0.1 nats" in slowed.reason
+    assert not uses_own_decoder(engine)
+
+
+@pytest.mark.parametrize("off", [0.5, float("nan")])
+def test_a_vllm_that_nothing_can_replace_is_refused_when_far_off(
+    off: float, alone: Any, policy: Policy
+) -> None:
+    engine = make_engine(config_of(), policy)
+    alone.off = off
+
+    with pytest.raises(LogprobsDiffer, match=f"{off:.2g} nats"):
+        engine.sample(requests_of(policy, 2), WARM)
+
+
+def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) -> None:
+    requests = requests_of(policy, 4)
+    places: list[int] = []
+
+    vllm.engine.sample(requests, WARM, on_group=lambda index, _: places.append(index))
+    vllm.engine.rest()
+    assert vllm.sampler.is_asleep
+    stir(policy)
+    vllm.engine.sync_weights()
+    found = vllm.engine.sample(requests, WARM)
+
+    own = TransformersEngine(policy, max_batch_rows=64)
+    assert ids_of(found) == ids_of(own.sample(requests, WARM))
+    assert places == [*range(len(requests))]
+    assert vllm.reported == []
+    assert engine_name(vllm.engine) == "vLLM 0.32.0"
+    assert not uses_own_decoder(vllm.engine)
+    # two batches, and a completion of each prompt twice to compare
+    assert vllm.sampler.num_sampled == 2 * 4 * len(requests) + 2 * len(requests)
+
+
+@pytest.mark.parametrize("off", [0.01, float("nan")])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_vllm_that_disagrees_is_left(
+    is_later: bool, off: float, policy: Policy, vllm: Started
+) -> None:
+    requests = requests_of(policy, 4)
+    if is_later:
+        vllm.engine.sample(requests, WARM)
+        vllm.sampler.off = off
+        vllm.engine.sync_weights()
+    vllm.sampler.off = off
+    places: list[int] = []
+
+    found = vllm.engine.sample(
+        requests, WARM, on_group=lambda index, _: places.append(index)
+    )
+
+    own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
+    assert [[one.logprobs for one in group] for group in found] == [
+        [one.logprobs for one in group] for group in own
+    ]
+    assert sorted(places) == [*range(len(requests))]
+    (slowed,) = vllm.reported
+    assert (slowed.failed, slowed.way) == ("vLLM", select.OWN_DECODER)
+    assert f"{off:.2g} nats" in slowed.reason
+    assert vllm.sampler.is_closed
+    assert uses_own_decoder(vllm.engine)
+
+
+def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
+    policy: Policy, vllm: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(select, "max_logprob_gap", lambda _policy: -1.0)
+
+    vllm.engine.sample(requests_of(policy, 2), WARM)
+
+    (slowed,) = vllm.reported
+    assert (slowed.failed, slowed.way) == ("vLLM's self-check", "vLLM")
+    assert not uses_own_decoder(vllm.engine)
+
+
+def test_a_requested_vllm_that_is_far_off_is_refused(policy: Policy) -> None:
+    vllm = Started(policy, is_replaced=False)
+    vllm.sampler.off = 0.5
+
+    with pytest.raises(ValueError, match=r"0\.5 nats"):
+        vllm.engine.sample(requests_of(policy, 2), WARM)
+
+
+def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
+    vllm = Started(policy, is_replaced=False)
+    vllm.sampler.off = 0.01
+
+    vllm.engine.sample(requests_of(policy, 2), WARM)
+
+    (slowed,) = vllm.reported
+    assert slowed.code == "engine_fallback"
+    assert "vLLM" in slowed.way
+    vllm.sampler.fails_after = 3
+    with pytest.raises(RuntimeError, match="out of luck"):
+        vllm.engine.sample(requests_of(policy, 2), WARM)
+    assert not vllm.sampler.is_closed
+
+
+def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
+    policy: Policy, vllm: Started
+) -> None:
+    requests = requests_of(policy, 4)
+    vllm.engine.sample(requests, WARM)
+    vllm.sampler.fails_after = 6  # in the middle of the second group
+    before = vllm.sampler.num_sampled
+    groups: list[tuple[int, list[tuple[int, ...]]]] = []
+
+    found = vllm.engine.sample(
+        requests,
+        WARM,
+        on_group=lambda index, own: groups.append((index, [c.token_ids for c in own])),
+    )
+
+    own = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
+    assert ids_of(found) == ids_of(own)  # by the same seeds
+    assert sorted(groups) == list(enumerate(ids_of(own)))
+    assert vllm.sampler.num_sampled - before == 6
+    (slowed,) = vllm.reported
+    assert slowed.reason == "RuntimeError: CUDA error: out of luck"
+    assert vllm.sampler.is_closed
+    stir(policy)
+    vllm.engine.sync_weights()
+    vllm.engine.rest()
+    assert ids_of(vllm.engine.sample(requests, WARM)) == ids_of(
+        TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
+    )
+    assert len(vllm.reported) == 1
+    vllm.engine.close()
+
+
+@pytest.mark.parametrize("takes_adapters", [True, False])
+def test_vllm_keeps_weights_asleep_only_if_adapters_alone_are_sent(
+    takes_adapters: bool, model_folder: Path
+) -> None:
+    settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
+    policy = load_policy(settings)
+    sampler: Any = Sampler(policy)
+    sampler.takes_adapters = takes_adapters
+
+    VllmEngine(policy, sampler).rest()
+
+    assert sampler.keeps_weights is takes_adapters
+
+
+@pytest.mark.parametrize("method", ["load_weights", "sleep"])
+def test_a_vllm_that_fails_between_two_steps_gives_way(
+    method: str, policy: Policy, vllm: Started
+) -> None:
+    setattr(vllm.sampler, method, lambda *_, **__: 1 / 0)
+
+    vllm.engine.rest()
+    vllm.engine.sync_weights()
+
+    (slowed,) = vllm.reported
+    assert slowed.reason.startswith("ZeroDivisionError")
+    assert len(vllm.engine.sample(requests_of(policy, 2), WARM)) > 1
+
+
+def test_an_error_of_a_listener_is_not_vllms(policy: Policy, vllm: Started) -> None:
+    def listen(_place: int, _completions: object) -> None:
+        raise RuntimeError("the reward workers are gone")
+
+    with pytest.raises(RuntimeError, match="reward workers"):
+        vllm.engine.sample(requests_of(policy, 2), WARM, on_group=listen)
+
+    assert vllm.reported == []
+    assert not uses_own_decoder(vllm.engine)
+
+
+def test_while_the_policy_is_trained_nothing_is_compared_with_it(
+    policy: Policy, vllm: Started
+) -> None:
+    vllm.sampler.off = 0.01
+    vllm.at_rest.clear()
+    vllm.engine.sample(requests_of(policy, 2), WARM)
+    assert vllm.reported == []
+
+    vllm.at_rest.set()
+    vllm.engine.sync_weights()
+
+    assert len(vllm.reported) == 1
+
+
+def test_weights_are_taken_over_once_they_are_at_rest(
+    policy: Policy, vllm: Started
+) -> None:
+    vllm.at_rest.clear()
+    vllm.sampler.fails_after = 0
+    asked = (requests_of(policy, 2), WARM)
+    thread = threading.Thread(target=vllm.engine.sample, args=asked, daemon=True)
+
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive()
+    vllm.at_rest.set()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert uses_own_decoder(vllm.engine)
+
+
+GIB = 2**30
+
+
+def sizes_of(*, wanted: float, weights: float, free: float, **rollout: Any) -> Any:
+    """In GiB, on a GPU of 80."""
+    loss = {"importance_correction": "token_truncate"}
+    parts = {"loss": loss} if rollout.get("one_step_off") else {}
+    found = engine_sizes(
+        config_of(rollout=rollout, **parts),
+        wanted_bytes=int(wanted * GIB),
+        least_bytes=GIB // 4,
+        weight_bytes=int(weights * GIB),
+        free=free * GIB,
+        gpu_bytes=80 * GIB,
+        on_gpu=True,
+    )
+    return found.cache_bytes / GIB, found.sleeps
+
+
+@pytest.mark.parametrize(
+    ("wanted", "weights", "free", "rollout", "cache", "sleeps"),
+    [
+        (6, 3, 60, {}, 6, False),
+        (40, 3, 63, {}, 30, True),  # half of what is free
+        (6, 15, 40, {}, 6, True),  # 21 of 80 GiB are more than a quarter
+        (6, 6, 2, {}, 0.25, False),  # one completion, without which it won't start
+        (40, 3, 63, {"cache_gib": 8.0}, 8, False),
+        (6, 3, 60, {"sleep": True}, 6, True),
+        (40, 3, 63, {"sleep": False}, 30, False),
+        (40, 3, 63, {"one_step_off": True}, 30, False),  # it samples during updates
+    ],
+)
+def test_vllm_is_as_large_as_memory_allows(
+    wanted: float,
+    weights: float,
+    free: float,
+    rollout: dict[str, Any],
+    cache: float,
+    sleeps: bool,
+) -> None:
+    found = sizes_of(wanted=wanted, weights=weights, free=free, **rollout)
+
+    assert found == (cache, sleeps)
+
+
+def test_on_a_cpu_vllm_has_4_gib_at_most_and_never_sleeps() -> None:
+    sizes = engine_sizes(
+        config_of(rollout={"sleep": True}),
+        wanted_bytes=6 * GIB,
+        least_bytes=1,
+        weight_bytes=1,
+        free=None,
+        gpu_bytes=None,
+        on_gpu=False,
+    )
+
+    assert sizes == EngineSizes(cache_bytes=4 * GIB, sleeps=False)
+
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 32_000,
+    "hidden_size": 2_048,
+    "intermediate_size": 8_192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+}
+PART = {"prompts_per_step": 64, "group_size": 8, "max_new_tokens": 1_024}
+
+
+def test_an_estimate_takes_auto_for_the_own_decoder() -> None:
+    auto, own = (
+        estimate(
+            config_of(rollout=PART | engine), LLAMA, on_gpu=True, gpu_bytes=80 * GIB
+        )
+        for engine in ({}, {"engine": "transformers"})
+    )
+
+    assert auto == own
+    assert auto.engine + auto.sleeping_engine == 0
+
+
+def test_an_estimate_has_the_sizes_that_a_run_would_choose() -> None:
+    config = config_of(rollout=PART | {"engine": "vllm"})
+
+    large = estimate(config, LLAMA, on_gpu=True, gpu_bytes=160 * GIB)
+    small = estimate(config, LLAMA, on_gpu=True, gpu_bytes=40 * GIB)
+    unknown = estimate(config, LLAMA, on_gpu=True)
+
+    assert large.engine > large.weights  # awake: its copy of the weights, and a cache
+    assert small.engine == 0
+    assert large.weights < small.sleeping_engine <= large.engine
+    assert large.weights < unknown.sleeping_engine < small.sleeping_engine
+
+
+def test_sizes_of_a_run_follow_the_gpus_free_memory(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = SimpleNamespace(free_bytes=lambda: 60 * GIB, total_bytes=lambda: 80 * GIB)
+    monkeypatch.setattr(select, "memory_of", lambda _device: memory)
+
+    one, two = (
+        select._settings(config_of(rollout={"max_batch_rows": rows}), policy)
+        for rows in (4, 8)
+    )
+
+    assert two.cache_gib == pytest.approx(2 * one.cache_gib)
+    assert not one.sleeps
