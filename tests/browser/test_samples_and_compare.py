@@ -214,7 +214,7 @@ def test_a_change_of_metric_redraws_and_is_kept_in_the_address(
     expect(page.locator("select[name=metric]")).to_have_value("loss")
 
 
-def test_one_line_moves_through_all_charts_and_a_zoom_is_shared(
+def test_cursor_and_zoom_are_shared_by_all_charts(
     page: Page, team: Team, run: Run
 ) -> None:
     other = make_run(team, "brave-finch-2")

@@ -86,7 +86,7 @@ def test_a_prompt_repeated_within_a_step_is_one_group(
     assert kinds(fake).count("group_scored") == 1
 
 
-def test_what_groups_say_precedes_what_a_trainer_logged(
+def test_metrics_of_groups_override_logged_metrics(
     fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     texts = [Completion(text=str(n), reward=n / 10, num_tokens=n) for n in range(11)]

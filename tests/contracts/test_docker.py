@@ -83,7 +83,7 @@ def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> 
     assert kept == built
 
 
-def test_the_training_images_versions_are_those_that_the_engine_allows() -> None:
+def test_training_image_has_versions_that_the_engine_allows() -> None:
     """vLLM forbids the transformers that Cohort needs, so the base image's is older."""
     text = (DOCKER / "gpu.Dockerfile").read_text()
     [kept] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
@@ -105,7 +105,7 @@ def test_the_training_images_versions_are_those_that_the_engine_allows() -> None
 
 
 @pytest.mark.slow  # torch is loaded twice, and a wheel may be fetched
-def test_what_the_training_image_runs_succeeds_with_the_oldest_transformers(
+def test_training_images_commands_run_with_the_oldest_transformers(
     tmp_path: Path,
 ) -> None:
     [commands] = re.findall(
@@ -210,7 +210,7 @@ def test_the_servers_secrets_are_files() -> None:
     }
 
 
-def test_what_is_prepared_is_what_is_needed_and_stays(tmp_path: Path) -> None:
+def test_prepare_writes_the_needed_secrets_once(tmp_path: Path) -> None:
     for name in ("prepare.sh", ".env.example"):
         (tmp_path / name).write_bytes((DOCKER / name).read_bytes())
     files = [DOCKER / name for name in ("compose.yaml", "compose.ray.yaml")]

@@ -51,7 +51,7 @@ def tick(scheduler: Scheduler, times: int) -> None:
         scheduler.tick()
 
 
-def test_of_each_task_one_message_waits(app: Celery, scheduler: Scheduler) -> None:
+def test_at_most_one_message_of_a_task_waits(app: Celery, scheduler: Scheduler) -> None:
     tick(scheduler, times=8)
     first = sorted(headers["task"] for headers in take_all(app))
 

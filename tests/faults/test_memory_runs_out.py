@@ -97,7 +97,7 @@ def test_an_oom_killed_trainer_is_resumed_and_the_page_says_why(
     assert_whole(ended, undisturbed, num_steps=40)
 
 
-def test_one_oom_killed_process_of_several_costs_one_attempt(
+def test_an_oom_killed_process_costs_one_attempt(
     launch_tiny: Callable[..., Run], data_folder: Path
 ) -> None:
     two = {"num_processes": 2, "num_threads": 1}

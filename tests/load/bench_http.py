@@ -155,7 +155,7 @@ def test_many_people_at_their_pages() -> None:
         say(table((f"at {rate:g} a second", "asked", "p50", "p95"), by_kind(answers)))
 
 
-def test_one_heavy_user_does_not_slow_down_others() -> None:
+def test_a_heavy_user_does_not_slow_down_others() -> None:
     """50 connections on the most expensive pages, with 20 ordinary users.
 
     Turn by turn with the same people alone.

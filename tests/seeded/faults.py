@@ -408,7 +408,7 @@ FAULTS = [
         "dashboard/live/consumer.py",
         'is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()',
         "is_own = True",
-        "tests/dashboard/live/test_who_may_watch.py",
+        "tests/dashboard/live/test_watch_permissions.py",
     ),
     Fault(
         "W4",

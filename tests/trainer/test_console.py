@@ -80,7 +80,7 @@ def test_without_the_setting_there_is_text_alone(
     assert capsys.readouterr().out == "step 1/2\n"
 
 
-def test_a_format_that_is_none_is_refused() -> None:
+def test_an_unknown_log_format_is_refused() -> None:
     with pytest.raises(ValueError, match="'xml'"):
         open_json_log({"COHORT_LOG_FORMAT": "xml"})
 

@@ -241,7 +241,7 @@ def scaled(each: Group, change: Callable[[float], float]) -> Group:
     return replace(each, scores=scores)
 
 
-def test_without_any_score_there_is_no_mean() -> None:
+def test_without_scores_the_mean_is_none() -> None:
     unscored = replace(group("4", right="4"), scores=(Score(None, {}, {}),))
 
     metrics = evaluation_metrics([unscored], **DEFINED)

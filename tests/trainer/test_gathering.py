@@ -94,7 +94,7 @@ def test_drop_leaves_out_what_does_not_differ() -> None:
     assert found.num_sampled_tokens == 3 + 101 + 201 + 101
 
 
-def test_refill_samples_as_many_prompts_as_are_missing() -> None:
+def test_refill_samples_the_missing_prompts() -> None:
     second = {4: WRONG, 5: MIXED, 6: MIXED, 7: MIXED}
     third = {8: MIXED, 9: MIXED, 10: MIXED, 11: MIXED}
 

@@ -47,7 +47,7 @@ needs_glibc = pytest.mark.skipif(
 
 
 @needs_glibc
-def test_what_a_step_gives_back_is_there_for_the_next() -> None:
+def test_freed_pages_are_reused_by_the_next_step() -> None:
     assert pages_taken_again("") > NUM_PAGES / 2
     assert pages_taken_again("settle_in()") < NUM_PAGES / 10
 
@@ -122,7 +122,9 @@ def test_threads_of_a_server_share_two_arenas(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_what_the_user_has_set_stays(block_mib: int, setting: dict[str, str]) -> None:
+def test_environment_set_by_the_user_stays(
+    block_mib: int, setting: dict[str, str]
+) -> None:
     calls = "settle_in(); keep_large_blocks()"
 
     taken = pages_taken_again(calls, block_mib=block_mib, **setting)

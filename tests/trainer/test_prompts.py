@@ -166,7 +166,7 @@ def test_schemas_that_a_database_has_sorted_come_in_their_usual_order(
 
 
 @pytest.mark.parametrize("tools", [None, "", "hammer, saw", ["hammer", "saw"], [], 3])
-def test_a_column_of_other_tools_is_no_list_of_schemas(
+def test_a_column_of_other_tools_is_refused_as_schemas(
     policy: Policy, tools: Any
 ) -> None:
     policy.tokenizer.chat_template = TOOL_TEMPLATE
@@ -184,7 +184,7 @@ def test_a_broken_list_of_tools_is_refused(policy: Policy, tools: Any) -> None:
         renderer.render(row("a", index=3, tools=tools))
 
 
-def test_tool_calls_are_written_where_there_is_no_chat_template(
+def test_tool_calls_are_written_without_a_chat_template(
     policy: Policy,
 ) -> None:
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))

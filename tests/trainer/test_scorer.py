@@ -103,7 +103,7 @@ def scorer() -> Iterator[Scorer]:
         {"reward": STEPS},  # without use for them
     ],
 )
-def test_where_groups_are_scored_makes_no_difference(
+def test_scores_do_not_depend_on_where_groups_are_scored(
     parts: dict[str, Any], policy: Policy, scorer: Scorer
 ) -> None:
     config = run_config("a", "b", weights=[0.1, -2], **parts)

@@ -152,7 +152,7 @@ def test_a_characters_bytes_stay_together(tokenizer: PreTrainedTokenizerFast) ->
     assert found == [("a😀\n", 6), ("😀b\n", 12), ("c", 14)]
 
 
-def test_a_character_cut_in_two_is_no_obstacle() -> None:
+def test_steps_are_cut_around_a_split_character() -> None:
     ids = BYTES.encode("ab\n😀", add_special_tokens=False)[:-2]
     completion = Rollout.of_one_turn(
         text=BYTES.decode(ids),
@@ -166,7 +166,9 @@ def test_a_character_cut_in_two_is_no_obstacle() -> None:
     assert steps == [Step("ab\n", 3), Step("\ufffd", 5)]
 
 
-def test_half_a_surrogate_pair_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_cut_around_half_a_surrogate_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     completion = Rollout.of_one_turn(
         text="a\ud83d\nb", token_ids=(1,) * 5, logprobs=(0.0,) * 5, end_reason="stop"
     )

@@ -79,7 +79,7 @@ def test_python_code_is_left_at_once() -> None:
     assert (code, message) == (1, "")  # by Stopped, which no one here takes
 
 
-def test_what_fails_once_a_stop_is_requested_is_the_stop() -> None:
+def test_a_failure_after_a_stop_request_counts_as_the_stop() -> None:
     """As a connection to another process does, which was asked as well."""
     stops = StopSwitch(exit_code=3)
 

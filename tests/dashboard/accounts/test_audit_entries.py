@@ -58,7 +58,7 @@ def test_nothing_of_a_request_is_left_in_its_thread() -> None:
     assert (response.text, current_context().agent) == ("curl/8.5.0", "")
 
 
-def test_of_many_runs_at_once_too(alice: User, team: Team) -> None:
+def test_locking_several_runs_writes_an_entry_each(alice: User, team: Team) -> None:
     runs = [make_run(team), make_run(team)]
     client = PageClient(REMOTE_ADDR="::ffff:192.0.2.7")
     client.force_login(alice)

@@ -133,7 +133,9 @@ def test_owners_cannot_be_invited(alice_client: Client) -> None:
     assert not Invitation.objects.exists()
 
 
-def test_only_so_many_are_open(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_invitations_are_limited(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(members, "MAX_OPEN", 2)
     for _ in range(2):
         make(alice)
@@ -143,7 +145,7 @@ def test_only_so_many_are_open(alice: User, monkeypatch: pytest.MonkeyPatch) -> 
     assert raised.value.code == "invitations.too_many_open"
 
 
-def test_only_so_many_are_made_a_day_revoked_or_not(
+def test_invitations_a_day_are_limited_including_revoked(
     alice: User, alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members, "MAX_A_DAY", 2)

@@ -103,7 +103,7 @@ def test_a_deactivated_owner_does_not_count(team: Team, alice: User) -> None:
     assert raised.value.code == "members.last_owner"
 
 
-def test_one_of_two_owners_leaves(team: Team, alice: User) -> None:
+def test_an_owner_leaves_if_another_remains(team: Team, alice: User) -> None:
     join(team, "otto", Role.OWNER)
 
     leave(place(alice))

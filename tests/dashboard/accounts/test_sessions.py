@@ -37,7 +37,7 @@ def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
     assert "127.0.0.1" in page
 
 
-def test_one_is_ended_from_another(alices: tuple[Client, Client]) -> None:
+def test_a_session_ends_another(alices: tuple[Client, Client]) -> None:
     here, there = alices
     pk = UserSession.objects.get(user_agent="curl/8.5.0").pk
 

@@ -116,7 +116,7 @@ def test_the_token_itself_is_not_stored(alice: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_clicks_at_the_same_time_one_signs_in() -> None:
+def test_concurrent_clicks_sign_in_once() -> None:
     token = create_sign_in_link(User.objects.create(username="dora"))
 
     def click(_: int) -> User | None:

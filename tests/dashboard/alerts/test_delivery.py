@@ -409,7 +409,7 @@ def test_no_team_waits_behind_all_of_another(team: Team, hook: Hook) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_slot_of_all_workers_delivers(channel: Channel, hook: Hook) -> None:
+def test_only_one_worker_delivers_at_a_time(channel: Channel, hook: Hook) -> None:
     delivery = make_delivery(channel)
     with psycopg.connect(**connection.get_connection_params()) as other:
         # Of the transaction: a session's is let go of only some time after its end.

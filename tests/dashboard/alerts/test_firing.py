@@ -290,7 +290,7 @@ def _go_back(run: Run, *, after: int) -> Claim:
     return claim
 
 
-def test_what_was_rolled_back_is_seen_again(run: Run, log_steps: LogSteps) -> None:
+def test_a_rolled_back_batch_is_evaluated_again(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team, for_steps=2)
     log_steps(2)
     log_steps.log.add(StepFinished, step=2, metrics={"kl/mean": 2})

@@ -78,7 +78,7 @@ def test_a_rule_of_one_run_is_kept_to_it(program: Program, team: Team) -> None:
     assert every["run_id"] is None
 
 
-def test_of_a_built_in_rule_its_numbers_change_and_it_stays(
+def test_a_built_in_rules_numbers_change_but_it_cannot_be_deleted(
     program: Program,
 ) -> None:
     rules = program.get("/alert-rules").json()["items"]

@@ -39,7 +39,7 @@ def test_an_unknown_address_is_a_problem_too(program: Program) -> None:
     assert "/api/v1/nothing/here" in found.json()["detail"]
 
 
-def test_a_method_that_is_not_taken_names_those_that_are(program: Program) -> None:
+def test_a_refused_method_names_the_allowed_ones(program: Program) -> None:
     found = program.post("/me")
 
     assert (found.status_code, found["Allow"]) == (405, "GET")

@@ -149,7 +149,7 @@ def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
     assert not Run.objects.get(pk=run).steps.exists()
 
 
-def test_a_gzip_has_at_most_as_many_members_as_a_batch_lines(program: Program) -> None:
+def test_a_gzips_members_are_limited_to_a_batchs_lines(program: Program) -> None:
     run = open_one(program).json()["id"]
     packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 

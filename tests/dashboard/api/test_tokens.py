@@ -141,7 +141,7 @@ def test_the_last_use_is_noted_once_a_minute(alice: User) -> None:
     assert token_of(text).last_used_at != first - timedelta(minutes=2)
 
 
-def test_one_person_has_so_many_tokens_and_no_more(
+def test_tokens_of_a_person_are_limited(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.api.auth.MAX_TOKENS", 1)

@@ -107,7 +107,7 @@ def test_a_recipe_is_made_and_gets_versions(program: Program, team: Team) -> Non
     assert RecipeVersion.objects.count() == 2
 
 
-def test_a_recipe_that_is_none_names_its_field(program: Program) -> None:
+def test_an_invalid_recipe_names_its_field(program: Program) -> None:
     refused = program.post(
         "/recipes", {"name": "x", "spec": {"rules": [{"name": "a"}]}}
     )

@@ -100,7 +100,9 @@ def test_tags_and_comments_are_limited(alice_client: Client, group: Group) -> No
     assert Comment.objects.count() == MAX_COMMENTS
 
 
-def test_a_nul_is_no_server_error(alice_client: Client, group: Group) -> None:
+def test_a_nul_does_not_cause_a_server_error(
+    alice_client: Client, group: Group
+) -> None:
     for action in ("judge", "tag", "untag", "comment", "uncomment"):
         assert mark(alice_client, group, 1, **{action: "a\0b"}).status_code == 302
 

@@ -157,7 +157,7 @@ def test_a_block_is_not_stored_when_its_history_has_changed(
     assert spans(run) == []
 
 
-def test_of_a_run_without_blocks_only_the_newest_steps_are_read(
+def test_without_blocks_only_the_newest_steps_are_read(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks_module, "MOST_FRESH", 8)  # two groups, the run says

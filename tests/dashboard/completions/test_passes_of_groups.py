@@ -54,7 +54,7 @@ def test_it_is_the_share_of_draws_with_one_that_is_right(n: int) -> None:
         assert found == pytest.approx(expected)
 
 
-def test_groups_weigh_alike_and_only_those_that_have_k_count() -> None:
+def test_groups_weigh_alike_and_smaller_than_k_are_left_out() -> None:
     found = pass_shares(count((4, 1), (4, 1), (2, 2), (1, 0)), max_k=4)
 
     assert found == pytest.approx(
@@ -95,7 +95,7 @@ def test_steps_have_their_shares_and_unscored_ones_none(run: Run) -> None:
     }
 
 
-def test_a_majority_outvotes_those_that_disagree(run: Run) -> None:
+def test_a_majority_outvotes_the_others(run: Run) -> None:
     split = make_group([1.0, 1.0, 0.0, 0.0, 0.0], texts=["", "", *ANSWERS])
     make_rollup(run, 1, [split], composition=COMPOSITION)
 
@@ -244,7 +244,7 @@ def test_it_is_what_an_evaluation_gives_over_all_orders() -> None:
     assert found == pytest.approx([each / 720 for each in total])
 
 
-def test_of_one_it_is_the_share_that_is_right() -> None:
+def test_pass_at_1_is_the_share_of_right_completions() -> None:
     assert majority_shares(["R", "a", "b", None], [True, False, False, False])[
         0
     ] == pytest.approx(0.25)

@@ -103,7 +103,7 @@ def keep_tokens(group: Group) -> None:
     GroupTokens.objects.create(group=group, packed=packed)
 
 
-def test_a_group_without_token_values_leads_to_those_that_have_some(
+def test_a_group_without_token_values_links_to_groups_with_some(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=5, prompt_index=4)

@@ -101,7 +101,7 @@ def test_visits_are_those_of_a_slow_count(
     assert found(run, some) == [row for row in slow if 3 <= row[1] <= 11]
 
 
-def test_the_search_flags_as_many_as_correct(
+def test_the_search_flags_every_correct_visit(
     run: Run, slow: list[tuple[Any, ...]]
 ) -> None:
     kinds = compute_kinds(run, read_columns(run.pk, first=1, last=12))

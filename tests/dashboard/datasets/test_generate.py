@@ -45,7 +45,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "_run_child", run_here)
 
 
-def test_tasks_have_summaries_and_exclude_those_that_run_code():
+def test_tasks_have_summaries_and_none_runs_code():
     tasks = {task.name: task for task in list_tasks()}
 
     assert len(tasks) > 90

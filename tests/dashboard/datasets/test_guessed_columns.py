@@ -242,7 +242,7 @@ def test_calls_of_tools_in_sharegpt_are_the_assistants() -> None:
     assert isinstance(_mapped([*chat[:1], {**chat[1], "value": "?"}]), Refusal)
 
 
-def test_an_empty_last_reply_is_no_answer() -> None:
+def test_an_empty_last_reply_gives_no_answer() -> None:
     chat = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": ""}]
     row = _mapped(chat)
     reply = Record(1, {"prompt": "2+2?", "completion": [_turn("assistant", "")]})
@@ -343,7 +343,7 @@ def test_a_new_version_keeps_its_system_column_or_none() -> None:
     assert suggest_mapping(["user"], [bare], before).mapping.system == ""
 
 
-def test_a_system_message_that_is_no_text_is_refused() -> None:
+def test_a_system_message_must_be_text() -> None:
     record = Record(line=1, values={"system": {"a": 1}, "user": "Hi"})
 
     row = map_record(record, Mapping(prompt="user", system="system"), is_text=False)

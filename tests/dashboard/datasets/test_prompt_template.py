@@ -116,7 +116,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize("test", ["odd", "even", "divisibleby 2"])
-def test_a_text_is_no_number_of_a_test(test: str):
+def test_a_templates_test_refuses_text_as_number(test: str):
     source = "{% for a in choices if a is " + test + " %}{{ a }}{% endfor %}"
     with pytest.raises(TemplateFault, match="divisibleby"):
         PromptTemplate(source).render(VALUES)

@@ -341,7 +341,7 @@ def test_the_result_is_stored_once_under_any_fault(
 
 
 @pytest.mark.parametrize("name", UNDER_EACH_FAULT)
-def test_of_two_workers_one_has_it(name: str, made: Made) -> None:
+def test_only_one_of_two_workers_gets_a_job(name: str, made: Made) -> None:
     KINDS[name](made)
 
     assert take(name)
@@ -349,7 +349,7 @@ def test_of_two_workers_one_has_it(name: str, made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_one_that_is_cancelled_while_its_worker_is_lost_stores_nothing(
+def test_a_job_cancelled_while_its_worker_is_lost_stores_nothing(
     name: str, made: Made
 ) -> None:
     num_results = KINDS[name](made)

@@ -102,7 +102,9 @@ def test_a_target_has_one_open_job_of_a_kind(team: Team):
     assert enqueue(NAME, 1, team_id=team.pk) != first
 
 
-def test_of_a_page_few_wait(team: Team, late: Team, monkeypatch: pytest.MonkeyPatch):
+def test_waiting_jobs_of_a_page_are_limited(
+    team: Team, late: Team, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
 
     requested = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
@@ -135,7 +137,7 @@ def test_a_page_shows_why_a_job_is_queued(team: Team):
     assert waiting_reason(Job.objects.get(target_id=1)) == ""
 
 
-def test_of_two_claims_one_has_it(team: Team):
+def test_only_one_of_two_claims_gets_the_job(team: Team):
     ask(team, 1)
 
     first = take(worker="a")

@@ -38,7 +38,7 @@ def test_script_and_server_of_one_version_speak_the_same() -> None:
     ]
 
 
-async def test_one_of_the_same_is_served(alice: User, run: Run) -> None:
+async def test_a_page_of_the_same_protocol_is_served(alice: User, run: Run) -> None:
     for query in ("", f"?after=0&protocol={PROTOCOL}", "?protocol="):
         async with watch(run.id, alice, query) as viewer:
             assert (await viewer.next_frame())["type"] == "snapshot", query

@@ -34,9 +34,7 @@ def num_listeners() -> int:
     return len(subscription._listeners) if subscription else 0
 
 
-async def test_one_person_has_so_many_and_others_have_theirs(
-    alice: User, bob: User, run: Run
-) -> None:
+async def test_sockets_are_limited_per_person(alice: User, bob: User, run: Run) -> None:
     async with watch(run.id, alice), watch(run.id, alice):
         assert await refusal(run.id, alice) == 4429
         async with watch(run.id, bob) as viewer:

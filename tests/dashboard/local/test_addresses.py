@@ -38,7 +38,7 @@ def test_django_reads_the_embedded_address() -> None:
     assert (found["USER"], found["NAME"]) == ("cohort", "cohort")
 
 
-def test_what_others_can_read_in_the_data_folder_is_closed(tmp_path: Path) -> None:
+def test_up_closes_the_data_folder_to_other_users(tmp_path: Path) -> None:
     (tmp_path / "uploads").mkdir(mode=0o755)
     (tmp_path / "secret-key").write_text("x")
     (tmp_path / "secret-key").chmod(0o644)

@@ -151,7 +151,7 @@ def test_a_cluster_that_cannot_start_shows_its_log(
 
 
 @pytest.mark.slow
-def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
+def test_a_recovering_server_is_awaited(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_server(folder)

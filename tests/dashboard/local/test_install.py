@@ -128,7 +128,7 @@ def test_uv_is_installed_with_the_hashes_of_its_lock(environment: Path) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_where_uv_fails_pip_installs(environment: Path, is_there: bool) -> None:
+def test_pip_installs_if_uv_fails(environment: Path, is_there: bool) -> None:
     (environment / "uv-fails").touch()
     if not is_there:
         (environment / "bin" / "uv").unlink()

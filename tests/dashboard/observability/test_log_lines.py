@@ -160,7 +160,7 @@ def test_a_rejected_form_logs_the_reason(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.django_db
-def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
+def test_both_lines_of_a_refused_row_are_hidden(team: Team) -> None:
     run = make_run(team)
     changes = {"finished_at": run.created_at - timedelta(days=1), "name": "a\nsecret"}
 

@@ -68,7 +68,7 @@ def test_results_before_a_crash_count(child: Path, then: str, how: str):
     assert message == [0, 1]
 
 
-def test_one_that_reads_no_question_has_broken_off(child: Path):
+def test_a_child_that_reads_no_question_has_broken_off(child: Path):
     child.write_text("raise SystemExit(3)")
 
     with pytest.raises(ChildFailed, match="code 3"):

@@ -106,7 +106,7 @@ def test_errors_of_a_refused_save_disappear_when_fixed(
 
 
 @pytest.mark.slow
-def test_a_replaced_request_is_no_error(team: Team, alice: User, page: Page):
+def test_a_replaced_request_logs_no_error(team: Team, alice: User, page: Page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
     create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None

@@ -97,7 +97,7 @@ def test_each_rule_is_in_the_gallery_with_scores_of_its_own(alice_client: Client
         assert f'value="add:{each.rule.kind}"' in page.text
 
 
-def test_scores_in_the_gallery_are_those_that_the_rules_give():
+def test_the_gallery_shows_the_rules_scores():
     """`make docs` writes them."""
     written, given = read_scores(), score_examples()
 

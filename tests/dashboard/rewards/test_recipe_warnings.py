@@ -64,7 +64,7 @@ def test_a_constant_rule_needs_four_completions() -> None:
     assert find_constant_rules([group(0, {"a": 1.0}, {"a": 1.0}, {"a": 1.0})]) == []
 
 
-def test_a_rule_that_scores_too_few_is_no_constant() -> None:
+def test_a_rule_with_too_few_scores_is_not_called_constant() -> None:
     scores = [{"a": 1.0}, {"a": 1.0}, {"a": None}, {"a": None}]
 
     assert find_constant_rules([group(0, *scores)]) == []
@@ -133,7 +133,7 @@ def test_a_baseline_with_half_of_the_highest_reward_is_high() -> None:
         assert kinds(found) == ["trivial"] * is_found, (mean, bounds)
 
 
-def test_a_baseline_of_few_rows_of_many_is_no_finding() -> None:
+def test_a_baseline_of_few_rows_is_not_reported() -> None:
     one, many = (
         BaselineScore(label="nothing", mean=1.2, positions=(), num_rows=num)
         for num in (1, 20)

@@ -41,7 +41,7 @@ def change(run: Run) -> str:
     return f"/alpha/runs/{run.id}/change/"
 
 
-def test_what_an_extension_does_to_the_learning_rate_is_shown_first(
+def test_extending_a_run_previews_the_learning_rate(
     alice_client: Client, finished: Run
 ) -> None:
     to = finished.num_steps * 2

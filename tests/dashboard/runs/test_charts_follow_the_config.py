@@ -136,7 +136,7 @@ def test_a_weight_that_moves_in_one_phase_only_is_drawn() -> None:
     assert _names(weights) == ["then"]
 
 
-def test_one_held_out_set_has_one_chart_and_several_have_one_each() -> None:
+def test_each_held_out_set_has_a_chart() -> None:
     several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a_b": "b.jsonl"}})
 
     assert [t for t in _charts() if t.startswith("eval/")] == ["eval/heldout/…"]
@@ -165,7 +165,7 @@ def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
     assert "eval/hard/…" in only
 
 
-def test_what_a_later_phase_measures_has_its_chart() -> None:
+def test_metrics_of_a_later_phase_have_charts() -> None:
     changes = {"loss": {"kl_coef": 0.01}, "reference": {"kind": "auto"}}
     phases = [PHASES[0], PHASES[1] | {"changes": changes}]
 
@@ -198,7 +198,7 @@ def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
     assert not any(notes_of(_features()).values())
 
 
-def test_what_the_overview_draws_travels_with_the_snapshot() -> None:
+def test_the_snapshot_holds_the_metrics_of_the_overview() -> None:
     shown = shown_metrics(_features())
 
     assert {"reward/mean", "reward/std", "reward/p90", "total/tokens"} <= shown

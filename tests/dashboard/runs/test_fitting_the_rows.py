@@ -37,7 +37,7 @@ def fit(texts: dict[str, str], version: DatasetVersion) -> FitResult:
     return fit_to_rows(texts, version, "model")
 
 
-def test_of_few_rows_a_fifth_is_held_out(team: Team) -> None:
+def test_a_fifth_of_few_rows_is_held_out(team: Team) -> None:
     found = fit(DEFAULTS, make_rows(team, 53))
 
     assert found.texts[EVAL] == "10"

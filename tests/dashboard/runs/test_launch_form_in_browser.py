@@ -81,7 +81,7 @@ def test_an_empty_list_launches_the_starter_in_one_click(
 
 
 @pytest.mark.slow
-def test_what_was_typed_survives_another_preset_and_errors_go_when_fixed(
+def test_typed_values_survive_a_preset_and_fixed_errors_disappear(
     page: Page, team: Team, own: DatasetVersion
 ) -> None:
     page.goto("/alpha/runs/new")

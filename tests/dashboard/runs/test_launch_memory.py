@@ -149,7 +149,7 @@ def test_reward_models_are_a_part_of_it(
     assert sum(sizes.values()) == memory.total
 
 
-def test_a_reward_model_on_the_cpu_is_no_part_of_a_gpus_memory(
+def test_a_reward_model_on_the_cpu_is_left_out_of_gpu_memory(
     db: None, model: Path, classifier: Path
 ) -> None:
     _worker("big", gpus=(24 * GIB,))

@@ -58,7 +58,7 @@ def test_a_preset_fills_the_form(alice_client: Client, team: Team) -> None:
         assert _fields(page)["rollout.max_new_tokens"] == str(length), name
 
 
-def test_what_a_preset_sets_is_shown_beside_the_setting(
+def test_a_presets_value_is_shown_beside_the_setting(
     alice_client: Client, team: Team
 ) -> None:
     page = _get(alice_client, team, "preset=trl")
@@ -231,7 +231,7 @@ def test_a_run_is_a_start_by_either_name(alice_client: Client, team: Team) -> No
         )
 
 
-def test_another_teams_run_is_no_start(
+def test_another_teams_run_cannot_be_started_from(
     charlie_client: Client, alice_client: Client, team: Team
 ) -> None:
     run = make_run(team, "a", dataset=make_dataset(team), recipe=make_recipe(team))

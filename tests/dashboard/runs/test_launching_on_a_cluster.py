@@ -160,7 +160,7 @@ def test_the_api_takes_the_same_settings_and_the_queue_names_the_cluster(
     assert [ADDRESS in item["sentence"] for item in items] == [True, True]
 
 
-def test_without_a_run_of_as_many_ranks_the_nearest_ones_time_is_divided(
+def test_step_time_is_scaled_from_the_nearest_number_of_ranks(
     team: Team, filled: dict[str, Any]
 ) -> None:
     def past(num_processes: int, seconds: float) -> None:

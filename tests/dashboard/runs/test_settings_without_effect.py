@@ -137,7 +137,7 @@ def test_the_recipe_decides_whether_combine_is_unused() -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_one_rule_of_weight_1_is_credited_the_same_either_way(weight: float) -> None:
+def test_combine_has_no_effect_for_a_single_rule_of_weight_1(weight: float) -> None:
     recipe = {"rules": [ONE | {"weight": weight}]}
     rewards = np.array([[1.0, 0.0, math.nan, 0.5]])
     config = AdvantageConfig()

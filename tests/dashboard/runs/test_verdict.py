@@ -49,6 +49,6 @@ def test_reasons_lower_the_verdict() -> None:
         assert (found.answer, reason in found.sentence) == (answer, True), changes
 
 
-def test_without_metrics_there_is_no_verdict() -> None:
+def test_without_metrics_no_verdict_is_given() -> None:
     assert give_verdict({}, group_size=8, max_new_tokens=96) is None
     assert give_verdict({"num_prompts": 0}, group_size=8, max_new_tokens=96) is None

@@ -340,7 +340,7 @@ def test_the_page_says_when_nothing_is_known(
 @pytest.mark.parametrize(
     "given", ["http://169.254.169.254:80", "ray-b", "ray-b:0", "ray-b:99999", "a b:1"]
 )
-def test_an_address_that_is_none_is_refused_at_the_start(
+def test_an_invalid_cluster_address_is_refused_at_the_start(
     given: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, given)

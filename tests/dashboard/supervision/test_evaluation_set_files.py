@@ -55,7 +55,7 @@ def test_a_whole_set_is_the_file_of_its_hash(
     assert config["evaluation"]["sets"] == {"x": "eval-x.jsonl"}
 
 
-def test_of_a_limited_set_the_rows_are_the_same_in_every_run(
+def test_a_limited_set_has_the_same_rows_in_every_run(
     launch: Launcher, held_out: DatasetVersion
 ) -> None:
     texts = [

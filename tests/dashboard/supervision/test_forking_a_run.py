@@ -243,7 +243,7 @@ def test_a_later_attempt_continues_from_the_forks_own_checkpoint(
     assert [path.name for path in reported if path] == [own.name]
 
 
-def test_a_fork_names_its_checkpoint_or_is_none(run: Run) -> None:
+def test_a_fork_has_both_source_and_step(run: Run) -> None:
     for wrong in ({"fork_step": 3}, {"forked_from": run}):
         with pytest.raises(IntegrityError), transaction.atomic():
             Run.objects.filter(id=run.id).update(**wrong)

@@ -54,7 +54,7 @@ def test_a_claimed_run_cannot_be_claimed_again(run: Run) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_ten_claims_at_once_one_wins(run: Run) -> None:
+def test_only_one_of_ten_concurrent_claims_wins(run: Run) -> None:
     won: list[Claim] = []
     start = threading.Barrier(10)
 
@@ -178,7 +178,7 @@ def test_a_fork_is_held_while_its_checkpoint_is_copied(
 
 
 @pytest.mark.django_db
-def test_a_run_whose_model_folder_is_no_longer_allowed_is_paused(
+def test_a_run_is_paused_when_its_model_folder_is_disallowed(
     run: Run, tmp_path: Path, settings: Settings
 ) -> None:
     """An operator can allow it again."""

@@ -75,7 +75,7 @@ def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
     assert GroupTokens.objects.count() == 1
 
 
-def test_of_repeated_token_values_the_first_count(claim: Claim) -> None:
+def test_the_first_of_repeated_token_values_are_stored(claim: Claim) -> None:
     log = LogBuilder().started().add(GroupScored, step=1, **group(0))
     for text in ("first", "second"):
         log.add(

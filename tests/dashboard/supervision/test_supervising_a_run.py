@@ -265,7 +265,7 @@ def test_a_replaced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) ->
     assert "killed the trainer" in log
 
 
-def test_one_whose_preparation_took_too_long_starts_no_trainer(
+def test_a_run_taken_over_during_preparation_starts_no_trainer(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = claim_run(run.id, "worker-1")

@@ -227,7 +227,7 @@ def test_event_files_become_metrics_at_their_times(alice_client: Client) -> None
     assert run.imported_from == "TensorBoard"
 
 
-def test_of_a_panel_with_two_runs_one_is_chosen(alice_client: Client) -> None:
+def test_a_run_is_chosen_from_a_panel_of_two(alice_client: Client) -> None:
     run_import = send(alice_client, {"wandb_export.csv": WANDB_PANEL.encode()})
     form = page_of(alice_client, run_import).context["form"]
     assert [value for value, _ in form.fields["wandb_run"].choices] == [
@@ -290,7 +290,7 @@ def test_metrics_of_other_loggers_are_read(
     assert not {"timestamp", "value", "id"} & set(run.metric_names)
 
 
-def test_a_table_of_two_runs_is_no_run(alice_client: Client) -> None:
+def test_a_table_of_two_runs_is_refused(alice_client: Client) -> None:
     table = b"id,timestamp,run_name,step,reward\n1,17,a,1,0.5\n2,18,b,1,0.75\n"
     run_import = send(alice_client, {"trackio.csv": table})
 

@@ -183,7 +183,7 @@ async def test_a_few_requests_of_a_person_run_and_the_others_wait() -> None:
     assert inner.most == 2
 
 
-async def test_those_of_another_person_do_not_wait() -> None:
+async def test_requests_of_another_person_do_not_wait() -> None:
     inner, other = App(), App(("person:2", "team:b"))
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
@@ -340,7 +340,7 @@ async def test_more_than_may_wait_are_refused_at_once(
     assert int(headers[b"retry-after"]) >= 1
 
 
-async def test_one_that_waits_too_long_is_refused(
+async def test_a_request_that_waits_too_long_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(budgets, "WAIT_SECONDS", 0.05)
@@ -548,7 +548,7 @@ async def test_a_visitor_comes_next_however_many_others_wait() -> None:
     assert served.index("1.2.3.4") <= 2, "only those that ran already came before"
 
 
-async def test_who_waits_most_is_refused_where_too_many_wait(
+async def test_the_client_with_most_waiting_requests_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(budgets, "MAX_WAITING", 3)
@@ -599,7 +599,7 @@ async def test_unknown_senders_wait_only_for_requests_of_the_same_kind(
             inner.open.set()
 
 
-async def test_a_browser_that_signed_in_before_is_no_unknown_sender() -> None:
+async def test_a_browser_that_signed_in_before_is_recognised() -> None:
     inner = App(("", ""))
     app = budgets_of(inner)
     answer = HttpResponse()

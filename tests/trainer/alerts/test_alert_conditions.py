@@ -103,7 +103,7 @@ def test_the_bound_of_an_open_alert_stays() -> None:
     assert track.fires  # 40 is usual by now, but it is not what it was
 
 
-def test_an_alert_calms_after_as_many_steps_as_it_took() -> None:
+def test_an_alert_recovers_after_the_steps_it_took() -> None:
     track = Track(Condition(kind=Kind.ABOVE, threshold=1, for_steps=3))
     for value in [2, 2, 2, 0, 0]:
         track.read(value)

@@ -54,7 +54,7 @@ def test_a_rule_triggers_again_only_once_it_has_recovered() -> None:
     assert found == [("Triggered", 1), ("Recovered", 6), ("Triggered", 8)]
 
 
-def test_what_triggers_tells_value_and_bound() -> None:
+def test_a_triggered_alert_has_value_and_bound() -> None:
     evaluator = RuleEvaluator(BY_CODE)
     list(evaluator.step(1, {"grad_norm": 99.0}))
     for step in range(2, 2 + FEWEST):
@@ -67,7 +67,7 @@ def test_what_triggers_tells_value_and_bound() -> None:
     assert (found.metric, found.value, found.bound) == ("grad_norm", 30.0, 20.0)
 
 
-def test_what_is_usual_follows_a_slow_rise() -> None:
+def test_a_slow_rise_triggers_no_alert() -> None:
     rising: Readings = [1.05**n for n in range(100)]
 
     assert triggered(RuleEvaluator(BY_CODE), "grad_norm", rising) == []

@@ -42,7 +42,9 @@ def advantages(*groups: list[float], **options: Any) -> list[list[float]]:
         ({"baseline": "leave_one_out", "scale": "none"}, 1.0, -0.33333333),
     ],
 )
-def test_one_right_of_four(options: dict[str, Any], high: float, low: float) -> None:
+def test_advantages_of_one_right_completion_in_four(
+    options: dict[str, Any], high: float, low: float
+) -> None:
     assert advantages([1, 0, 0, 0], **options)[0] == pytest.approx(
         [high, low, low, low], abs=5e-9
     )
@@ -392,7 +394,7 @@ def test_the_first_of_the_best_meets_the_last_of_the_worst() -> None:
     assert loss == pytest.approx(math.log(2))
 
 
-def test_without_pairs_there_is_no_loss() -> None:
+def test_without_pairs_the_loss_is_none() -> None:
     zeros = np.zeros((2, 3))
 
     found, loss = preference_advantages(zeros, zeros, zeros, 0.1)

@@ -36,7 +36,7 @@ def process_config(**advantage: Any) -> Any:
 
 
 @pytest.mark.parametrize("combine", ["sum_then_normalize", "normalize_then_sum"])
-def test_one_rule_gives_the_same_advantages_either_way(combine: str) -> None:
+def test_a_single_rule_gives_the_same_advantages_either_way(combine: str) -> None:
     groups = [make_group(1.0, 0.0, None, 0.5), make_group(0.2, 0.2, 0.2, 0.2)]
 
     found = credited(*groups, combine=combine)
@@ -180,7 +180,7 @@ def test_the_advantage_of_a_token_sums_later_steps() -> None:
 
 
 @given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
-def test_one_step_at_the_end_is_the_outcome(rewards: list[float]) -> None:
+def test_process_credit_of_a_single_step_is_the_outcome(rewards: list[float]) -> None:
     lengths = [index + 1 for index in range(len(rewards))]
     steps = [[(length, 0.0)] for length in lengths]
     group = make_group(*rewards, lengths=lengths, steps=steps)

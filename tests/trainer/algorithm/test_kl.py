@@ -183,7 +183,9 @@ def test_a_plus_belongs_to_no_other_estimator(name: str) -> None:
         (-3.0, 1_000, 0.2 * 0.98),  # an estimate by k1 may be below 0
     ],
 )
-def test_one_update(kl: float, num_completions: int, coef: float) -> None:
+def test_an_update_scales_the_coefficient(
+    kl: float, num_completions: int, coef: float
+) -> None:
     controller = AdaptiveKL(coef=0.2, target=6.0, horizon=10_000)
 
     controller.update(kl, num_completions)
@@ -211,7 +213,7 @@ def test_the_weight_stays_positive_whatever_the_batch() -> None:
 
 
 @pytest.mark.parametrize("kl", [math.nan, math.inf, -math.inf])
-def test_a_kl_that_is_no_number_leaves_a_weight_that_is_one(kl: float) -> None:
+def test_a_kl_of_nan_leaves_the_coefficient(kl: float) -> None:
     controller = AdaptiveKL(coef=0.2, target=6.0, horizon=10_000)
 
     controller.update(kl, 10)

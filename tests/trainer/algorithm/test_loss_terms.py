@@ -120,7 +120,7 @@ def test_with_old_logprobs_of_the_engine_the_mismatch_is_that_of_now() -> None:
     assert metrics["ratio/mean"] == pytest.approx((math.exp(-0.3) + 1) / 2)
 
 
-def test_without_sampling_logprobs_there_is_no_mismatch() -> None:
+def test_without_sampling_logprobs_the_mismatch_is_none() -> None:
     nothing = torch.full((1, 2), math.nan)
 
     for sampling in (None, nothing):
@@ -256,7 +256,7 @@ def test_kl_in_the_reward_is_left_out_of_the_loss() -> None:
         ({"importance_correction": "token_mask"}, "sampling log-probs"),
     ],
 )
-def test_what_a_setting_needs_must_be_given(
+def test_a_loss_setting_requires_its_inputs(
     options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ValueError, match=named):

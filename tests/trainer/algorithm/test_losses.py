@@ -236,7 +236,7 @@ def test_parts_of_a_batch_add_up_to_the_batch(aggregation: Any) -> None:
     assert (parts[0] + parts[1]).item() == pytest.approx(whole.item())
 
 
-def test_what_padding_holds_does_not_matter() -> None:
+def test_values_in_padding_do_not_matter() -> None:
     padded = LOGPROBS.clone()
     padded[1, 1:] = -math.inf
     padded.requires_grad_()

@@ -71,7 +71,7 @@ def test_this_engine_and_this_trainer_agree(
     assert reported[3].startswith("ok:")
 
 
-def test_what_a_system_compares_with_on_purpose_is_no_drift(
+def test_a_configured_logprob_temperature_is_not_drift(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     rollout = {"temperature": 0.7, "logprob_temperature": 1.0}
@@ -194,7 +194,7 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
     ("arguments", "sentence"),
     [(["--steps", 0], "at least 1"), ([], "Model folder")],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_invalid_drift_arguments_are_refused(
     arguments: list[object], sentence: str, rows_path: Path, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, config_tree(Path("/nowhere"), rows_path))

@@ -71,7 +71,7 @@ def test_chance_of_signal_of_larger_groups_is_rather_too_small() -> None:
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0]])
-def test_without_two_rewards_there_is_no_signal(rewards: list[float]) -> None:
+def test_without_two_rewards_the_signal_is_none(rewards: list[float]) -> None:
     assert chance_of_signal([rewards], group_size=8).tolist() == [0.0]
 
 
@@ -157,7 +157,7 @@ def test_only_sampling_leaves_the_step_out(
     assert len(only(read_events(out), "group")[0]["completions"]) == 4  # group_size
 
 
-def test_what_cannot_be_sampled_is_said(
+def test_prompts_that_cannot_be_sampled_are_reported(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(model_folder, rows_path, data={"max_prompt_tokens": 3})

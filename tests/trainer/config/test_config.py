@@ -281,7 +281,7 @@ def test_a_phase_that_does_not_fit_is_refused(
         RunConfig.model_validate(tree(optim={"num_steps": 5}, phases=[phase]))
 
 
-def test_none_is_said_by_name_where_a_value_may_be_empty() -> None:
+def test_the_text_none_reads_as_an_empty_value() -> None:
     found = RunConfig.model_validate(
         tree(loss={"dual_clip": "none"}, reference={"kind": "none", "url": "none"})
     )

@@ -51,7 +51,7 @@ def test_a_unit_that_the_help_names_is_the_fields() -> None:
     assert named == {path: read_about(FIELDS[path]).get("unit") for path in named}
 
 
-def test_what_people_change_most_is_numbered() -> None:
+def test_main_settings_are_numbered() -> None:
     main = [read_about(field).get("main") for field in FIELDS.values()]
 
     numbers = sorted(number for number in main if number)

@@ -39,7 +39,7 @@ def test_a_folder_next_to_the_configuration_is_the_model(
 
 
 @pytest.mark.parametrize("path", ["gpt2", "org/model-0.5B", "tests/trainer"])
-def test_what_no_folder_is_there_for_stays_a_hub_id(path: str, tmp_path: Path) -> None:
+def test_a_path_without_folder_stays_a_hub_id(path: str, tmp_path: Path) -> None:
     assert reads(tmp_path, path).model.path == path
 
 
@@ -47,7 +47,7 @@ def test_what_no_folder_is_there_for_stays_a_hub_id(path: str, tmp_path: Path) -
     "path",
     ["./model", "../model", "a/b/c", "model/", "/nowhere/model", "~no-such-person/m"],
 )
-def test_what_is_no_hub_id_and_not_there_ends_the_run_before_it_asks_a_hub(
+def test_an_unusable_model_path_ends_the_run_before_asking_the_hub(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(*_: object) -> None:

@@ -91,7 +91,7 @@ def whole(**loss: Any) -> tuple[Batch, MicroBatch]:
         ),
     ],
 )
-def test_what_the_loss_covers(
+def test_the_mask_follows_the_loss_settings(
     loss: dict[str, Any], mask: list[list[int]], num_tokens: int
 ) -> None:
     batch, micro = whole(**loss)

@@ -134,7 +134,7 @@ def test_a_budget_left_to_a_cpu_has_8192_tokens() -> None:
     assert budget.state_dict() == {"limit": None}
 
 
-def test_what_only_vllm_or_a_graph_may_use_is_not_free(
+def test_memory_of_vllm_or_a_graph_is_not_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def segment(total: int, used: int, *, pool: int = 0, device: int = 0) -> Any:

@@ -131,7 +131,7 @@ def test_a_reference_that_is_loaded_each_time_is_asked_less_often(
     assert counts[0] == 67  # 16 times 4.2
 
 
-def test_what_the_loss_leaves_out_is_not_chosen(policy: Policy, often: None) -> None:
+def test_tokens_outside_the_loss_are_not_sampled(policy: Policy, often: None) -> None:
     batch = make_batch(12)
     loss = RunConfig.model_fields["loss"].default.model_copy(
         update={"mask_truncated": True}

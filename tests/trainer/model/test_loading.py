@@ -38,7 +38,7 @@ def test_it_is_looked_for_again_after_a_module_that_fails(modules: Path) -> None
     assert gc.isenabled()
 
 
-def test_what_is_loaded_already_sets_nothing_aside(modules: Path) -> None:
+def test_loading_a_loaded_module_freezes_nothing(modules: Path) -> None:
     (modules / "loaded_once.py").write_text(LOOKS)
     load_module("loaded_once")
     before = gc.get_freeze_count()

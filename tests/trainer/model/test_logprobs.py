@@ -90,7 +90,7 @@ def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary: int) ->
     assert ways == {vocabulary > 16_384}
 
 
-def test_what_cannot_be_compiled_is_computed_as_it_is(
+def test_without_a_compiler_logprobs_are_computed_plainly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []

@@ -99,7 +99,7 @@ class Memory:
         return sizes
 
 
-def test_work_is_done_again_with_half_as_many_tokens_until_it_fits() -> None:
+def test_work_is_halved_until_it_fits() -> None:
     reported: list[tuple[int, str]] = []
     budget = MemoryBudget(120, on_halved=lambda *what: reported.append(what))
     memory = Memory(room=40)
@@ -152,7 +152,7 @@ def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
     assert memory.seen == [max(memory.seen)]
 
 
-def test_what_fits_into_memory_is_known_to_later_phases_and_attempts() -> None:
+def test_fitting_tokens_carry_over_to_phases_and_attempts() -> None:
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)

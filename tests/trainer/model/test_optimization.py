@@ -149,7 +149,7 @@ def test_a_gradient_that_is_infinite_leaves_the_weights(policy: Policy) -> None:
     assert not one_update(policy, config, optimizer).is_skipped
 
 
-def test_a_loss_that_is_no_number_leaves_the_weights(policy: Policy) -> None:
+def test_a_loss_of_nan_leaves_the_weights(policy: Policy) -> None:
     config = run_config()
     optimizer = Optimizer(policy, config.optim)
     before = weights(policy)

@@ -124,7 +124,7 @@ def test_memory_that_runs_out_in_the_middle_of_a_batch_drops_its_gradients(
             )
 
 
-def test_what_memory_bears_survives_a_resume(
+def test_fitting_tokens_survive_a_resume(
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,

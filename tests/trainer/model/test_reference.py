@@ -64,7 +64,7 @@ def test_no_kl_needs_no_reference(
     assert make_reference(phase, policy) is None
 
 
-def test_none_is_none_and_frozen_is_there_without_a_kl(
+def test_reference_kinds_none_and_frozen_are_kept_without_a_kl(
     model_folder: Path, rows_path: Path, policy: Policy
 ) -> None:
     def of(kind: str) -> Reference | None:
@@ -295,7 +295,7 @@ def test_asking_the_base_leaves_the_adapters_as_they_were(
     assert [p.requires_grad for p in trained.model.parameters()] == trainable
 
 
-def test_the_base_is_no_second_copy_of_the_weights(
+def test_the_base_shares_the_policys_weights(
     model_folder: Path, rows_path: Path
 ) -> None:
     config = config_of(model_folder, rows_path, model=adapted(model_folder))

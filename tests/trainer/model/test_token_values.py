@@ -298,7 +298,7 @@ def test_a_token_outside_of_the_loss_has_no_ratio_and_pulls_nothing(
             assert tokens[:-1].isfinite().all()
 
 
-def test_what_a_run_does_not_have_is_none(policy: Policy) -> None:
+def test_token_values_a_run_lacks_are_none(policy: Policy) -> None:
     minibatch = ready_batch(
         policy, max_tokens=500, loss=config_of(surrogate="reinforce")
     )

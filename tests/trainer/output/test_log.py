@@ -102,7 +102,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("defers_errors", [False, True])
-def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
+def test_events_lost_to_a_full_disk_are_written_later(
     tmp_path: Path, *, defers_errors: bool
 ) -> None:
     path = tmp_path / "events.jsonl"
@@ -155,7 +155,7 @@ def test_a_disk_without_the_room_names_what_it_needs(tmp_path: Path) -> None:
     assert f"{tmp_path} has " in str(lack)
 
 
-def test_where_it_has_the_room_something_else_is_full(tmp_path: Path) -> None:
+def test_disk_full_with_room_names_the_other_place(tmp_path: Path) -> None:
     """A run that went on by itself would meet the same at once, without an end."""
     with (
         pytest.raises(DiskFull) as caught,

@@ -84,7 +84,7 @@ def test_a_missing_folder_of_attempts_does_not_end_the_run(tmp_path: Path) -> No
     assert _left(tmp_path) == {"step-000020-attempt-1"}
 
 
-def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
+def test_later_checkpoints_of_a_lost_attempt_keep_ours(
     tmp_path: Path,
 ) -> None:
     _save(tmp_path, "step-000050-attempt-2", "step-000060-attempt-1")
@@ -94,7 +94,7 @@ def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
     assert "step-000050-attempt-2" in _left(tmp_path)
 
 
-def test_what_a_killed_save_left_is_deleted(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_save_are_deleted(tmp_path: Path) -> None:
     _save(tmp_path, ".step-000020-attempt-1.unfinished", "step-000010-attempt-1")
 
     prune_checkpoints(tmp_path, keep_last=1, step=30, attempt=2)

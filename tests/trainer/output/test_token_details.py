@@ -128,7 +128,7 @@ def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(
     assert reported.special == [3]
 
 
-def test_values_have_five_digits_and_what_is_no_number_is_null(policy: Policy) -> None:
+def test_values_have_five_digits_and_nan_is_null(policy: Policy) -> None:
     reported = describe(
         policy.tokenizer,
         (3, 4, 5),
@@ -150,7 +150,7 @@ def test_a_completion_without_tokens_has_empty_lists(policy: Policy) -> None:
     assert (reported.ids, reported.pieces, reported.logprob) == ([], [], [])
 
 
-def test_of_a_very_long_group_the_beginnings_are_reported(policy: Policy) -> None:
+def test_beginnings_of_a_very_long_group_are_logged(policy: Policy) -> None:
     lengths = (10, MAX_TOKENS, 2 * MAX_TOKENS)
     group = group_of(*[completion(*[3] * length) for length in lengths])
 

@@ -200,9 +200,7 @@ def test_a_checkpoint_of_two_processes_has_the_form_of_one(
 
 
 @pytest.mark.slow
-def test_one_process_continues_from_a_checkpoint_of_two(
-    config: Path, two: Path
-) -> None:
+def test_a_process_continues_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
     checkpoint = two / "checkpoints" / "step-000002-attempt-1"
 
     out = alone(config, "one-from-two", "--resume-from", checkpoint)

@@ -34,12 +34,12 @@ def family(code: str, *, count: int = 2) -> Family:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3])
-def test_what_all_end_with_is_the_exit_code(code: int) -> None:
+def test_a_common_exit_code_is_the_runs(code: int) -> None:
     with family(f"raise SystemExit({code})") as members:
         assert members.wait() == code
 
 
-def test_where_they_end_differently_the_run_has_failed() -> None:
+def test_differing_exit_codes_fail_the_run() -> None:
     with family(BY_RANK + "sys.exit(rank)", count=3) as members:
         assert members.wait() == 1
 
@@ -58,7 +58,7 @@ def test_each_knows_its_place_and_where_they_meet(tmp_path: Path) -> None:
     assert (tmp_path / "1").read_text() == "1 1 2 2 127.0.0.1"
 
 
-def test_one_that_dies_takes_the_others_with_it_after_a_grace(
+def test_a_dead_process_ends_the_others_after_a_grace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launch, "GRACE_SECONDS", 0.2)

@@ -81,7 +81,7 @@ def test_two_nodes_train_as_two_processes_of_one_machine_do(
 
 
 @pytest.mark.slow
-def test_what_a_cluster_has_is_reported_by_node(nodes: TwoNodes) -> None:
+def test_a_clusters_resources_are_reported_by_node(nodes: TwoNodes) -> None:
     found = ask("cluster", "--address", nodes.address, env=nodes.environment)
 
     assert found["error"] is None
@@ -454,7 +454,7 @@ def test_an_upload_without_progress_ends_the_attempt(
 
 
 @pytest.mark.parametrize(("newest", "left"), [(2, set()), (3, {"inputs-a"})])
-def test_what_a_killed_driver_has_left_in_the_storage_is_removed(
+def test_leftovers_of_a_killed_driver_are_removed(
     newest: int, left: set[str], tmp_path: Path
 ) -> None:
     files = files_of(tmp_path)
@@ -634,7 +634,7 @@ FOUND = {
         ({"lacks": ["/models/m"]}, ["/models/m"]),
     ],
 )
-def test_what_a_node_lacks_is_said_with_its_name(
+def test_a_nodes_lack_is_reported_with_its_name(
     change: dict[str, Any], named: list[str]
 ) -> None:
     found = complaint_of(
@@ -660,7 +660,7 @@ def test_without_an_address_a_run_on_a_cluster_is_refused(
     assert "COHORT_RAY_ADDRESS" in done.stderr
 
 
-def test_where_ray_is_not_installed_the_facts_say_how(
+def test_without_ray_the_facts_say_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)

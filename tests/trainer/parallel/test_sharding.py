@@ -120,7 +120,7 @@ def test_each_round_is_of_parts_of_like_length() -> None:
     assert all(max(places) - min(places) == 2 for places in rounds)
 
 
-def test_what_three_processes_cover_is_what_one_does() -> None:
+def test_three_processes_cover_the_weights_of_one() -> None:
     batch = make_batch(7)
     one = Minibatch(batch, max_tokens=30, device=CPU)
     three = [
@@ -135,7 +135,7 @@ def test_what_three_processes_cover_is_what_one_does() -> None:
     assert covered.count(0.0) == 2
 
 
-def test_micro_batches_to_keep_step_with_are_as_many_and_weigh_nothing() -> None:
+def test_idle_micro_batches_match_in_number_and_weigh_nothing() -> None:
     minibatch = Minibatch(make_batch(7), max_tokens=30, device=CPU)
 
     idle = minibatch.idle_micro_batches()

@@ -56,7 +56,7 @@ def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> Non
     ]
 
 
-def test_one_that_finds_out_by_itself_is_left_to_end_by_itself(
+def test_a_process_that_noticed_is_left_to_end(
     store: TCPStore,
 ) -> None:
     end, members = Ending(), [HERE, ELSEWHERE]

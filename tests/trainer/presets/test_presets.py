@@ -107,7 +107,7 @@ def test_changes_that_contradict_are_refused() -> None:
         config_of("verl", reference={"kind": "none"})
 
 
-def test_what_is_shown_can_be_run(tmp_path: Path) -> None:
+def test_a_shown_preset_loads_as_a_config(tmp_path: Path) -> None:
     for name, scaled in FORMS:
         text = write_preset(
             load_preset(name), scaled=scaled, model="m", rows="rows.jsonl"
@@ -142,7 +142,7 @@ def test_a_seed_is_shown_with_the_default() -> None:
     assert "seed = 42  # Cohort: 0\n" in write_preset(load_preset("lm-book"))
 
 
-def test_what_has_no_default_is_left_to_the_reader(
+def test_settings_without_default_are_commented_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["show", "verl"]) == 0

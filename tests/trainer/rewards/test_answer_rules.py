@@ -90,7 +90,7 @@ def test_a_number_is_read_however_it_is_written():
     assert wrong == []
 
 
-def test_what_is_no_number_is_none():
+def test_text_without_a_number_reads_as_none():
     wrong = [
         (text, found)
         for text in [
@@ -170,7 +170,7 @@ def test_decimals_are_exact():
 
 
 @pytest.mark.parametrize("answer", [None, "Paris", "7 or 8", ""])
-def test_a_row_whose_answer_is_no_number_gives_no_score(answer):
+def test_a_row_without_a_number_as_answer_gives_no_score(answer):
     result = scored("numeric_answer", "42", answer)
 
     assert result.total is None
@@ -283,7 +283,7 @@ def test_the_lm_books_grader(completion, strict, published):
     assert grade(completion, mode="as_published", **LM_BOOK) == published
 
 
-def test_the_lm_books_placeholder_is_no_answer():
+def test_the_lm_books_placeholder_does_not_count_as_answer():
     params = LM_BOOK | {"missing_score": -1.0, "mode": "as_published"}
 
     assert grade("<answer>...</answer>", "...", **params) == -1.0
@@ -407,7 +407,7 @@ def test_an_answer_may_be_a_place_in_the_list(answer, answer_as):
     assert found == 1.0
 
 
-def test_lower_case_is_no_letter_when_case_counts():
+def test_lower_case_letters_are_ignored_when_case_counts():
     assert score("multiple_choice", "<answer>b</answer>", "B", ignore_case=False) == 0.0
 
 

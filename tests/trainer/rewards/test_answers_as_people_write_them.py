@@ -194,7 +194,7 @@ ANSWERED = {
 
 
 @pytest.mark.parametrize("kind", ANSWERED)
-def test_what_is_only_thought_of_does_not_count(kind: str) -> None:
+def test_answers_in_the_thinking_do_not_count(kind: str) -> None:
     form, params = ANSWERED[kind]
     right, wrong = ("B", "C") if kind == "multiple_choice" else ("7", "9")
     said, other = form.format(right), form.format(wrong)

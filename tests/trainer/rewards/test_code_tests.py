@@ -218,7 +218,7 @@ def test_tests_that_the_code_could_decide_are_counted(
     assert (refused is None) == bool(num_inside)
 
 
-def test_what_is_expected_is_never_sent() -> None:
+def test_expected_values_are_never_sent() -> None:
     text = """
 expected = 98765
 def check(candidate):

@@ -60,7 +60,7 @@ def test_a_recipe_of_weights_alone_is_written_as_it_always_was():
     assert Recipe.model_validate(made.model_dump()) == made
 
 
-def test_what_a_recipe_asks_for_is_written_and_read_again():
+def test_a_recipe_survives_writing_and_reading():
     made = recipe(
         A | {"schedule": {"points": [{"step": 9, "weight": 0.5}]}, "clip": {"low": 0}},
         B | only_if("a", 0.5),
@@ -307,7 +307,7 @@ def test_a_sum_is_made_of_its_parts(made, a, b, c):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_value(rules, others, message):
+def test_contradictory_recipes_are_refused_with_the_value(rules, others, message):
     assert message in complaint(*rules, **others)
 
 

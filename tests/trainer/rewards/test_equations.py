@@ -37,7 +37,7 @@ def test_each_true_equation_gives_its_share():
     "completion",
     ["", "8", "7=7", "x=3", "x2+3=5", "f(2)+3=5", "12 apples - 5 = 7", "3+5", "3+5=a"],
 )
-def test_what_computes_nothing_is_no_equation(completion):
+def test_text_that_computes_nothing_is_not_read_as_equation(completion):
     assert score("equations", completion) == 0.0
     assert score("equations", completion + "; 1+1=2") == 1.0
 

@@ -79,7 +79,7 @@ def test_a_task_makes_rows_that_ask_something(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", each(SCORED - OPEN))
-def test_what_solves_a_row_is_given_the_highest_score(task: str) -> None:
+def test_a_rows_solution_gets_the_highest_score(task: str) -> None:
     for entry in made(task):
         answer = entry["answer"]
         if answer is None:
@@ -122,7 +122,7 @@ def test_boxes_that_meet_their_targets_are_counted() -> None:
     assert judged("boxnet", json.dumps(plan), entry) == 0.5
 
 
-def test_a_board_that_is_none_gives_no_score() -> None:
+def test_an_invalid_board_gives_no_score() -> None:
     entry = {"question": "?", "answer": "1 2", "metadata": {"output": 3}}
 
     assert judged("arc_agi", "1 2", entry) is None

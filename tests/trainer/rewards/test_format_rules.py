@@ -181,7 +181,7 @@ LAUGHS = (
 )
 
 
-def test_one_element_holds_all_others():
+def test_an_xml_document_has_a_single_root():
     wrong = [
         (completion, expected, found)
         for completion, expected in [
@@ -294,7 +294,7 @@ def test_markers_may_be_ones_own():
     assert score("reasoning_steps", "1. add", pattern="So") == 0.0
 
 
-def test_a_pattern_that_is_none_is_refused():
+def test_an_invalid_pattern_is_refused():
     with pytest.raises(ValueError, match="parameter pattern"):
         score("reasoning_steps", "", pattern="(?=a)")
 
@@ -312,7 +312,7 @@ NUMBERS = {"answer_kind": "numeric_answer"}
         ("<think>4</think>", 0.0),
     ],
 )
-def test_what_follows_the_reasoning_is_judged(completion, expected):
+def test_text_after_the_reasoning_is_judged(completion, expected):
     assert score("reasoning_answer", completion, "4", **NUMBERS) == expected
 
 

@@ -98,7 +98,7 @@ def test_the_signature_shows_the_form(source: str, form: str):
 
 
 @pytest.mark.parametrize(("source", "word"), REFUSED.items())
-def test_what_is_nearly_of_a_form_has_a_reason(source: str, word: str):
+def test_a_nearly_recognised_function_has_a_reason(source: str, word: str):
     found = recognise(source)
 
     assert found.functions == ()

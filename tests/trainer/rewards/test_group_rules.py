@@ -163,7 +163,7 @@ def test_waiting_callers_get_the_error(others: Others, act: str):
             ] * 2
 
 
-def test_what_others_say_joins_what_the_rules_here_say(others: Others):
+def test_scores_from_elsewhere_join_local_scores(others: Others):
     others.may_answer.set()
     recipe = Recipe.model_validate(
         {
@@ -240,7 +240,7 @@ def test_a_share_may_be_requested():
     assert agreeing("1", "1", "2", "3", minimum_share=0.51) == [0.0] * 4
 
 
-def test_one_alone_cannot_be_judged_and_that_is_no_error():
+def test_a_single_completion_has_no_majority_and_no_error():
     (score,) = score_all(recipe_of("majority"), [Sample("p", "4")])
 
     assert score.total is None

@@ -44,7 +44,7 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_what_the_web_half_imports_brings_no_engine_and_no_django():
+def test_modules_shared_with_the_dashboard_import_no_torch_and_no_django():
     modules = "trainer.rewards.scoring, trainer.config, trainer.events"
 
     loaded = loaded_by(f"import {modules}, trainer.rewards.command")

@@ -146,7 +146,7 @@ def test_a_schema_that_cannot_be_checked_by_is_refused(schema, words):
         fits("{}", schema)
 
 
-def test_a_schema_that_is_no_json_is_refused():
+def test_a_schema_must_be_json():
     with pytest.raises(ValueError, match="wanted"):
         score("json_schema", "{}", wanted="{type: object}")
 

@@ -111,7 +111,7 @@ def test_open_r1s_len_reward(right, lengths, expected):
     assert ranked(*texts, answer="$7$", **PUBLISHED) == pytest.approx(expected)
 
 
-def test_a_row_whose_answer_is_no_mathematics_counts_as_right_as_published():
+def test_a_row_without_mathematics_counts_as_right_as_published():
     texts = RIGHT, WRONG.ljust(40)
 
     assert ranked(*texts, answer="", **PUBLISHED) == [0.5, -0.5]
@@ -124,7 +124,7 @@ def test_lengths_are_counted_in_words_where_asked():
     assert found == pytest.approx([0.5, 0.5 - 1 / 3, -0.5])
 
 
-def test_one_that_cannot_be_judged_leaves_the_others_their_scores(monkeypatch):
+def test_an_unscorable_completion_leaves_the_others_scores(monkeypatch):
     from trainer.rewards.rule import Unscorable
     from trainer.rewards.rules.rightness import ANSWER_RULES
 

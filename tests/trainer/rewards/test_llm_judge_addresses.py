@@ -45,7 +45,7 @@ def is_refused(url: str) -> bool:
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111"])
-def test_what_the_internet_has_is_public(ip: str) -> None:
+def test_public_addresses_are_recognised(ip: str) -> None:
     assert is_public(ip)
 
 
@@ -70,7 +70,7 @@ def test_what_the_internet_has_is_public(ip: str) -> None:
         "https://[::1/v1",
     ],
 )
-def test_what_is_no_base_url_is_refused_with_the_recipe(url: str) -> None:
+def test_an_invalid_base_url_is_refused_with_the_recipe(url: str) -> None:
     with pytest.raises(ValueError, match=r"address|base_url"):
         scored("llm_judge", "c", base_url=url, model="m")
 
@@ -243,7 +243,7 @@ def test_a_key_may_stand_in_a_file(
         ({"COHORT_JUDGE_KEY_LAB": "sk\nX: y"}, "not valid"),
     ],
 )
-def test_what_is_missing_is_named_before_a_run_begins(
+def test_missing_credentials_are_named_before_a_run(
     variables: dict[str, str],
     words: str,
     judging: Judging,

@@ -153,7 +153,7 @@ def test_a_run_stops_asking_when_its_calls_are_spent(
     assert len(judging.asked) == 2
 
 
-def test_what_failed_is_spent_too_and_stays_so_when_resumed(
+def test_failed_calls_count_as_spent_after_a_resume(
     judging: Judging, tmp_path: Path
 ) -> None:
     judging.faults = [status(400), status(500)]
@@ -250,7 +250,7 @@ class SmallDisk(FileIO):
 
 
 @pytest.mark.parametrize("room", [0, 30])
-def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
+def test_replies_lost_to_a_full_disk_are_written_later(
     room: int, tmp_path: Path
 ) -> None:
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=room)

@@ -164,7 +164,7 @@ def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> N
     assert min(times) - begin >= 0.4
 
 
-def test_who_wants_to_be_left_for_an_hour_is_not_waited_for(judging: Judging) -> None:
+def test_a_retry_after_of_an_hour_is_not_waited_for(judging: Judging) -> None:
     judging.faults = [status(429, Retry_After="3600")]
 
     (found,) = ask(judging)
@@ -281,7 +281,7 @@ def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -
     assert all(isinstance(each, str) for each in found)
 
 
-def test_what_cannot_be_read_is_no_score_and_is_reported_once(
+def test_an_unreadable_reply_gives_no_score_and_one_report(
     judging: Judging, run: Session
 ) -> None:
     judging.faults = [text("Great!"), text("I like it")]
@@ -294,7 +294,7 @@ def test_what_cannot_be_read_is_no_score_and_is_reported_once(
     assert current_session().take_warnings() == []
 
 
-def test_a_reply_that_was_cut_is_no_score(judging: Judging) -> None:
+def test_a_cut_reply_gives_no_score(judging: Judging) -> None:
     judging.finish_reason = "length"
 
     (found,) = ask(judging, max_tokens=9)

@@ -165,7 +165,7 @@ def test_the_last_lines_number_is_cut_and_scaled(reply: str, score: float) -> No
         "1e3", "0x7", "seven", "7, 8", "٧", "Score: ", "#7", "7" * 12,
     ],
 )  # fmt: skip
-def test_a_last_line_that_is_no_number_alone_is_unreadable(reply: str) -> None:
+def test_a_last_line_with_more_than_a_number_is_unreadable(reply: str) -> None:
     with pytest.raises(Unreadable):
         read(reply)
 
@@ -194,7 +194,7 @@ def test_a_field_of_an_object_is_read(reply: str, score: float) -> None:
         '{"score": 1' + "0" * 5_000 + "}", "```",
     ],
 )  # fmt: skip
-def test_what_is_no_object_with_a_number_is_unreadable(reply: str) -> None:
+def test_a_reply_without_a_number_in_its_object_is_unreadable(reply: str) -> None:
     with pytest.raises(Unreadable):
         read(reply, "json_field")
 

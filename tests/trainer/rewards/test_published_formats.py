@@ -158,7 +158,7 @@ def test_the_rule_scores_as_the_published_pattern(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_is_right_scores_more_than_what_is_not(name: str) -> None:
+def test_right_completions_score_more_than_wrong_ones(name: str) -> None:
     made = FORMATS[name]
 
     right, wrong = made.published("".join(made.right)), made.published("x")

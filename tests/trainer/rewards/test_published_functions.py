@@ -221,7 +221,7 @@ def test_a_verifiers_function_scores_as_in_plain_python(source, name, is_chat):
     assert len(set(expected)) > 1
 
 
-def test_of_columns_a_trl_function_gets_those_that_it_takes():
+def test_a_trl_function_gets_the_columns_it_takes():
     every = "def f(completions, **kwargs):\n print(*sorted(kwargs))\n return [1, 1]"
     some = "def f(completions, level):\n print(level)\n return [1, 1]"
     alias = (
@@ -244,7 +244,7 @@ def test_a_column_that_is_missing_makes_the_function_not_applicable():
     assert "level" in found[0].errors["it"]
 
 
-def test_what_a_trl_function_logs_beside_its_rewards():
+def test_a_trl_functions_log_extra_and_metrics_are_kept():
     source = (
         "def f(completions, log_extra, log_metric, **kwargs):\n"
         " log_extra('size', [len(c) for c in completions])\n"
@@ -334,7 +334,7 @@ def f({parameter}, **kwargs):
         ("completion", "[1]"),
     ],
 )
-def test_a_forged_reply_is_no_score(parameter, reply):
+def test_a_forged_reply_gives_no_score(parameter, reply):
     source = FORGED.replace("{parameter}", parameter).replace("{reply}", reply)
 
     found = scored(source, samples(["a", "b"]))
@@ -417,7 +417,7 @@ READS_IDS = (
 )
 
 
-def test_token_ids_are_those_that_the_run_sampled():
+def test_functions_get_the_sampled_token_ids():
     rollouts = [
         Rollout.of_one_turn(
             text=text, token_ids=ids, logprobs=(0.0,) * len(ids), end_reason="stop"
@@ -462,7 +462,7 @@ def reward(columns):
 """
 
 
-def test_the_listed_packages_are_those_that_can_be_imported():
+def test_the_listed_packages_can_be_imported():
     packages = packages_here(sandbox_level())
     assert {"numpy", "sympy", "math_verify", "regex"} <= packages.keys()
     source = "import numpy\n" + IMPORTS

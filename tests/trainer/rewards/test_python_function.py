@@ -30,7 +30,7 @@ def found(source: str, **params):
         ("import math\ndef reward(): return math.cos(0)", 1.0),
     ],
 )
-def test_what_it_gives_is_the_score(source, value):
+def test_a_functions_result_is_the_score(source, value):
     assert found(source).total == value
 
 
@@ -53,7 +53,7 @@ def test_what_it_gives_is_the_score(source, value):
         ("def reward(): return reward()", "RecursionError"),
     ],
 )
-def test_what_is_no_score_explains_why(source, words):
+def test_an_invalid_result_explains_why(source, words):
     score = found(source, timeout_seconds=0.3 if "while" in source else 5)
 
     assert score.total is None
@@ -71,7 +71,7 @@ def test_a_function_gets_several_answers_as_a_list():
     assert score.total == 0.5
 
 
-def test_what_it_prints_is_kept():
+def test_a_functions_output_is_kept():
     score = found(
         "import sys\ndef reward():\n print('é\\0')\n print('x', file=sys.stderr)"
     )
@@ -79,7 +79,7 @@ def test_what_it_prints_is_kept():
     assert score.logs == {"it": "é\N{REPLACEMENT CHARACTER}\nx\n"}
 
 
-def test_of_much_output_the_beginning_is_kept():
+def test_the_beginning_of_much_output_is_kept():
     log = found("def reward():\n print('x' * 99_999)\n return 1").logs["it"]
 
     assert len(log) < 66_000
@@ -119,7 +119,7 @@ def test_parameters_that_cannot_be_are_refused(params):
 
 
 @pytest.mark.parametrize("kind", ["python_function", "code_tests"])
-def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
+def test_without_a_sandbox_no_score_is_given(kind, monkeypatch):
     nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     monkeypatch.setattr(pool, "find_sandbox", lambda **_: nothing)
     monkeypatch.setattr(pool, "_pool", pool._Pool())

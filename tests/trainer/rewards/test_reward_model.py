@@ -142,7 +142,7 @@ def test_a_score_does_not_depend_on_its_batch(
     assert together == pytest.approx([alone.scores([t])[0] for t in talks], abs=1e-5)
 
 
-def test_where_nothing_pads_every_token_counts(tmp_path: Path) -> None:
+def test_without_padding_every_token_counts(tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model", pad=None)
     ids = [5, 6, 0]  # others pad with 0
 
@@ -246,7 +246,7 @@ def test_a_classifier_of_tokens_reads_the_end_of_the_reply(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("label", ["LABEL_2", "2"])
-def test_one_of_several_labels_is_the_score(label: str, tmp_path: Path) -> None:
+def test_a_chosen_labels_value_is_the_score(label: str, tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model", num_labels=3)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     ids = AutoTokenizer.from_pretrained(folder)("1+2=abc", return_tensors="pt")
@@ -275,7 +275,7 @@ def test_a_label_that_is_not_there_is_refused(
         Classifier(settings(folder, label=label))
 
 
-def test_a_language_model_is_no_reward_model(tmp_path: Path) -> None:
+def test_a_language_model_is_refused_as_reward_model(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
 
     with pytest.raises(ValueError, match=r"score\.weight"):
@@ -382,7 +382,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_loaded_is_reported_before_a_run(
+def test_an_unloadable_reward_model_is_reported_before_a_run(
     tmp_path: Path, in_run: None
 ) -> None:
     with pytest.raises(ValueError, match=r"config\.json"):

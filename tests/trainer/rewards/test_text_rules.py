@@ -162,7 +162,7 @@ def test_a_smaller_share_may_be_enough():
     assert score("script", "ab二三", minimum_share=0.75) == pytest.approx(2 / 3)
 
 
-def test_one_block_alone_can_be_looked_at():
+def test_a_rule_can_judge_a_single_block():
     completion = "<think>так</think> because"
 
     assert score("script", completion, tag="think", scripts="Cyrillic") == 1.0

@@ -198,7 +198,7 @@ def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(
     pool.close()
 
 
-def test_what_a_rule_raises_is_raised_here(
+def test_a_rules_error_is_raised_by_the_caller(
     bad: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RULES, "length", replace(LENGTH, score=misbehave))
@@ -267,7 +267,7 @@ def test_a_completion_that_takes_for_ever_is_named_with_its_rule(
     assert "completion 2 of row 7" in str(failed.value)
 
 
-def test_that_no_worker_can_be_started_is_reported(
+def test_a_failure_to_start_workers_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "Child", lambda _: Child("tests.trainer.rewards.none"))

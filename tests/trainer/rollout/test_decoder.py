@@ -301,7 +301,7 @@ def test_models_built_like_llama_are_decoded_lean(
         ),
     ],
 )
-def test_what_is_not_known_is_left_to_transformers(
+def test_unknown_models_are_decoded_by_transformers(
     config: PreTrainedConfig, tmp_path: Path, model_folder: Path
 ) -> None:
     policy = policy_of(tmp_path, config, model_folder)

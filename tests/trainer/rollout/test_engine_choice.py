@@ -319,7 +319,7 @@ def test_a_vllm_that_does_not_start_gives_way(
         make_engine(config_of(rollout={"engine": "vllm"}), policy)
 
 
-def test_a_stop_is_no_failure_to_start(
+def test_a_stop_does_not_count_as_failure_to_start(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_settings: object) -> None:
@@ -475,7 +475,7 @@ def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
     assert not vllm.sampler.is_closed
 
 
-def test_what_a_failing_vllm_leaves_is_sampled_by_the_own_decoder(
+def test_the_own_decoder_samples_after_vllm_fails(
     policy: Policy, vllm: Started
 ) -> None:
     requests = requests_of(policy, 4)

@@ -142,7 +142,7 @@ def test_a_decoder_that_computes_something_else_is_left(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
+def test_unrecordable_steps_run_kernel_by_kernel(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_run: object) -> None:
@@ -243,7 +243,7 @@ def test_on_a_cpu_nothing_is_tried_again(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
+def test_a_listeners_error_is_not_taken_for_the_engines(policy: Policy) -> None:
     engine = TransformersEngine(policy, max_batch_rows=512)
     reported: list[Slowed] = []
     engine.on_slowed = reported.append

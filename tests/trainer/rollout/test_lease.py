@@ -17,7 +17,7 @@ def lease() -> Lease:
     return Lease(max_bytes=100)
 
 
-def test_one_run_holds_it_at_a_time(lease: Lease) -> None:
+def test_a_server_is_leased_to_one_run_at_a_time(lease: Lease) -> None:
     word = lease.take(None, word=None)
 
     assert lease.take(None, word=None) is None
@@ -78,7 +78,7 @@ def test_weights_have_no_version_from_being_collected_until_they_are_loaded(
     assert lease.version is None
 
 
-def test_what_came_is_dropped_when_it_is_not_what_was_announced(lease: Lease) -> None:
+def test_an_incomplete_upload_is_dropped(lease: Lease) -> None:
     word = lease.take(None, word=None)
     lease.add_weights(word, ONE)
 

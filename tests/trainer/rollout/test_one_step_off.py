@@ -348,7 +348,7 @@ def test_without_it_nothing_is_sampled_in_a_thread(
         ),
     ],
 )
-def test_what_it_cannot_be_combined_with_is_refused(
+def test_one_step_off_refuses_incompatible_settings(
     parts: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

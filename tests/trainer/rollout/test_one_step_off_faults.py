@@ -166,7 +166,7 @@ def test_a_stop_keeps_what_is_being_sampled(
     assert story(*logs) == story(whole / "events.jsonl")
 
 
-def test_what_the_weights_given_up_have_sampled_is_not_trained_on(
+def test_a_batch_of_discarded_weights_is_not_trained_on(
     model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0

@@ -340,7 +340,7 @@ def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[in
     return tried
 
 
-def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
+def test_batches_shrink_to_fit_memory(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = requests_of(policy, 4)

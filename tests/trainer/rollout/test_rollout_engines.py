@@ -67,7 +67,7 @@ def test_each_engine_can_be_configured(rollout: dict[str, Any]) -> None:
         (SERVER | {"url": " , "}, "requires rollout.url"),
     ],
 )
-def test_what_an_engine_cannot_do_is_refused(
+def test_settings_an_engine_lacks_are_refused(
     rollout: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -110,7 +110,7 @@ def test_a_phase_cannot_change_the_engine(name: str) -> None:
         RunConfig.model_validate(tree | {"phases": phases})
 
 
-def test_that_vllm_is_missing_is_reported(
+def test_a_missing_vllm_is_reported(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
@@ -291,7 +291,7 @@ def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:
         sampler_of(llm).sample([PROMPT], params, eos_ids=())
 
 
-def test_what_torch_keeps_is_given_back_before_vllm_wakes(
+def test_torchs_cached_memory_is_freed_before_vllm_wakes(
     llm: Llm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = sampler_of(llm, sleeps=True)

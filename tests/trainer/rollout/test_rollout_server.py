@@ -263,7 +263,7 @@ def test_only_the_run_with_the_lease_is_answered(
         ("/places", b'{"layers": 3, "rank": 1}', "Adapted: layers"),
     ],
 )
-def test_what_is_no_question_is_answered_with_a_sentence(
+def test_an_invalid_request_is_refused_with_a_reason(
     policy: Policy, path: str, body: bytes, words: str
 ) -> None:
     served = Served(limit=2**19)

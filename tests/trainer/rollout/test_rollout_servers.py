@@ -123,7 +123,7 @@ def test_all_get_the_weights_of_an_update_which_are_packed_once(
     engine.close()
 
 
-def test_one_takes_adapters_and_another_the_whole(
+def test_servers_get_adapters_or_whole_weights(
     model_folder: Path, two: tuple[Served, Served]
 ) -> None:
     policy = cpu_policy(model_folder, lora_rank=3, lora_alpha=6)
@@ -139,7 +139,7 @@ def test_one_takes_adapters_and_another_the_whole(
 
 
 @pytest.mark.parametrize("moment", ["sampling", "updating"])
-def test_one_that_was_started_again_is_sent_the_weights_and_the_other_is_not(
+def test_only_a_restarted_server_is_sent_the_weights(
     policy: Policy, moment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost, kept = Served(), Served()
@@ -180,7 +180,7 @@ def test_an_unreachable_server_ends_the_run_by_its_name(
     kept.end()
 
 
-def test_one_that_is_refused_lets_the_others_go(
+def test_a_refused_server_releases_the_others(
     policy: Policy, two: tuple[Served, Served]
 ) -> None:
     first = engine_of(policy, two[1].url)

@@ -215,7 +215,7 @@ def test_a_process_that_would_sample_itself_is_not_waited_for(
 
 
 @pytest.mark.slow
-def test_what_the_server_refuses_ends_them_all(
+def test_a_refusal_by_the_server_ends_all_processes(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("f" * 16)

@@ -133,7 +133,7 @@ def test_weights_are_copied_only_where_they_move_meanwhile(
     assert type(make_engine(RunConfig.model_validate(tree), policy)) is kind
 
 
-def test_one_phase_that_samples_ahead_is_enough_for_a_copy(policy: Policy) -> None:
+def test_a_single_phase_that_samples_ahead_needs_a_copy(policy: Policy) -> None:
     tree = config_tree(
         Path("model"), Path("rows.jsonl"), loss={"importance_correction": "token_mask"}
     )

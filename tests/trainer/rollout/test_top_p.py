@@ -48,7 +48,7 @@ def test_top_p_keeps_the_fewest_tokens_that_hold_the_share(
         (0, PROBS),
     ],
 )
-def test_top_k_keeps_so_many_tokens(top_k: int, expected: list[float]) -> None:
+def test_top_k_keeps_k_tokens(top_k: int, expected: list[float]) -> None:
     assert kept(PROBS, top_k=top_k) == expected
 
 
@@ -58,7 +58,7 @@ def test_top_p_counts_the_share_of_what_top_k_keeps() -> None:
     assert kept(PROBS, top_p=0.8) == [0, 0.4, 0.15, 0.3, 0]
 
 
-def test_of_equally_likely_tokens_the_lower_ids_are_kept() -> None:
+def test_ties_keep_the_lower_token_ids() -> None:
     assert kept([0.1, 0.3, 0.3, 0.3], top_k=2) == [0, 0.3, 0.3, 0]
     assert kept([0.25] * 4, top_p=0.7) == [0.25, 0.25, 0.25, 0]
 

@@ -85,7 +85,7 @@ def test_a_gpu_keeps_the_stream_that_its_runner_was_started_on() -> None:
     assert "torch.cuda.current_stream" in ast.unparse(stream.body[-1])
 
 
-def test_what_sleeps_until_its_tag_is_woken_are_weights_and_cache() -> None:
+def test_vllms_sleeping_tags_are_weights_and_cache() -> None:
     assigned = {
         ast.unparse(node.target): node.value
         for node in tree_of("device_allocator/__init__.py").body

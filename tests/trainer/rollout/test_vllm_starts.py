@@ -75,7 +75,7 @@ def test_adapters_without_a_place_are_merged(tmp_path: Path, wide_folder: Path) 
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def test_what_it_does_to_torch_does_not_last(wide_folder: Path) -> None:
+def test_vllm_leaves_torchs_state_unchanged(wide_folder: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
 
     make_sampler(wide_folder)

@@ -101,7 +101,7 @@ def test_a_weight_that_moves_is_logged():
         ("product", {"advantage": {"combine": "normalize_then_sum"}}, "by product"),
     ],
 )
-def test_what_the_run_and_its_recipe_disagree_on_is_refused(combine, parts, message):
+def test_a_run_that_contradicts_its_recipe_is_refused(combine, parts, message):
     with pytest.raises(ValueError, match=message):
         composed({}, {}, combine=combine, **parts)
 

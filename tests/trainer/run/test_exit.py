@@ -62,7 +62,7 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
     assert last["error"].endswith("fell over.")
 
 
-def test_what_cannot_be_said_ends_no_run(
+def test_a_full_output_does_not_end_a_run(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     """The disk of its output is full: the exit code and the log tell all the same."""

@@ -97,7 +97,7 @@ def test_settings_that_a_checkpoint_does_not_hold_change_with_the_fork(
     assert story(child / "events.jsonl") != story(parent / "events.jsonl", after=2)
 
 
-def test_what_was_sampled_ahead_from_other_rows_is_sampled_again(
+def test_a_batch_ahead_from_other_rows_is_sampled_again(
     model_folder: Path, rows_path: Path, tmp_path: Path, trained: Callable[..., Path]
 ) -> None:
     parent = trained(**AHEAD)

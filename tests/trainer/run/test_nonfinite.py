@@ -67,7 +67,7 @@ def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(model / "model.safetensors")
 
 
-def test_one_bad_update_is_skipped_and_nothing_else_happens(
+def test_a_single_bad_update_is_skipped(
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,

@@ -113,7 +113,7 @@ def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(
     )
 
 
-def test_what_a_killed_run_logged_up_to_its_checkpoint_is_kept(
+def test_events_up_to_the_checkpoint_are_kept_after_a_kill(
     config: Path, undisturbed: Path
 ) -> None:
     out = config.parent / "killed"

@@ -63,7 +63,7 @@ def test_its_rewards_and_what_it_printed_are_in_the_log(
         assert group.num_notes == len(group.completions)
 
 
-def test_what_functions_give_beside_their_scores_are_metrics_of_the_run(
+def test_metrics_of_functions_are_metrics_of_the_run(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
     rules = [

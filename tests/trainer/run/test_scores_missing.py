@@ -54,7 +54,7 @@ def group(*scores: Score) -> Group:
         ([Score(None, {"a": None}, {"a": "no answer"}, ["a"])], 0.0),
     ],
 )
-def test_what_does_not_apply_is_no_error(scores, share):
+def test_not_applicable_scores_are_not_errors(scores, share):
     assert error_share([group(*scores)]) == share
 
 
@@ -203,7 +203,7 @@ def test_a_run_that_pauses_at_its_first_step_begins_again(
 
 
 @pytest.mark.slow
-def test_what_was_scored_ahead_is_not_what_it_pauses_at_again(
+def test_a_batch_scored_ahead_does_not_pause_the_run_again(
     model_folder, rows_path, tmp_path, fail_from, monkeypatch
 ):
     written = config(tmp_path, model_folder, rows_path, one_step_off=True)

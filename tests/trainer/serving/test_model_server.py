@@ -103,7 +103,7 @@ def test_the_number_of_unauthenticated_clients_is_limited(served: Served) -> Non
     wait_until(lambda: not served.server._unauthenticated)
 
 
-def test_who_knows_the_token_may_take_its_time(served: Served) -> None:
+def test_a_client_with_the_token_may_be_slow(served: Served) -> None:
     served.server.handshake_seconds = 0.1
     head = f"POST / HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5\r\n"
     with served.client() as friend:

@@ -159,7 +159,7 @@ def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None
         client(url)
 
 
-def test_what_a_private_address_is() -> None:
+def test_private_addresses_are_recognised() -> None:
     wrong = [
         (host, expected, found)
         for host, expected in [

@@ -199,7 +199,7 @@ def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> No
         (b"x", {"X_Model": "right", "Content_Length": "9" * 40}, 411, "Content-Length"),
     ],
 )
-def test_what_is_no_question_is_answered_with_a_sentence(
+def test_an_invalid_request_is_refused_with_a_reason(
     server: Server,
     model_folder: Path,
     body: bytes,

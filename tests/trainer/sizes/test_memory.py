@@ -374,7 +374,7 @@ def test_a_dataset_is_not_sampled() -> None:
     assert found.while_sampling == 0
 
 
-def test_of_several_phases_the_largest_counts() -> None:
+def test_the_largest_phase_counts() -> None:
     small = {"name": "first", "num_steps": 1}
     changes = {"loss": {"kl_coef": 0.1}, "reference": {"kind": "auto"}}
     large = small | {"name": "then", "changes": changes}
@@ -594,7 +594,7 @@ def test_a_larger_gpu_takes_more_at_once_and_recomputes_less() -> None:
     assert [each.checkpointing for each in sizes if each][::3] == [True, False]
 
 
-def test_what_is_configured_is_not_chosen() -> None:
+def test_configured_sizes_are_not_chosen() -> None:
     given = {
         "optim": {"num_steps": 1, "micro_batch_tokens": 4_096},
         "model": {"device": "cuda", "gradient_checkpointing": True},

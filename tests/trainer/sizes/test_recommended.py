@@ -38,7 +38,7 @@ def test_adapters_are_for_what_does_not_fit_and_get_ten_times_the_rate() -> None
     assert large[RATE] == 1e-6
 
 
-def test_where_no_device_is_known_size_decides() -> None:
+def test_size_decides_if_the_device_is_unknown() -> None:
     assert RANK not in settings_of(0.9e9)
     assert settings_of(1.1e9)[RANK] == 32
     assert not {GROUP, LENGTH} & settings_of(1.1e9).keys()

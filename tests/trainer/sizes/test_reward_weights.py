@@ -77,9 +77,7 @@ def test_weights_in_several_files_and_of_another_kind(tmp_path: Path) -> None:
     assert weights_in(tmp_path, bytes_each=4) == allocated(bert)
 
 
-def test_one_model_that_is_read_alike_twice_is_there_once(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_read_alike_twice_is_counted_once(folder: Path, tmp_path: Path) -> None:
     other = write_classifier(tmp_path / "other", num_labels=2)
     once = weigh_reward_models(config(rule(folder)), on_gpu=False).beside_policy
 
@@ -127,7 +125,7 @@ def test_they_are_part_of_the_estimate_at_any_time(folder: Path) -> None:
     assert found.total == plain.total + found.reward_models
 
 
-def test_a_later_phases_model_is_there_in_all_of_them(folder: Path) -> None:
+def test_a_later_phases_model_is_counted_in_all_phases(folder: Path) -> None:
     tree = config_of(optim={"num_steps": 2, "micro_batch_tokens": 100}).model_dump()
     recipe = {"rules": [rule(folder)]}
     tree["phases"] = [
@@ -145,7 +143,7 @@ HEADERS += [b"\x12" + b"\0" * 7 + b'{"a": {"shape": 1}}']
 
 
 @pytest.mark.parametrize("content", [None, *HEADERS])
-def test_what_cannot_be_read_is_named_and_not_counted(
+def test_unreadable_models_are_named_and_not_counted(
     tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:

@@ -43,7 +43,7 @@ def test_the_loss_falls(made):
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "recipe.json", "run.toml"])
-def test_what_is_shipped_comes_from_the_command(made, name):
+def test_the_shipped_files_come_from_the_command(made, name):
     assert (SHIPPED / name).read_bytes() == (made / name).read_bytes()
     assert facts_of(SHIPPED)["steps"] == 650
 

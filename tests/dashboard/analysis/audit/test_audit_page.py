@@ -84,7 +84,7 @@ def statuses(audit: Audit) -> dict[str, str]:
     return {each.signal.key: each.status for each in audit.findings}
 
 
-def test_what_else_changes_is_shown_with_the_step_by_which_it_has(run: Run) -> None:
+def test_each_changed_signal_has_its_step(run: Run) -> None:
     found = audit(run)
 
     assert statuses(found) == dict.fromkeys(KEYS, "changed")
@@ -98,7 +98,7 @@ def test_what_else_changes_is_shown_with_the_step_by_which_it_has(run: Run) -> N
         assert CHANGED <= finding.step < CHANGED + 5, key
 
 
-def test_a_small_change_is_none_however_clear(team: Team) -> None:
+def test_a_small_change_is_not_reported_however_clear(team: Team) -> None:
     run = make_run(team)
     make_steps(run, {"completion/mean_length": [25.1 - 0.025 * s for s in range(40)]})
 

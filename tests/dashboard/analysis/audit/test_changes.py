@@ -65,7 +65,7 @@ def test_up_to_fifty_points_of_an_end_count() -> None:
     assert (change.after.first, change.after.num) == (9510, 50)
 
 
-def test_a_curve_at_the_start_is_no_noise() -> None:
+def test_early_learning_does_not_count_as_noise() -> None:
     """A policy that learns fast: the mean falls within the first quarter."""
     falling = [0.4 * 0.5**n for n in range(12)] + [0.0] * 24
 

@@ -308,9 +308,7 @@ def test_a_groups_runs_are_compared_by_its_address(
     assert "data-choices" not in page.text
 
 
-def test_of_a_large_group_one_chooses_which_are_compared(
-    alice_client: Client, team: Team
-) -> None:
+def test_runs_of_a_large_group_are_chosen(alice_client: Client, team: Team) -> None:
     runs = make_sweep(team, 12)
     group = runs[0].sweep_id
 

@@ -116,7 +116,7 @@ def test_seeds_are_compared_by_welchs_interval(team: Team) -> None:
     assert found.interval == pytest.approx((low, high), rel=1e-4)
 
 
-def test_of_several_the_best_is_named_and_compared_with_the_baseline(
+def test_the_best_of_several_is_compared_with_the_baseline(
     base: Run,
 ) -> None:
     runs = [base, like(base, "low"), like(base, "top")]

@@ -137,7 +137,7 @@ def test_a_configuration_of_an_older_version_is_still_compared(base: Run) -> Non
     assert differing(base, like(base, config=config)) == {"gone.option": [None, "yes"]}
 
 
-def test_the_page_shows_those_that_differ_and_all_on_demand(
+def test_the_page_shows_differing_settings_and_all_on_demand(
     alice_client: Client, base: Run
 ) -> None:
     other = like(base, config=make_config(seed=7))
@@ -167,7 +167,7 @@ def test_a_setting_with_markup_stays_text(alice_client: Client, base: Run) -> No
     assert "<script>alert" not in html
 
 
-def test_what_an_imported_run_did_not_send_is_unknown_and_no_difference(
+def test_settings_an_imported_run_lacks_are_no_differences(
     base: Run,
 ) -> None:
     imported = make_run(

@@ -114,7 +114,7 @@ def test_held_out_scores_lie_between_the_steps_around_them(run: Run) -> None:
     assert time.at.tolist() == pytest.approx([0, 10 / 60])
 
 
-def test_of_many_points_a_thousand_are_drawn_and_no_spike_is_lost() -> None:
+def test_a_thousand_points_are_drawn_without_losing_spikes() -> None:
     values = np.sin(np.arange(100_003) / 500)
     values[[7, 55_555, 100_001]] = [9, -9, 8]
     values[1_000:1_100] = np.nan
@@ -160,7 +160,7 @@ def test_a_window_ends_where_the_first_run_ends(team: Team) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("axis", ["step", "time", "tokens"])
-def test_many_points_are_those_that_are_stored(team: Team, axis: str) -> None:
+def test_points_equal_the_stored_values(team: Team, axis: str) -> None:
     first, other = make_run(team), make_run(team, "other")
     values = np.random.default_rng(4).normal(size=300)
     tokens = np.arange(300) * 7.0
@@ -203,7 +203,7 @@ def long_runs(team: Team) -> list[Run]:
 @pytest.mark.parametrize(
     "axis", [pytest.param("step", marks=pytest.mark.slow), "tokens"]
 )
-def test_of_a_long_run_few_points_are_read_and_no_spike_is_lost(
+def test_a_long_runs_points_are_read_thinned_without_losing_spikes(
     long_runs: list[Run], axis: str
 ) -> None:
     found = read_drawn(long_runs, ["reward/mean"], axis=axis, most=300)["reward/mean"]

@@ -196,7 +196,7 @@ def _power(effect: float, num: int) -> float:
     return float(stats.nct.sf(reach, df, shift) + stats.nct.cdf(-reach, df, shift))
 
 
-def test_pairs_need_as_many_seeds_as_a_test_of_their_differences() -> None:
+def test_pairs_need_the_seeds_of_a_test_of_their_differences() -> None:
     num = seeds_needed(0.5, (1.0, 0.0), is_paired=True)
 
     assert num is not None

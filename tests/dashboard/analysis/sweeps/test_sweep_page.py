@@ -83,7 +83,7 @@ def runs_of(group: Sweep) -> list[Run]:
     )
 
 
-def test_settings_are_those_that_differ_but_the_seed(group: Sweep) -> None:
+def test_sweep_settings_are_the_differing_ones_except_the_seed(group: Sweep) -> None:
     found = {one.key: one for one in swept_settings(runs_of(group))}
 
     assert found.keys() == {"optim.learning_rate", "loss.aggregation"}

@@ -190,7 +190,7 @@ def test_lengths_are_described_by_hand():
     assert describe(np.array([], np.uint32)) is None
 
 
-def test_of_several_answers_the_longest_is_measured():
+def test_the_longest_of_several_answers_is_measured():
     chat = [
         {"role": "user", "content": "ab"},
         {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]},

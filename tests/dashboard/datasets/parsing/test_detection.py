@@ -93,7 +93,7 @@ PACKERS = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd
     ids=["page with a mark", "page", "pointer"],
 )
 @pytest.mark.parametrize("filename", ["a.csv", "a.jsonl", "a.parquet"])
-def test_what_was_saved_in_place_of_a_file_is_refused(
+def test_content_of_another_format_is_refused(
     filename: str, content: bytes, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as refused:

@@ -163,7 +163,7 @@ def test_the_checkpoint_to_resume_from_cannot_be_deleted(
     assert AuditEntry.objects.filter(verb="checkpoint.deleted", actor=alice).exists()
 
 
-def test_of_a_run_that_has_ended_the_last_can_be_deleted(
+def test_the_last_checkpoint_of_an_ended_run_can_be_deleted(
     saving: Saving, run: Run, alice: User
 ) -> None:
     only = saving.save()

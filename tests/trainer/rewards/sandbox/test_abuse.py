@@ -64,7 +64,7 @@ def test_a_fork_bomb_is_one_process(caller: Caller) -> None:
     assert caller.reply(body) == {"value": 0.0}
 
 
-def test_sixteen_threads_may_be_started_and_no_crowd_of_them(caller: Caller) -> None:
+def test_a_call_starts_at_most_sixteen_threads(caller: Caller) -> None:
     body = """
     import threading, time
     threading.stack_size(65536)
@@ -240,7 +240,7 @@ def test_programs_have_no_scratch_folder(caller: Caller) -> None:
         "a.sendto(b'x', '\\0abstract')",
     ],
 )
-def test_there_is_no_network(caller: Caller, body: str) -> None:
+def test_a_call_has_no_network(caller: Caller, body: str) -> None:
     assert any(
         sign in caller.error(body) for sign in ("gaierror", "not permitted", *REFUSED)
     )
@@ -314,14 +314,14 @@ def test_32_bit_calls_kill_the_call(caller: Caller) -> None:
         "while True: pass",
     ],
 )
-def test_what_does_not_end_is_ended(caller: Caller, body: str) -> None:
+def test_an_endless_call_is_ended(caller: Caller, body: str) -> None:
     answer = caller.call(body, wall_seconds=0.3)
 
     assert answer.end == "time"
     assert 0.3 <= answer.wall_seconds < 30
 
 
-def test_what_is_printed_is_cut(caller: Caller) -> None:
+def test_printed_output_is_cut(caller: Caller) -> None:
     answer = caller.call("import sys\nfor _ in range(100): print('x' * 10_000)")
 
     assert len(answer.stdout) == 65_536
@@ -423,7 +423,7 @@ def test_replies_are_json_and_nothing_else(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "value", ["float('nan')", "float('inf')", "10**400", "'1'", "[]"]
 )
-def test_what_is_no_number_is_no_score(caller: Caller, value: str) -> None:
+def test_a_result_without_a_number_gives_no_score(caller: Caller, value: str) -> None:
     assert caller.error(f"return {value}")
 
 

@@ -47,7 +47,7 @@ def test_a_process_finds_its_own_group(root: str, path: str, own: str) -> None:
 
 
 @pytest.mark.parametrize("mountinfo", ["", MOUNTINFO.split("\n")[0]])
-def test_without_cgroup_v2_there_is_none(mountinfo: str) -> None:
+def test_without_cgroup_v2_no_group_is_made(mountinfo: str) -> None:
     with pytest.raises(NoGroup, match="not mounted"):
         _places(mountinfo, "0::/\n")
 

@@ -137,7 +137,7 @@ def test_a_caller_that_gives_up_does_not_block_others(
     slow.join()
 
 
-def test_one_that_was_killed_between_calls_is_replaced(pool: _Pool) -> None:
+def test_a_slot_killed_between_calls_is_replaced(pool: _Pool) -> None:
     ask(pool, "a")
     os.kill(slot_of(pool, "a").pid, signal.SIGKILL)
     time.sleep(0.1)
@@ -192,7 +192,7 @@ def test_an_interrupted_caller_leaves_no_reply_behind(
     assert ask(pool, "a", value=1) == b'{"value": 1.0}'
 
 
-def test_an_answer_to_another_call_is_none(
+def test_an_answer_to_another_call_is_rejected(
     pool: _Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(pool, "a")

@@ -91,7 +91,7 @@ def test_too_little_time_says_nothing_of_the_machine(
         ("confinement.is_known_machine", lambda: False, "A", "aarch64"),
     ],
 )
-def test_what_a_level_lacks_is_named(
+def test_the_probe_names_what_a_level_lacks(
     name: str, value: Any, level: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{levels.__name__}.{name}", value)
@@ -161,7 +161,7 @@ def test_a_run_whose_later_phase_runs_code_reports_its_sandbox() -> None:
     assert _sandbox(config_with("length")) == {}
 
 
-def test_what_runs_inside_imports_the_standard_library_alone() -> None:
+def test_modules_inside_import_only_the_standard_library() -> None:
     import ast
     import sys
 

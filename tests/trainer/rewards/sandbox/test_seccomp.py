@@ -32,7 +32,7 @@ def run(program: bytes, number: int, architecture: int, *arguments: int) -> int:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_what_is_not_listed_is_refused(
+def test_unlisted_system_calls_are_refused(
     machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: machine)
@@ -78,7 +78,7 @@ def test_what_is_not_listed_is_refused(
         ("ioctl", (1, 0x5412), False),  # TIOCSTI
     ],
 )
-def test_what_depends_on_its_arguments(
+def test_some_system_calls_depend_on_arguments(
     name: str, arguments: tuple[int, ...], is_allowed: bool
 ) -> None:
     architecture, numbers = confinement._MACHINES["x86_64"]

@@ -36,7 +36,7 @@ def resume(address: str, run: Run, token: str) -> str:
         return str(response.headers["X-Request-ID"])
 
 
-def test_one_request_id_from_the_web_to_the_trainer(
+def test_a_request_id_reaches_the_trainer(
     app_environment: dict[str, str],
     web_processes: WebProcesses,
     launch_tiny: Callable[..., Run],
