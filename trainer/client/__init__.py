@@ -5,7 +5,7 @@ It needs only the standard library, so it fits into any training environment.
 
 from __future__ import annotations
 
-from trainer.client.api.client import Client
+from trainer.client.api import Client
 from trainer.client.api.run import Run, RunDetail
 from trainer.client.http import Refused, Unreachable
 from trainer.client.lines import Completion

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainer.client.api.client import Client
+from trainer.client.api import Client
 from trainer.client.api.records import Group, GroupDetail
 from trainer.client.api.run import Run, file_name
 from trainer.client.delivery import Delivery

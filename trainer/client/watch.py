@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from trainer.client.api.client import Client
+from trainer.client.api import Client
 from trainer.client.api.records import Point
 from trainer.client.api.run import POLL_SECONDS, follow
 from trainer.client.output import (
