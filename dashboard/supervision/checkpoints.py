@@ -90,7 +90,14 @@ class ModelArchive:
     def __iter__(self) -> Iterator[bytes]:
         for name, file in self._files.items():
             yield self._header(name)
-            yield from self._contents(name, file)
+            digest, held = hashlib.sha256(), b""
+            while piece := self._opened[name].read(PIECE_BYTES):
+                digest.update(piece)
+                yield held
+                held = piece
+            # The last piece goes out only once the whole file is known to be right.
+            check_digest(self._path, name, file, digest.hexdigest())
+            yield held
             yield bytes(_padding(file.bytes))
         yield bytes(2 * BLOCK)
 
@@ -110,16 +117,6 @@ class ModelArchive:
                 f"{self._path.name}: {name} has {found:,} bytes, expected {wanted:,}."
             )
         return opened
-
-    def _contents(self, name: str, file: ManifestFile) -> Iterator[bytes]:
-        digest, held = hashlib.sha256(), b""
-        while piece := self._opened[name].read(PIECE_BYTES):
-            digest.update(piece)
-            yield held
-            held = piece
-        # The last piece goes out only once the whole file is known to be right.
-        check_digest(self._path, name, file, digest.hexdigest())
-        yield held
 
     def _header(self, name: str) -> bytes:
         info = tarfile.TarInfo(f"{self._folder}/{name.removeprefix(f'{MODEL}/')}")

@@ -110,10 +110,6 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
             problem="No training worker has read this cluster yet. A worker reads it "
             "every 30 s while it runs.",
         )
-    return _describe(row)
-
-
-def _describe(row: Cluster) -> hosts.Cluster:
     facts = row.facts
     nodes = [
         hosts.ClusterNode(

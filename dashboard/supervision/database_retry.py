@@ -43,9 +43,20 @@ class DatabaseRetry:
         try:
             action()
         except (OperationalError, InterfaceError) as error:
-            self._put_off(error)
+            if self._down_since is None:
+                self._down_since = time.monotonic()
+                self._log.write(
+                    f"{self._doing} failed and is retried: {str(error).strip()}"
+                )
+            connection.close()  # the next attempt begins with a new one
+            self._retry_at = time.monotonic() + self._wait
+            self._wait = min(2 * self._wait, LONGEST_WAIT_SECONDS)
             return False
-        self._note_return()
+        if self._down_since is not None:
+            self._log.write(f"{self._doing} succeeded after {self.down_seconds:.0f} s.")
+        self._down_since = None
+        self._wait = FIRST_WAIT_SECONDS
+        self._retry_at = 0.0
         return True
 
     def insist(
@@ -61,20 +72,3 @@ class DatabaseRetry:
                 raise TooLate
             meanwhile()
             time.sleep(POLL_SECONDS)
-
-    def _put_off(self, error: Exception) -> None:
-        if self._down_since is None:
-            self._down_since = time.monotonic()
-            self._log.write(
-                f"{self._doing} failed and is retried: {str(error).strip()}"
-            )
-        connection.close()  # the next attempt begins with a new one
-        self._retry_at = time.monotonic() + self._wait
-        self._wait = min(2 * self._wait, LONGEST_WAIT_SECONDS)
-
-    def _note_return(self) -> None:
-        if self._down_since is not None:
-            self._log.write(f"{self._doing} succeeded after {self.down_seconds:.0f} s.")
-        self._down_since = None
-        self._wait = FIRST_WAIT_SECONDS
-        self._retry_at = 0.0

@@ -62,7 +62,9 @@ class Ending:
         elif self.has_hung:
             how = "hung and was killed"
         elif self.status < 0:
-            how = f"killed by {_signal_name(-self.status)}"
+            how = f"killed by {signal.Signals(-self.status).name}"
+            if -self.status == signal.SIGKILL:
+                how += " (a user, or the kernel when out of memory)"
         else:
             how = _STATUS_NAMES.get(self.status, f"exit status {self.status}")
         return f"{how} at step {self.step}"
@@ -71,12 +73,6 @@ class Ending:
     def is_a_crash(self) -> bool:
         """The program's own doing; SIGKILL comes from a person or from the kernel."""
         return self.status not in (FINISHED, STOPPED, PAUSED, -signal.SIGKILL)
-
-
-def _signal_name(number: int) -> str:
-    if number == signal.SIGKILL:
-        return "SIGKILL (a user, or the kernel when out of memory)"
-    return signal.Signals(number).name
 
 
 @transaction.atomic
@@ -161,13 +157,13 @@ def _pause(run: Run, *, reason: str) -> None:
 
 def _pause_reason(run: Run, paused: RunPaused) -> str:
     """Who requested it, what failed, and what to do, line by line."""
+    request = _pause_request(run)
     if paused.share is None:
         # With a storage the full disk is a node's, which no worker can check.
         is_here = not (settings.COHORT_RAY_STORAGE and Needs.of(run.config).ranks)
-        is_of_disk = paused.needs_bytes is not None and is_here
-        waits_for_room = is_of_disk and not _pause_request(run)
+        waits_for_room = paused.needs_bytes is not None and is_here and not request
         remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
-        return clean_text("\n".join([*_pause_request(run), paused.reason, remedy]))
+        return clean_text("\n".join([*request, paused.reason, remedy]))
     faults = [
         f'{fault.count:,} × rule "{fault.rule}": {fault.error}'
         for fault in paused.faults
@@ -177,7 +173,7 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         f"{paused.step + 1:,} again. To continue with failing scores, allow more "
         "errors when you resume."
     )
-    return clean_text("\n".join([*_pause_request(run), paused.reason, *faults, remedy]))
+    return clean_text("\n".join([*request, paused.reason, *faults, remedy]))
 
 
 def _pause_request(run: Run) -> list[str]:

@@ -6,10 +6,10 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 BATCH_BYTES = 4 * 1024 * 1024
 MAX_SHOWN = 200
 MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
-BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
 SHOWN_LINES = 20  # after a message
 
@@ -54,7 +53,14 @@ class LogTailer:
         self._next_line = 1
 
     def read(self, *, max_bytes: int = BATCH_BYTES) -> Lines:
-        data = self._read_whole_lines(max_bytes)
+        data = b""
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read(max_bytes)
+            # A line longer than the batch: read on to its end.
+            while b"\n" not in data and (more := file.read(max_bytes)):
+                data += more
+        data = data[: data.rfind(b"\n") + 1]
         # Only \n ends a line: JSON text may contain U+2028 and similar characters.
         texts = tuple(data.split(b"\n")[:-1])
         return Lines(first=self._next_line, texts=texts, end=self._offset + len(data))
@@ -63,19 +69,6 @@ class LogTailer:
         assert lines.first == self._next_line, "lines of another place"
         self._offset = lines.end
         self._next_line = lines.last + 1
-
-    def _read_whole_lines(self, max_bytes: int) -> bytes:
-        try:
-            file = self.path.open("rb")
-        except FileNotFoundError:
-            return b""
-        with file:
-            file.seek(self._offset)
-            data = file.read(max_bytes)
-            # A line longer than the batch: read on to its end.
-            while b"\n" not in data and (more := file.read(max_bytes)):
-                data += more
-        return data[: data.rfind(b"\n") + 1]
 
 
 def read_events(lines: Lines, *, attempt: int) -> list[Event]:
@@ -93,7 +86,13 @@ def read_events(lines: Lines, *, attempt: int) -> list[Event]:
 def _read(text: bytes, *, line: int, attempt: int) -> Event:
     try:
         event = parse_event(text)
-        _check_place(event, line=line, attempt=attempt)
+        if (event.line, event.attempt) != (line, attempt):
+            raise ValueError(
+                f"It is numbered line {event.line} of attempt {event.attempt}; "
+                f"expected line {line} of attempt {attempt}."
+            )
+        if not _is_time(event.time):
+            raise ValueError(f"Its time, {event.time}, is not a valid timestamp.")
     except UnknownEvent as unknown:
         return Warned(
             line=line,
@@ -118,37 +117,25 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
     return event
 
 
-def _check_place(event: Event, *, line: int, attempt: int) -> None:
-    if (event.line, event.attempt) != (line, attempt):
-        raise ValueError(
-            f"It is numbered line {event.line} of attempt {event.attempt}; "
-            f"expected line {line} of attempt {attempt}."
-        )
-    if not _is_time(event.time):
-        raise ValueError(f"Its time, {event.time}, is not a valid timestamp.")
-
-
 def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and 0 <= seconds < 1e11
 
 
 def _why(error: ValueError) -> str:
-    """Of what pydantic found: each field, what is wrong, the value."""
+    """List each field that pydantic refused, what is wrong, and the value."""
     if not isinstance(error, ValidationError):
         return str(error)[:MAX_SHOWN]
-    found = error.errors(include_url=False)
-    sentences = [_of_field(one) for one in found[:MAX_FIELDS]]
-    if len(found) > MAX_FIELDS:
-        sentences.append(f"{len(found) - MAX_FIELDS:,} more errors")
+    details = error.errors(include_url=False)
+    sentences = []
+    for detail in details[:MAX_FIELDS]:
+        _, *place = map(str, detail["loc"] or ("", "the line"))
+        problem = f"{'.'.join(place) or 'type'}: {detail['msg']}"
+        if detail["type"] != "missing":
+            problem += f"; got {ascii(detail['input'])[:60]}"
+        sentences.append(problem)
+    if len(details) > MAX_FIELDS:
+        sentences.append(f"{len(details) - MAX_FIELDS:,} more errors")
     return " ".join(f"{sentence}." for sentence in sentences)
-
-
-def _of_field(one: Any) -> str:
-    _, *place = map(str, one["loc"] or ("", "the line"))
-    problem = f"{'.'.join(place) or 'type'}: {one['msg']}"
-    if one["type"] == "missing":
-        return problem
-    return f"{problem}; got {ascii(one['input'])[:60]}"
 
 
 class SupervisorLog:
@@ -173,49 +160,22 @@ class SupervisorLog:
 # The end of any log file.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
-    lines: list[str]
-    num_lines: int  # in the whole file
-    num_bytes: int
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-    @property
-    def is_cut(self) -> bool:
-        return len(self.lines) < self.num_lines
-
-
-def read_tail(path: Path, *, max_lines: int) -> Tail:
-    """The last lines, at most 1 MiB of them; an absent file is an empty one."""
+def read_tail(path: Path, *, max_lines: int) -> list[str]:
+    """Return the last lines, of at most 1 MiB; none of an absent file."""
     if not path.is_file():
-        return Tail(lines=[], num_lines=0, num_bytes=0)
+        return []
     with path.open("rb") as file:
-        num_bytes = file.seek(0, 2)
-        num_lines = _count_lines(path)
-        start = max(0, num_bytes - MAX_TAIL_BYTES)
+        start = max(0, file.seek(0, 2) - MAX_TAIL_BYTES)
         file.seek(start)
         data = file.read(MAX_TAIL_BYTES)
     # Only \n ends a line: a progress bar's \r shows its last state.
     lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
     if start and len(lines) > 1:
         lines = lines[1:]  # begins in the middle of a line
-    shown = [line.rsplit("\r", 1)[-1] for line in lines[-max_lines:]]
-    return Tail(lines=shown if data else [], num_lines=num_lines, num_bytes=num_bytes)
+    return [line.rsplit("\r", 1)[-1] for line in lines[-max_lines:]] if data else []
 
 
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
     """The message, and the last lines of a log after it."""
     shown = "\n".join(lines[-SHOWN_LINES:])
     return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)
-
-
-def _count_lines(path: Path) -> int:
-    count, last = 0, b"\n"
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")

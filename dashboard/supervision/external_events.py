@@ -67,10 +67,6 @@ class EventValidator:
 
     def validate(self, events: Sequence[Event]) -> list[Event]:
         """Two queries if there are steps or groups."""
-        self._read_known(events)
-        return [self._judge(event) for event in events]
-
-    def _read_known(self, events: Sequence[Event]) -> None:
         # Metrics of evaluations are only in the summary.
         last = self.run.summary.get("last", {})
         self.metrics |= {*self.run.metric_names, *last}
@@ -84,6 +80,7 @@ class EventValidator:
         if scored:
             groups = Group.objects.current().filter(run=self.run, step__in=scored)
             self._groups = set(groups.values_list("step", "prompt_index"))
+        return [self._judge(event) for event in events]
 
     def _judge(self, event: Event) -> Event:
         if reason := self._why_not(event):
@@ -116,9 +113,32 @@ class EventValidator:
         if event.step > MAX_STEP:
             return f"step {event.step} is above {MAX_STEP:,}."
         if isinstance(event, StepFinished):
-            return self._why_no_step(event)
+            if event.step in self._steps:
+                return f"step {event.step:,} was already sent; Cohort keeps the first."
+            return self._why_no_metrics(event.metrics)
         if isinstance(event, GroupScored):
-            return self._why_no_group(event)
+            num = len(event.completions)
+            if not 1 <= num <= MAX_COMPLETIONS:
+                return (
+                    f"a group must have 1 to {MAX_COMPLETIONS:,} completions; got "
+                    f"{num:,}."
+                )
+            if event.prompt_index > MAX_STEP:
+                return f"its prompt index is above {MAX_STEP:,}."
+            if (event.step, event.prompt_index) in self._groups:
+                return (
+                    f"prompt {event.prompt_index:,} of step {event.step:,} was already "
+                    "sent; Cohort keeps the first."
+                )
+            if event.num_notes > MAX_COUNT:
+                return f"its number of log lines, {event.num_notes:,}, is too large."
+            if any(
+                not 0 <= (c.num_tokens or 0) <= MAX_COUNT for c in event.completions
+            ):
+                return "a completion's number of tokens is negative or too large."
+            if len(self._rules | _rules_of(event)) > MAX_RULES:
+                return f"the run would have more than {MAX_RULES} rules."
+            return ""
         if isinstance(event, TokensMeasured) and event.prompt_index > MAX_STEP:
             return f"its prompt index is above {MAX_STEP:,}."
         if isinstance(event, PhaseStarted) and event.last_step > MAX_STEP:
@@ -127,45 +147,17 @@ class EventValidator:
             return self._why_no_metrics(event.metrics)
         return ""
 
-    def _why_no_step(self, event: StepFinished) -> str:
-        if event.step in self._steps:
-            return f"step {event.step:,} was already sent; Cohort keeps the first."
-        return self._why_no_metrics(event.metrics)
-
     def _why_no_metrics(self, metrics: Mapping[str, float | None]) -> str:
-        wrong = next((n for n in metrics if not _is_name(n)), None)
-        if wrong is not None:
-            return f"a metric name must have 1 to 120 characters; got {wrong[:130]!r}."
-        return ""
-
-    def _why_no_group(self, event: GroupScored) -> str:
-        num = len(event.completions)
-        if not 1 <= num <= MAX_COMPLETIONS:
-            return (
-                f"a group must have 1 to {MAX_COMPLETIONS:,} completions; got {num:,}."
-            )
-        if event.prompt_index > MAX_STEP:
-            return f"its prompt index is above {MAX_STEP:,}."
-        if (event.step, event.prompt_index) in self._groups:
-            return (
-                f"prompt {event.prompt_index:,} of step {event.step:,} was already "
-                "sent; Cohort keeps the first."
-            )
-        if event.num_notes > MAX_COUNT:
-            return f"its number of log lines, {event.num_notes:,}, is too large."
-        if any(not 0 <= (c.num_tokens or 0) <= MAX_COUNT for c in event.completions):
-            return "a completion's number of tokens is negative or too large."
-        if len(self._rules | _rules_of(event)) > MAX_RULES:
-            return f"the run would have more than {MAX_RULES} rules."
+        for name in metrics:
+            if not 0 < len(name) <= 120 or "\0" in name or name != clean_text(name):
+                return (
+                    f"a metric name must have 1 to 120 characters; got {name[:130]!r}."
+                )
         return ""
 
 
 def _of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
     return [event for event in events if isinstance(event, kind)]
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= 120 and "\0" not in name and name == clean_text(name)
 
 
 def _rules_of(event: GroupScored) -> set[str]:

@@ -53,26 +53,8 @@ def end_run(run: Run, last_word: Event) -> None:
     else:
         reason = "The trainer ended before its last step."
         _move(run, RunState.STOPPED, stop_reason=reason)
-    _store_prompts(run)
-
-
-def _move(run: Run, target: RunState, **fields: Any) -> None:
-    is_moved = transition(
-        run.pk,
-        sources=[RunState.RUNNING],
-        target=target,
-        finished_at=END_TIME,
-        **fields,
-    )
-    if is_moved:
-        close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
-
-
-def _store_prompts(run: Run) -> None:
-    """The run's prompts become a dataset, as those of an imported run do.
-
-    Not if indexes are missing: row positions would then point at other prompts.
-    """
+    # The run's prompts become a dataset, as those of an imported run do. Not if indexes
+    # are missing: row positions would then point at other prompts.
     groups = Group.objects.filter(run=run)
     highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
     if highest is None:
@@ -94,13 +76,29 @@ def _store_prompts(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(dataset_version=version)
 
 
+def _move(run: Run, target: RunState, **fields: Any) -> None:
+    is_moved = transition(
+        run.pk,
+        sources=[RunState.RUNNING],
+        target=target,
+        finished_at=END_TIME,
+        **fields,
+    )
+    if is_moved:
+        close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
+
+
 def create_prompts_version(
     run: Run, rows: Iterable[Row], *, dataset: Dataset | None = None
 ) -> DatasetVersion:
-    """The prompts of a run that was trained elsewhere, in a new dataset or this one."""
+    """Store the prompts of a run trained elsewhere, in a new dataset or this one."""
+    name = f"Prompts of {run.name}"[:70]
+    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
+    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
+    free = next(free for free in (name, *numbered) if free not in taken)
     return create_dataset_version(
         team=run.team,
-        name=dataset.name if dataset else _free_name(run),
+        name=dataset.name if dataset else free,
         rows=rows,
         mapping={"prompt": "prompt", "answer": "answer", "columns": []},
         source={"kind": "run_import", "filename": f"prompts of {run.name}"},
@@ -114,13 +112,6 @@ def _rows(run: Run) -> Iterator[Row]:
     first = groups.distinct("prompt_index").only("prompt", "answer", "answer_is_list")
     for group in first.iterator(chunk_size=500):
         yield Row(prompt=group.prompt, answer=group.answer_value)
-
-
-def _free_name(run: Run) -> str:
-    name = f"Prompts of {run.name}"[:70]
-    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
-    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
-    return next(one for one in (name, *numbered) if one not in taken)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,8 +223,28 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
     for _, part in groupby(texts, key=lambda _: next(ends) // BATCH_BYTES):
         lines = Lines(first=first, texts=tuple(part), end=0)
         events = validator.validate(read_events(lines, attempt=run.attempt))
-        _note_left_out(run, events, num_metrics=len(validator.metrics))
-        _learn_rules(run, events)
+        # Shown on the run's page, since the trainer may only check for 200.
+        num_metrics = len(validator.metrics)
+        warned = [event for event in events if isinstance(event, Warned)]
+        reasons = [event.message for event in warned if event.code in LEFT_OUT]
+        num = run.source.get("num_left_out", 0) + len(reasons)
+        source = dict(run.source)
+        if reasons:
+            source |= {"num_left_out": num, "left_out": clean_text(reasons[-1])}
+        if num_metrics > MAX_METRICS:
+            source["most_metrics"] = MAX_METRICS
+        if source != run.source:
+            run.source = source
+            Run.objects.filter(pk=run.pk).update(source=source)
+        # A rule that the opening did not name counts once.
+        rules = run.config["reward"]["recipe"]["rules"]
+        known = {rule["name"] for rule in rules}
+        groups = [event for event in events if isinstance(event, GroupScored)]
+        names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
+        new = [name for name in names if name not in known]
+        if new:
+            rules += [{"name": name, "weight": 1.0} for name in new]
+            Run.objects.filter(pk=run.pk).update(config=run.config)
         ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
         first = lines.last + 1
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
@@ -241,30 +252,3 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
         Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
     if validator.last_word is not None:
         end_run(run, validator.last_word)
-
-
-def _note_left_out(run: Run, events: Sequence[Event], *, num_metrics: int) -> None:
-    """Shown on the run's page, since the trainer may only check for 200."""
-    warned = [event for event in events if isinstance(event, Warned)]
-    reasons = [event.message for event in warned if event.code in LEFT_OUT]
-    num = run.source.get("num_left_out", 0) + len(reasons)
-    source = dict(run.source)
-    if reasons:
-        source |= {"num_left_out": num, "left_out": clean_text(reasons[-1])}
-    if num_metrics > MAX_METRICS:
-        source["most_metrics"] = MAX_METRICS
-    if source != run.source:
-        run.source = source
-        Run.objects.filter(pk=run.pk).update(source=source)
-
-
-def _learn_rules(run: Run, events: Sequence[Event]) -> None:
-    """A rule that the opening did not name counts once."""
-    rules = run.config["reward"]["recipe"]["rules"]
-    known = {rule["name"] for rule in rules}
-    groups = [event for event in events if isinstance(event, GroupScored)]
-    names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
-    new = [name for name in names if name not in known]
-    if new:
-        rules += [{"name": name, "weight": 1.0} for name in new]
-        Run.objects.filter(pk=run.pk).update(config=run.config)

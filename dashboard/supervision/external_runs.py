@@ -85,7 +85,23 @@ def _check(opening: Opening) -> None:
             "external_runs.bad_num_steps",
             f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}.",
         )
-    _check_rules(opening)
+    if len(opening.rules) > MAX_RULES:
+        raise UserError(
+            "external_runs.too_many_rules",
+            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}.",
+        )
+    for name, weight in opening.rules.items():
+        _check_text("A rule name", name, most=40, may_be_empty=False)
+        if not math.isfinite(weight):
+            raise UserError(
+                "external_runs.bad_weight",
+                f"rules: the weight of {name!r} must be finite.",
+            )
+    if opening.right_from is not None and not math.isfinite(opening.right_from):
+        raise UserError(
+            "external_runs.bad_right_from",
+            "right_from must be a finite number or null.",
+        )
     size = len(json.dumps(dict(opening.settings), default=str).encode())
     if size > MAX_SETTINGS_BYTES:
         raise UserError(
@@ -105,26 +121,6 @@ def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -
     if "\n" in text and name != "notes":
         raise UserError(
             "external_runs.not_one_line", f"{name} must be one line; got {text!r}."
-        )
-
-
-def _check_rules(opening: Opening) -> None:
-    if len(opening.rules) > MAX_RULES:
-        raise UserError(
-            "external_runs.too_many_rules",
-            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}.",
-        )
-    for name, weight in opening.rules.items():
-        _check_text("A rule name", name, most=40, may_be_empty=False)
-        if not math.isfinite(weight):
-            raise UserError(
-                "external_runs.bad_weight",
-                f"rules: the weight of {name!r} must be finite.",
-            )
-    if opening.right_from is not None and not math.isfinite(opening.right_from):
-        raise UserError(
-            "external_runs.bad_right_from",
-            "right_from must be a finite number or null.",
         )
 
 

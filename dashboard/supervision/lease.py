@@ -8,6 +8,7 @@ workers' clocks do not matter.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -215,7 +216,11 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
             f"checkpoint, so Cohort did not restart it. Last outcome: {outcome}. "
             f"{advice}".rstrip()
         )
-        return fail(run.id, with_tail(reason, _last_lines(run)))
+        lines: list[str] = []
+        log = run_directory(run.id).attempt(run.attempt).trainer_log
+        with suppress(OSError):  # this host may not see it
+            lines = read_tail(log, max_lines=SHOWN_LINES)
+        return fail(run.id, with_tail(reason, lines))
     return transition(
         run.id,
         sources=[RunState.LOST],
@@ -223,15 +228,6 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         num_losses=run.num_losses + 1,
         not_before=Now() + back_off(run.num_losses),
     )
-
-
-def _last_lines(run: Run) -> list[str]:
-    """Of what its trainer printed, as far as this host sees it."""
-    log = run_directory(run.id).attempt(run.attempt).trainer_log
-    try:
-        return read_tail(log, max_lines=SHOWN_LINES).lines
-    except OSError:
-        return []
 
 
 def fail(run_id: int, reason: str) -> bool:
@@ -257,27 +253,24 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
     database starts, supervisors have `grace` to report again; after a gap without
     checks, as when the machine slept, they have one renewal interval.
     """
-    if not _take_advisory_lock():
-        return []
-    if not _watches_for(min(grace, TURN)) or not _is_up_for(grace):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s), now() - pg_postmaster_start_time()",
+            [ADVISORY_LOCK],
+        )
+        is_alone, uptime = cursor.fetchone()
+    if not is_alone or not _watches_for(min(grace, TURN)) or uptime < grace:
         return []
     expired = Run.objects.select_for_update(skip_locked=True).filter(
         state__in=HOLDING, lease_until__lt=Now()
     )
-    lost = [run.id for run in expired if lose_attempt(run, outcome=_outcome(run))]
+    lost = []
+    for run in expired:
+        holder = "trainer" if run.is_external else f"worker {run.worker}"
+        if lose_attempt(run, outcome=f"no contact with its {holder}"):
+            lost.append(run.id)
     Worker.objects.filter(last_seen__lt=Now() - DELETE_AFTER).delete()
     return lost
-
-
-def _outcome(run: Run) -> str:
-    who = "trainer" if run.is_external else f"worker {run.worker}"
-    return f"no contact with its {who}"
-
-
-def _take_advisory_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK])
-        return bool(cursor.fetchone()[0])
 
 
 def _watches_for(grace: timedelta) -> bool:
@@ -294,12 +287,3 @@ def _watches_for(grace: timedelta) -> bool:
     gap = Q(looked_at__lt=Now() - GAP, since__lt=F("looked_at"))
     watch.update(since=Case(When(gap, then=Now()), default=F("since")), looked_at=Now())
     return watch.filter(since__lte=Now() - grace).exists()
-
-
-def _is_up_for(grace: timedelta) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM now() - pg_postmaster_start_time()) >= %s",
-            [grace.total_seconds()],
-        )
-        return bool(cursor.fetchone()[0])

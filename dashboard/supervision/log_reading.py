@@ -209,10 +209,9 @@ def _find_line(file: BinaryIO, number: int) -> int:
 
 def _count_newlines(file: BinaryIO, end: int) -> int:
     """Before this byte; 32 MiB, the maximum of a log, take about 10 ms."""
-    count, left = 0, end
-    while left > 0 and (block := file.read(min(BLOCK_BYTES, left))):
+    count = 0
+    while block := file.read(min(BLOCK_BYTES, end - file.tell())):
         count += block.count(b"\n")
-        left -= len(block)
     return count
 
 
@@ -250,32 +249,27 @@ class LogClock:
         self._size -= num_bytes
 
 
-class LogTimes:
-    """The content of such a file."""
+def read_times(times: Path, starts: Sequence[int], *, log: Path) -> list[float | None]:
+    """Return when each line was written, by its first byte, rising.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def of_lines(self, starts: Sequence[int], *, log: Path) -> list[float | None]:
-        """For each line by its first byte, rising; None without records.
-
-        What was written since the last record has the time of the last write.
-        """
-        if not starts or not self._path.is_file():
-            return [None] * len(starts)
-        with self._path.open("rb") as file:
-            number = os.fstat(file.fileno()).st_size // _RECORD.size
-            first, end = (
-                bisect_right(
-                    range(number), at, key=lambda n: _read(file.fileno(), n, 1)[0][0]
-                )
-                for at in (starts[0], starts[-1])
+    None without records of a LogClock. What was written since the last record has the
+    time of the last write.
+    """
+    if not starts or not times.is_file():
+        return [None] * len(starts)
+    with times.open("rb") as file:
+        number = os.fstat(file.fileno()).st_size // _RECORD.size
+        first, end = (
+            bisect_right(
+                range(number), at, key=lambda n: _read(file.fileno(), n, 1)[0][0]
             )
-            records = _read(file.fileno(), first, min(end + 1, number) - first)
-        sizes = [size for size, _ in records]
-        places = [bisect_right(sizes, at) for at in starts]
-        newest = log.stat().st_mtime if places[-1] == len(records) else None
-        return [records[n][1] if n < len(records) else newest for n in places]
+            for at in (starts[0], starts[-1])
+        )
+        records = _read(file.fileno(), first, min(end + 1, number) - first)
+    sizes = [size for size, _ in records]
+    places = [bisect_right(sizes, at) for at in starts]
+    newest = log.stat().st_mtime if places[-1] == len(records) else None
+    return [records[n][1] if n < len(records) else newest for n in places]
 
 
 def stamp_of(text: str) -> float | None:

@@ -19,8 +19,8 @@ from dashboard.runs.models import Run, RunAttempt
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.supervision.log_reading import (
     Line,
-    LogTimes,
     cut_text,
+    read_times,
     show_line,
     stamp_of,
 )
@@ -108,7 +108,13 @@ def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
         for number, at, raw in _blocks(file, block):
             for match in _matches_in(raw, pattern, number=number, at=at):
                 if first <= total < first + MAX_LISTED:
-                    listed.append(_with_spans(match, pattern, deadline))
+                    # As many as time allows: each search starts at the previous match.
+                    spans: list[tuple[int, int]] = []
+                    for found in islice(pattern.finditer(match.line.text), MAX_SPANS):
+                        spans.append(found.span())
+                        if time.monotonic() > deadline:
+                            break
+                    listed.append(replace(match, spans=spans))
                 total += 1
                 if total > MAX_MATCHES or time.monotonic() > deadline:
                     break
@@ -140,22 +146,21 @@ def _blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, int, bytes]]:
         number += raw.count(b"\n")
         at += len(raw)
         if not raw.endswith(b"\n"):
-            at += _skip_line(file)
+            _skip_line(file)
+            at = file.tell()
             number += 1
 
 
-def _skip_line(file: BinaryIO) -> int:
-    """To the next one's beginning; how many bytes."""
-    num_bytes = 0
-    while more := file.readline(BLOCK_BYTES):
-        num_bytes += len(more)
-        if more.endswith(b"\n"):
-            break
-    return num_bytes
+def _skip_line(file: BinaryIO) -> None:
+    while (more := file.readline(BLOCK_BYTES)) and not more.endswith(b"\n"):
+        pass
 
 
 def _matches_in(raw: bytes, pattern: Any, *, number: int, at: int) -> Iterator[Match]:
-    shown = raw if _PLAIN.fullmatch(raw) else _show(raw)
+    shown = raw
+    if not _PLAIN.fullmatch(raw):
+        # The same lines as a page shows them.
+        shown = b"\n".join([show_line(line).encode() for line in raw.split(b"\n")])
     place, raw_start = 0, 0
     while found := pattern.search(shown, place):
         start = shown.rfind(b"\n", 0, found.start()) + 1
@@ -173,22 +178,6 @@ def _matches_in(raw: bytes, pattern: Any, *, number: int, at: int) -> Iterator[M
         number += 1
         raw_start = raw.find(b"\n", raw_start) + 1
         place = end + 1
-
-
-def _show(raw: bytes) -> bytes:
-    """The same lines as a page shows them."""
-    lines = [show_line(line).encode() for line in raw.split(b"\n")]
-    return b"\n".join(lines)
-
-
-def _with_spans(match: Match, pattern: Any, deadline: float) -> Match:
-    """As many as time allows: each search starts at the previous match."""
-    spans: list[tuple[int, int]] = []
-    for found in islice(pattern.finditer(match.line.text), MAX_SPANS):
-        spans.append(found.span())
-        if time.monotonic() > deadline:
-            break
-    return replace(match, spans=spans)
 
 
 def _with_context(file: BinaryIO, match: Match) -> Match:
@@ -233,8 +222,8 @@ class Source:
             return [stamp_of(line.text) for line in lines]
         if self.rank is not None:
             return [None] * len(lines)
-        times = LogTimes(self.files.trainer_times)
-        return times.of_lines([line.at for line in lines], log=self.path)
+        starts = [line.at for line in lines]
+        return read_times(self.files.trainer_times, starts, log=self.path)
 
     @property
     def missing(self) -> str:

@@ -37,29 +37,20 @@ def store_ranks(run_id: int, events: Iterable[Event]) -> None:
     measured = [event for event in events if isinstance(event, RanksMeasured)]
     if not measured:
         return
-    row = RunRanks.objects.filter(run_id=run_id).first()
+    row = RunRanks.objects.filter(run_id=run_id).first() or RunRanks(run_id=run_id)
     for event in measured:
-        row = _with(row or RunRanks(run_id=run_id), event)
-    assert row is not None
+        if row.attempt > event.attempt:
+            continue
+        if row.attempt != event.attempt or len(row.ranks) != len(event.ranks):
+            row.work = []
+        # Through pydantic's JSON, where a number that is not finite is null.
+        tree = json.loads(event.model_dump_json(include={"ranks"}))
+        row.attempt, row.step = event.attempt, event.step
+        row.ranks = clean_json(tree)["ranks"]
+        own = [rank["seconds"].get("work") for rank in row.ranks]
+        row.work = [*row.work, own][-KEPT_STEPS:]
+        row.measured_at = timezone.now()
     row.save()
-
-
-def _with(row: RunRanks, event: RanksMeasured) -> RunRanks:
-    if row.attempt > event.attempt:
-        return row
-    if row.attempt != event.attempt or len(row.ranks) != len(event.ranks):
-        row.work = []
-    # Through pydantic's JSON, where a number that is not finite is null.
-    tree = json.loads(event.model_dump_json(include={"ranks"}))
-    row.attempt, row.step, row.ranks = (
-        event.attempt,
-        event.step,
-        clean_json(tree)["ranks"],
-    )
-    own = [rank["seconds"].get("work") for rank in row.ranks]
-    row.work = [*row.work, own][-KEPT_STEPS:]
-    row.measured_at = timezone.now()
-    return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,12 +88,10 @@ def number_array(values: Iterable[float | None]) -> str:
 
 def text_array(values: Iterable[str]) -> str:
     """A text[] as text, every element quoted."""
-    return "{" + ",".join(_quote(clean_text(value)) for value in values) + "}"
-
-
-def _quote(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    escaped = [
+        clean_text(value).replace("\\", "\\\\").replace('"', '\\"') for value in values
+    ]
+    return "{" + ",".join(f'"{value}"' for value in escaped) + "}"
 
 
 def take_ids(table: str, count: int) -> list[int]:
@@ -124,9 +122,20 @@ def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> Non
     for event in events:
         if isinstance(event, GroupScored):
             groups[event.step].append(from_event(event))
-    _copy(
-        _row(run_id, end.step, end.attempt, groups[end.step], end.metrics, compositions)
-        for end in ends
+    copy_rows(
+        "samples_steprollup",
+        ROLLUP_COLUMNS,
+        (
+            _row(
+                run_id,
+                end.step,
+                end.attempt,
+                groups[end.step],
+                end.metrics,
+                compositions,
+            )
+            for end in ends
+        ),
     )
 
 
@@ -156,7 +165,7 @@ def fill_rollups(run: Run) -> int:
             ]
             current = StepRollup.objects.filter(run=run, superseded_by=None)
             current.filter(step__in=[step.step for step in missing]).delete()
-            _copy(rows)
+            copy_rows("samples_steprollup", ROLLUP_COLUMNS, rows)
         num_filled += len(rows)
     return num_filled
 
@@ -199,7 +208,3 @@ def _row(
         rollup.passes,
         rollup.majorities,
     )
-
-
-def _copy(rows: Iterable[tuple[object, ...]]) -> None:
-    copy_rows("samples_steprollup", ROLLUP_COLUMNS, rows)

@@ -19,7 +19,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.environment import ROOT
-from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.launch.base_models import title_of
 from dashboard.runs.launch.form import Launch
@@ -58,7 +58,14 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})
     data = config.data.model_copy(update={"rows": ROWS})
-    recipe = _recipe_version(team, user, folder)
+    recipe = save_recipe_version(
+        team=team,
+        name=RECIPE_NAME,
+        recipe=Recipe.model_validate_json((folder / "recipe.json").read_text()),
+        user=user,
+        existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
+        description="Created at the first start, with the starter model.",
+    )
     launch = Launch(
         name=RUN_NAME,
         config=RunConfig.model_validate(
@@ -96,15 +103,3 @@ def _read_rows(path: Path) -> Iterator[Row]:
             yield Row(
                 prompt=row["prompt"], answer=row["answer"], columns=row["columns"]
             )
-
-
-def _recipe_version(team: Team, user: User, folder: Path) -> RecipeVersion:
-    recipe = Recipe.model_validate_json((folder / "recipe.json").read_text())
-    return save_recipe_version(
-        team=team,
-        name=RECIPE_NAME,
-        recipe=recipe,
-        user=user,
-        existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
-        description="Created at the first start, with the starter model.",
-    )

@@ -96,8 +96,14 @@ class Progress:
     def observe(self, event: Event) -> None:
         if isinstance(event, StepFinished):
             self.last_step = max(self.last_step, event.step)
-            self._note_best(event.metrics.get(REWARD), event.step)
-            self._note_pace(event.metrics.get(STEP_SECONDS))
+            reward, seconds = map(event.metrics.get, (REWARD, STEP_SECONDS))
+            if reward is not None and math.isfinite(reward):
+                best = self.summary["best"].get(REWARD)
+                if best is None or reward > best:
+                    self.summary["best"] = {REWARD: reward, "step": event.step}
+            if seconds is not None and math.isfinite(seconds):
+                latest = [*self.summary.get("step_seconds", []), seconds]
+                self.summary["step_seconds"] = latest[-PACE_STEPS:]
         if isinstance(event, StepFinished | Evaluated):
             self.summary["last"].update(finite(event.metrics))
             self.is_changed = True
@@ -106,11 +112,13 @@ class Progress:
         """The metrics in the order of `metric_names`, which grows as needed."""
         row: list[float | None] = [None] * len(self.metric_names)
         for name, value in self._with_totals(finite(metrics)).items():
-            place = self._place(name[:NAME_LENGTH])
-            if place == len(row):
-                row.append(value)
-            else:
+            place = self._places.setdefault(name[:NAME_LENGTH], len(row))
+            if place < len(row):
                 row[place] = value
+            else:
+                self.metric_names.append(name[:NAME_LENGTH])
+                self.is_changed = True
+                row.append(value)
         return row
 
     def _with_totals(self, metrics: dict[str, float | None]) -> dict[str, float | None]:
@@ -125,27 +133,6 @@ class Progress:
         self._totals |= totals
         self.summary["last"] |= totals
         return metrics | totals
-
-    def _place(self, name: str) -> int:
-        place = self._places.get(name)
-        if place is None:
-            place = self._places[name] = len(self.metric_names)
-            self.metric_names.append(name)
-            self.is_changed = True
-        return place
-
-    def _note_best(self, value: float | None, step: int) -> None:
-        best = self.summary["best"].get(REWARD)
-        if value is None or not math.isfinite(value):
-            return
-        if best is None or value > best:
-            self.summary["best"] = {REWARD: value, "step": step}
-
-    def _note_pace(self, seconds: float | None) -> None:
-        if seconds is None or not math.isfinite(seconds):
-            return
-        latest = [*self.summary.get("step_seconds", []), seconds]
-        self.summary["step_seconds"] = latest[-PACE_STEPS:]
 
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -228,7 +215,16 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
     measured = [event for event in events if isinstance(event, TokensMeasured)]
     if not measured:
         return
-    ids = _group_ids(run_id, measured)
+    places = {(event.attempt, event.step, event.prompt_index) for event in measured}
+    attempts, steps, prompts = zip(*places, strict=True)
+    groups = Group.objects.filter(
+        run_id=run_id, attempt__in=attempts, step__in=steps, prompt_index__in=prompts
+    )
+    # Of the groups that have no token values yet.
+    keys = groups.filter(tokens=None).values_list(
+        "attempt", "step", "prompt_index", "id"
+    )
+    ids = {tuple(place): group_id for *place, group_id in keys}
     rows: dict[int, TokensMeasured] = {}
     for event in measured:
         group_id = ids.get((event.attempt, event.step, event.prompt_index))
@@ -242,22 +238,6 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
             for group_id, event in rows.items()
         ),
     )
-
-
-def _group_ids(
-    run_id: int, measured: Iterable[TokensMeasured]
-) -> dict[tuple[int, int, int], int]:
-    """Of the groups that have no token values yet, by attempt, step and prompt."""
-    places = {(event.attempt, event.step, event.prompt_index) for event in measured}
-    attempts, steps, prompts = zip(*places, strict=True)
-    found = Group.objects.filter(
-        run_id=run_id, attempt__in=attempts, step__in=steps, prompt_index__in=prompts
-    )
-    found = found.filter(tokens=None)
-    rows = found.values_list("attempt", "step", "prompt_index", "id")
-    return {
-        (attempt, step, prompt): group_id for attempt, step, prompt, group_id in rows
-    }
 
 
 def _rule_names(event: GroupScored) -> list[str]:

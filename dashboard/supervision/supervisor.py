@@ -86,47 +86,42 @@ def supervise(
         **originating_request(claim.run_id),
     }
     with bound(**about), span("run attempt"):
-        _supervise(claim, is_shutting_down, command, timing)
-
-
-def _supervise(
-    claim: Claim,
-    is_shutting_down: Callable[[], bool],
-    command: CommandFactory,
-    timing: Timing,
-) -> None:
-    directory = run_directory(claim.run_id)
-    supervisor_log = SupervisorLog(
-        directory.attempt(claim.attempt).supervisor_log,
-        about=f"run {claim.run_id} attempt {claim.attempt}",
-    )
-
-    def is_too_late(down_seconds: float) -> bool:
-        return down_seconds > timing.release_patience_seconds and is_shutting_down()
-
-    try:
-        start = prepare(
-            claim,
-            directory,
-            supervisor_log,
-            is_too_late=is_too_late,
-            check_seconds=timing.check_seconds,
+        directory = run_directory(claim.run_id)
+        supervisor_log = SupervisorLog(
+            directory.attempt(claim.attempt).supervisor_log,
+            about=f"run {claim.run_id} attempt {claim.attempt}",
         )
-        if start.variables.get("COHORT_RAY_STORAGE"):
-            timing = replace(timing, grace_seconds=UPLOAD_GRACE_SECONDS)
-        argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
-        for reason in start.passed_over:
-            argv += ["--passed-over", reason]
-        attempt = Attempt(
-            claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
-        )
-        attempt.run(argv, start.variables)
-    except CannotStart as error:
-        supervisor_log.write(f"Failed to start the run: {error}")
-    except LeaseLost as error:
-        supervisor_log.write(f"{error} Cohort killed the trainer and stopped writing.")
-    except TooLate:
-        supervisor_log.write("The worker shut down first; the lease will expire.")
+
+        def is_too_late(down_seconds: float) -> bool:
+            return down_seconds > timing.release_patience_seconds and is_shutting_down()
+
+        try:
+            start = prepare(
+                claim,
+                directory,
+                supervisor_log,
+                is_too_late=is_too_late,
+                check_seconds=timing.check_seconds,
+            )
+            if start.variables.get("COHORT_RAY_STORAGE"):
+                timing = replace(timing, grace_seconds=UPLOAD_GRACE_SECONDS)
+            argv = command(
+                directory, attempt=claim.attempt, resume_from=start.resume_from
+            )
+            for reason in start.passed_over:
+                argv += ["--passed-over", reason]
+            attempt = Attempt(
+                claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
+            )
+            attempt.run(argv, start.variables)
+        except CannotStart as error:
+            supervisor_log.write(f"Failed to start the run: {error}")
+        except LeaseLost as error:
+            supervisor_log.write(
+                f"{error} Cohort killed the trainer and stopped writing."
+            )
+        except TooLate:
+            supervisor_log.write("The worker shut down first; the lease will expire.")
 
 
 class Attempt:
@@ -181,27 +176,60 @@ class Attempt:
                 ):
                     self._follow_to_the_end()
             except StoreRefused as error:
-                self._give_up(error)
+                reason = (
+                    "Failed to store the run's log, so Cohort ended the run at step "
+                    f"{self._step}: {error}"
+                )
+                self._log.write(reason)
+                self._insist(lambda: give_up(self._claim, reason))
                 return
             status = trainer.reap()
-        self._conclude(status)
+        ending = Ending(
+            status=status,
+            last_word=self._last_word,
+            step=self._step,
+            log_lines=read_tail(self._files.trainer_log, max_lines=50),
+            was_released=self._was_released,
+            has_hung=self._hang.has_killed,
+            was_out_of_memory=status == -signal.SIGKILL
+            and not self._was_killed
+            and not self._hang.has_killed
+            and self._memory_kills.has_risen(),
+        )
+        self._log.write(f"The trainer exited: {ending.outcome}.")
+        self._insist(lambda: conclude(self._claim, ending))
 
     def _follow_to_the_end(self) -> None:
         while True:
             # Checked before reading, so that the last events are included.
             has_exited = self._trainer.has_exited()
-            self._note_time()
+            # Without it a log's lines have no times: no reason to stop a run.
+            with suppress(OSError):
+                self._clock.update()
             num_lines = self._store_new_lines()
             if has_exited and num_lines == 0:
                 return
-            self._follow_requests()
+            self._check()
+            self._renew()
+            if self._is_shutting_down():
+                self._was_released = True
+                self._request_stop("the worker is shutting down")
+                is_too_late = self._is_too_late(self._storing.down_seconds)
+                # Until it has exited, it may still save.
+                if is_too_late and self._trainer.has_exited():
+                    raise TooLate
+            is_overdue = (
+                self._stop_requested_at is not None
+                and not self._was_killed
+                and time.monotonic() - self._stop_requested_at
+                > self._timing.grace_seconds
+            )
+            if is_overdue and not self._trainer.has_exited():
+                self._log.write("The trainer did not stop in time and was killed.")
+                self._was_killed = True
+                self._trainer.kill()
             if not num_lines:
                 time.sleep(self._timing.poll_seconds)
-
-    def _note_time(self) -> None:
-        # Without it a log's lines have no times: no reason to stop a run.
-        with suppress(OSError):
-            self._clock.update()
 
     def _store_new_lines(self) -> int | None:
         """How many lines; None if the database does not accept them now."""
@@ -212,7 +240,10 @@ class Attempt:
         if not self._storing.attempt(lambda: self._ingest(events)):
             return None
         self._follower.advance(lines)
-        self._note(events)
+        self._step = max(self._step, *(event.step for event in events))
+        bind(step=self._step)
+        words = [event for event in events if isinstance(event, LAST_WORDS)]
+        self._last_word = words[-1] if words else self._last_word
         return len(events)
 
     def _ingest(self, events: list[Event]) -> None:
@@ -222,27 +253,6 @@ class Attempt:
             raise
         except DatabaseError as error:
             raise StoreRefused(str(error).strip()) from error
-
-    def _note(self, events: list[Event]) -> None:
-        self._step = max(self._step, *(event.step for event in events))
-        bind(step=self._step)
-        words = [event for event in events if isinstance(event, LAST_WORDS)]
-        self._last_word = words[-1] if words else self._last_word
-
-    def _follow_requests(self) -> None:
-        """Requests to stop or pause, the lease, the grace period."""
-        self._check()
-        self._renew()
-        if self._is_shutting_down():
-            self._was_released = True
-            self._request_stop("the worker is shutting down")
-            is_too_late = self._is_too_late(self._storing.down_seconds)
-            if is_too_late and self._trainer.has_exited():  # before, it may still save
-                raise TooLate
-        if self._is_overdue():
-            self._log.write("The trainer did not stop in time and was killed.")
-            self._was_killed = True
-            self._trainer.kill()
 
     def _check_run(self) -> None:
         if num_bytes := self._trainer.cap_log():
@@ -273,39 +283,7 @@ class Attempt:
             self._stop_requested_at = time.monotonic()
             self._trainer.ask_to_stop()
 
-    def _is_overdue(self) -> bool:
-        if self._stop_requested_at is None or self._was_killed:
-            return False
-        overdue = (
-            time.monotonic() - self._stop_requested_at > self._timing.grace_seconds
-        )
-        return overdue and not self._trainer.has_exited()
-
-    def _conclude(self, status: int) -> None:
-        ending = Ending(
-            status=status,
-            last_word=self._last_word,
-            step=self._step,
-            log_lines=read_tail(self._files.trainer_log, max_lines=50).lines,
-            was_released=self._was_released,
-            has_hung=self._hang.has_killed,
-            was_out_of_memory=status == -signal.SIGKILL
-            and not self._was_killed
-            and not self._hang.has_killed
-            and self._memory_kills.has_risen(),
-        )
-        self._log.write(f"The trainer exited: {ending.outcome}.")
-        self._insist(lambda: conclude(self._claim, ending))
-
     def _insist(self, action: Callable[[], None]) -> None:
         DatabaseRetry(self._log, "Storing the run's end").insist(
             action, is_too_late=self._is_too_late, meanwhile=self._renew
         )
-
-    def _give_up(self, error: StoreRefused) -> None:
-        reason = (
-            "Failed to store the run's log, so Cohort ended the run at step "
-            f"{self._step}: {error}"
-        )
-        self._log.write(reason)
-        self._insist(lambda: give_up(self._claim, reason))

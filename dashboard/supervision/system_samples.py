@@ -332,12 +332,10 @@ class SystemSampler:
                 time=Now(),
                 values=values,
             )
-            if sample.pk % 100 == 0 or self._every < 1:
-                self._bound(run_id)
+            is_due = sample.pk % 100 == 0 or self._every < 1
+            samples = SystemSample.objects.filter(run_id=run_id)
+            if is_due and samples.count() > MAX_ROWS:
+                halve(run_id)
         except DatabaseError as error:
             logger.debug("Run %d: failed to sample the system: %s", run_id, error)
             connection.close()
-
-    def _bound(self, run_id: int) -> None:
-        if SystemSample.objects.filter(run_id=run_id).count() > MAX_ROWS:
-            halve(run_id)

@@ -78,11 +78,23 @@ def take_over(
     for message in refused:
         supervisor_log.write(f"Skipped a checkpoint: {message}")
     if checkpoint is None:
-        _refuse_to_start_over(claim, refused)
+        saved = Checkpoint.objects.filter(run_id=claim.run_id, superseded_by=None)
+        if num := saved.count():
+            raise CannotResume(
+                f"None of the run's {num} checkpoints can be resumed: "
+                f"{' '.join(refused) or 'their files were deleted.'} Clone the run to "
+                "start over."
+            )
     step = checkpoint.step if checkpoint else 0
     drained = drain_old_log(claim, directory, up_to_step=step, keep_alive=keep_alive)
     cut_history(claim, after=step, checkpoint=checkpoint)
-    _set_aside(claim, directory, after=step)
+    # Rename later checkpoints, because the new attempt keeps the furthest and deletes
+    # others. Only those of earlier attempts: this one may have slept since its claim,
+    # and a later attempt's checkpoints belong to the run.
+    for path in checkpoint_folders(directory.checkpoints):
+        match = NAME.fullmatch(path.name)
+        if match and int(match[1]) > step and int(match[2]) < claim.attempt:
+            path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
     supervisor_log.write(
         f"Resuming from {where}; stored {drained} missing lines of the old log."
@@ -107,30 +119,6 @@ def _ends_of_attempts(claim: Claim, directory: RunDirectory) -> dict[int, float]
         if directory.attempt(number).events.exists():  # it came to train
             end = min(end, from_step)
     return ends | {0: math.inf}  # what a fork begins from, saved before its attempts
-
-
-def _set_aside(claim: Claim, directory: RunDirectory, *, after: int) -> None:
-    """Rename later checkpoints, because the new attempt keeps the furthest and deletes
-    others.
-
-    Only those of earlier attempts: this one may have slept since its claim, and a later
-    attempt's checkpoints belong to the run.
-    """
-    for path in checkpoint_folders(directory.checkpoints):
-        match = NAME.fullmatch(path.name)
-        if match and int(match[1]) > after and int(match[2]) < claim.attempt:
-            path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
-
-
-def _refuse_to_start_over(claim: Claim, refused: list[str]) -> None:
-    known = Checkpoint.objects.filter(run_id=claim.run_id, superseded_by__isnull=True)
-    if not known.exists():
-        return
-    raise CannotResume(
-        f"None of the run's {known.count()} checkpoints can be resumed: "
-        f"{' '.join(refused) or 'their files were deleted.'} Clone the run to "
-        "start over."
-    )
 
 
 def drain_old_log(
@@ -194,20 +182,25 @@ def cut_history(
     RunAttempt.objects.filter(run_id=run.id, number=claim.attempt).update(
         from_step=after
     )
-    write_progress(run.id, _progress_at(run, after))
+    # Last and best as they were when the checkpoint was saved.
+    reward = MetricSummary.objects.filter(run=run, name=REWARD).first()
+    write_progress(
+        run.id,
+        Progress(
+            metric_names=run.metric_names,
+            summary={
+                "last": _last_values(run),
+                "best": {REWARD: reward.high, "step": reward.high_step}
+                if reward
+                else {},
+            },
+            last_step=after,
+        ),
+    )
     Run.objects.filter(id=run.id).update(seq=F("seq") + 1)
     if supersede(run.id, after=after):
         Run.objects.filter(id=run.id).update(alerts_seq=F("seq"))
     notify_on_commit(run.id, run.seq + 1)
-
-
-def _progress_at(run: Run, step: int) -> Progress:
-    """Last and best as they were when the checkpoint was saved."""
-    return Progress(
-        metric_names=run.metric_names,
-        summary={"last": _last_values(run), "best": _best(run)},
-        last_step=step,
-    )
 
 
 def _last_values(run: Run) -> dict[str, Any]:
@@ -222,8 +215,3 @@ def _last_values(run: Run) -> dict[str, Any]:
     for metrics in held_out.values_list("metrics", flat=True):
         last.update(metrics)
     return last
-
-
-def _best(run: Run) -> dict[str, Any]:
-    reward = MetricSummary.objects.filter(run=run, name=REWARD).first()
-    return {REWARD: reward.high, "step": reward.high_step} if reward else {}

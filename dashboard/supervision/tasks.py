@@ -56,19 +56,15 @@ def resume_on_free_disk() -> list[int]:
 
 def _has_disk_space(run: Run) -> bool:
     folder = run_directory(run.id).path
-    needs = _bytes_needed(run)
-    if needs is None or not folder.is_dir():
-        return False
-    return shutil.disk_usage(folder).free >= needs
-
-
-def _bytes_needed(run: Run) -> int | None:
-    """None if it did not pause for disk space."""
+    # `needs` is None if it did not pause for disk space.
     last_word = RunEvent.objects.filter(
         run_id=run.id, attempt=run.attempt, type="run_paused"
     )
     body = last_word.order_by("-line").values_list("body", flat=True).first()
-    return body.get("needs_bytes") if body else None
+    needs: int | None = body.get("needs_bytes") if body else None
+    if needs is None or not folder.is_dir():
+        return False
+    return shutil.disk_usage(folder).free >= needs
 
 
 def _resume(run: Run) -> bool:
@@ -96,7 +92,11 @@ def work(self: Task[..., None]) -> None:
 
     def sees(run: Run) -> bool:
         if sees_files(run):
-            return _fits_cluster(run)
+            # Waiting in Ray for a larger cluster, a run would hold this worker.
+            ranks = Needs.of(run.config).ranks
+            cluster = known_cluster(run.team) if ranks else None
+            room = cluster.room(ranks) if cluster and ranks else None
+            return room is None or room.is_possible
         unseen.append(run)
         return False
 
@@ -110,14 +110,6 @@ def work(self: Task[..., None]) -> None:
     if claim is not None:
         timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
         supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
-
-
-def _fits_cluster(run: Run) -> bool:
-    """Whether the cluster is large enough; waiting in Ray, a run holds this worker."""
-    ranks = Needs.of(run.config).ranks
-    cluster = known_cluster(run.team) if ranks else None
-    room = cluster.room(ranks) if cluster and ranks else None
-    return room is None or room.is_possible
 
 
 @shared_task(name="training.dispatch", bind=True, ignore_result=True)

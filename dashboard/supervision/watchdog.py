@@ -143,28 +143,24 @@ class Watchdog:
             return
         elif self._dump_requested_at is None:
             if now - self._moved_at > self._hang_seconds:
-                self._request_dump()
-        elif now - self._dump_requested_at > self._patience_seconds:
-            self._kill()
+                self._dump_requested_at = time.monotonic()
+                self._log.write(
+                    f"The trainer made no progress for {self._hang_seconds:g} s. "
+                    "Cohort logs its stack traces (see the trainer log) and kills it "
+                    f"in {self._patience_seconds:g} s unless it continues."
+                )
+                self._trainer.ask_where_it_is()
+        elif (
+            now - self._dump_requested_at > self._patience_seconds
+            and not self.has_killed
+            and not self._trainer.has_exited()
+        ):
+            self.has_killed = True
+            self._log.write("The trainer hung and was killed.")
+            self._trainer.kill()
 
     def _read(self) -> int | None:
         try:
             return self._pulse.stat().st_mtime_ns
         except OSError:
             return None
-
-    def _request_dump(self) -> None:
-        self._dump_requested_at = time.monotonic()
-        self._log.write(
-            f"The trainer made no progress for {self._hang_seconds:g} s. Cohort "
-            "logs its stack traces (see the trainer log) and kills it in "
-            f"{self._patience_seconds:g} s unless it continues."
-        )
-        self._trainer.ask_where_it_is()
-
-    def _kill(self) -> None:
-        if self.has_killed or self._trainer.has_exited():
-            return
-        self.has_killed = True
-        self._log.write("The trainer hung and was killed.")
-        self._trainer.kill()

@@ -149,21 +149,19 @@ def list_devices() -> list[Device]:
     """What the workers that are there have to train on; one query."""
     since = Now() - GONE_AFTER
     workers = Worker.objects.filter(stopped_at__isnull=True, last_seen__gte=since)
-    return [device for worker in workers for device in _devices_of(worker)]
-
-
-def _devices_of(worker: Worker) -> list[Device]:
-    hardware = worker.hardware
-    gpus = [
-        Device(name=gpu["name"], memory_bytes=gpu["memory_bytes"], is_gpu=True)
-        for gpu in hardware.get("gpus", [])
-    ]
-    cpu = Device(
-        name=f"{worker.name}'s machine",
-        memory_bytes=hardware.get("memory_bytes", 0),
-        is_gpu=False,
-    )
-    return [*gpus, cpu]
+    devices = []
+    for worker in workers:
+        devices += [
+            Device(name=gpu["name"], memory_bytes=gpu["memory_bytes"], is_gpu=True)
+            for gpu in worker.hardware.get("gpus", [])
+        ]
+        cpu = Device(
+            name=f"{worker.name}'s machine",
+            memory_bytes=worker.hardware.get("memory_bytes", 0),
+            is_gpu=False,
+        )
+        devices.append(cpu)
+    return devices
 
 
 class BesideHeartbeat(Protocol):
@@ -215,12 +213,23 @@ class WorkerHeartbeat:
             while True:
                 self._send(reader)
                 self._apply_drain()
-                self._report_packages()
-                self._report_sandbox()
+                # A package that was installed since is available to the next run.
+                packages = installed_packages()
+                if packages != self._packages and self._store_facts(packages=packages):
+                    self._packages = packages
+                # After the heartbeat: the test takes long on a busy machine.
+                sandbox = sandbox_here(timeout_seconds=START_SECONDS)
+                if sandbox != self._sandbox and self._store_facts(
+                    sandbox=sandbox.as_json()
+                ):
+                    self._sandbox = sandbox
                 self._tick_beside()
                 if self._end.wait(HEARTBEAT_SECONDS):
                     break
-            self._report_stop()
+            try:
+                Worker.objects.filter(name=self.name).update(stopped_at=Now())
+            except DatabaseError as error:
+                logger.warning("The worker failed to report its shutdown: %s", error)
         finally:
             for job in self._beside:
                 job.stop()
@@ -228,18 +237,16 @@ class WorkerHeartbeat:
 
     def _send(self, reader: Reader) -> None:
         try:
-            if not (self._is_registered and self._report(reader)):
+            use = describe_use(reader.read())
+            row = Worker.objects.filter(name=self.name)
+            # Its row may be deleted, as after a week of sleep.
+            if not self._is_registered or not row.update(last_seen=Now(), use=use):
                 register(self.name, num_slots=self.num_slots)
                 self._is_registered = True
                 self._sandbox = self._packages = None
         except DatabaseError as error:
             logger.warning("The worker failed to report to the database: %s", error)
             connection.close()
-
-    def _report(self, reader: Reader) -> bool:
-        """False: its row was deleted, as after a week of sleep."""
-        row = Worker.objects.filter(name=self.name)
-        return bool(row.update(last_seen=Now(), use=describe_use(reader.read())))
 
     def _apply_drain(self) -> None:
         try:
@@ -256,18 +263,6 @@ class WorkerHeartbeat:
             )
             return
         self._is_drained = drained
-
-    def _report_packages(self) -> None:
-        """A package that was installed since is available to the next run."""
-        found = installed_packages()
-        if found != self._packages and self._store_facts(packages=found):
-            self._packages = found
-
-    def _report_sandbox(self) -> None:
-        """After the first heartbeat, because the test takes long on a busy machine."""
-        found = sandbox_here(timeout_seconds=START_SECONDS)
-        if found != self._sandbox and self._store_facts(sandbox=found.as_json()):
-            self._sandbox = found
 
     def _tick_beside(self) -> None:
         for job in self._beside:
@@ -287,12 +282,6 @@ class WorkerHeartbeat:
             connection.close()
             return False
         return True
-
-    def _report_stop(self) -> None:
-        try:
-            Worker.objects.filter(name=self.name).update(stopped_at=Now())
-        except DatabaseError as error:
-            logger.warning("The worker failed to report its shutdown: %s", error)
 
 
 def describe_use(values: Values) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class _Following:
 
 def _last_words(status: int, log: Path) -> str:
     how = f"on signal {-status}" if status < 0 else f"with exit code {status}"
-    tail = read_tail(log, max_lines=TAIL_LINES).text.strip()
+    tail = "\n".join(read_tail(log, max_lines=TAIL_LINES)).strip()
     message = f" Last output: {tail}" if tail else ""
     return f"The trainer exited {how} without an error message.{message}"
 

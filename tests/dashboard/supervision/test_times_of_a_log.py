@@ -13,7 +13,7 @@ from django.urls import reverse
 from dashboard.runs.models import Run
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.supervision.lease import claim_run
-from dashboard.supervision.log_reading import LogClock, LogTimes, stamp_of
+from dashboard.supervision.log_reading import LogClock, read_times, stamp_of
 
 
 class Clocked:
@@ -37,7 +37,7 @@ class Clocked:
         for line in self.log.read_bytes().splitlines(keepends=True):
             starts.append(at)
             at += len(line)
-        return LogTimes(self.times).of_lines(starts, log=self.log)
+        return read_times(self.times, starts, log=self.log)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_an_unrecorded_line_has_the_time_of_its_writing(
 def test_an_older_log_has_no_times(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\n")
 
-    times = LogTimes(tmp_path / "times").of_lines([0], log=tmp_path / "log")
+    times = read_times(tmp_path / "times", [0], log=tmp_path / "log")
 
     assert times == [None]
 
