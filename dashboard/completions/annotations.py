@@ -104,16 +104,12 @@ def find_target(group: Group, position: str) -> Target:
     """`position` as sent: empty for the group; 404 if it does not exist."""
     if not position:
         return Target(group, None)
-    known = position.isascii() and position.isdigit() and len(position) <= 5
-    if not known or int(position) >= _num_completions(group):
+    is_number = position.isascii() and position.isdigit() and len(position) <= 5
+    stored = GroupCompletions.objects.filter(group=group)  # without its texts
+    num = stored.values_list(NUM_COMPLETIONS, flat=True)
+    if not is_number or int(position) >= (num.first() or 0):
         raise Http404(f"{group} has no completion {position!r}.")
     return Target(group, int(position))
-
-
-def _num_completions(group: Group) -> int:
-    """One query, which reads no text."""
-    stored = GroupCompletions.objects.filter(group=group)
-    return stored.values_list(NUM_COMPLETIONS, flat=True).first() or 0
 
 
 def judge(user: User, target: Target, *, is_up: bool | None) -> None:
@@ -280,8 +276,32 @@ def annotation_lines(run: Run) -> Iterator[str]:
                 continue
             row = {**_group_fields(run, group), "position": position}
             if position is not None:
-                row |= _completion(group, completions[position])
-            yield _line({**row, **_describe(found)})
+                completion = completions[position]
+                scores = map(number, completion.rule_scores)
+                row |= {
+                    "prompt": group.prompt,
+                    "answer": group.answer_value,
+                    "completion": completion.text,
+                    "reward": number(completion.reward),
+                    "advantage": number(completion.advantage),
+                    "num_tokens": completion.num_tokens,
+                    "end_reason": completion.end_reason,
+                    "rules": dict(zip(group.rule_names, scores, strict=False)),
+                }
+            row |= {
+                "good": found.num_up,
+                "bad": found.num_down,
+                "tags": [{"name": t.name, "by": _name(t.user)} for t in found.tags],
+                "comments": [
+                    {
+                        "text": comment.text,
+                        "by": _name(comment.user),
+                        "at": comment.created_at.isoformat(),
+                    }
+                    for comment in found.comments
+                ],
+            }
+            yield _line(row)
 
 
 def preference_lines(run: Run) -> Iterator[str]:
@@ -335,36 +355,6 @@ def _group_fields(run: Run, group: Group) -> dict[str, Any]:
         "run_id": run.pk,
         "step": group.step,
         "prompt_index": group.prompt_index,
-    }
-
-
-def _completion(group: Group, completion: Completion) -> dict[str, Any]:
-    scores = map(number, completion.rule_scores)
-    return {
-        "prompt": group.prompt,
-        "answer": group.answer_value,
-        "completion": completion.text,
-        "reward": number(completion.reward),
-        "advantage": number(completion.advantage),
-        "num_tokens": completion.num_tokens,
-        "end_reason": completion.end_reason,
-        "rules": dict(zip(group.rule_names, scores, strict=False)),
-    }
-
-
-def _describe(found: Annotations) -> dict[str, Any]:
-    return {
-        "good": found.num_up,
-        "bad": found.num_down,
-        "tags": [{"name": tag.name, "by": _name(tag.user)} for tag in found.tags],
-        "comments": [
-            {
-                "text": comment.text,
-                "by": _name(comment.user),
-                "at": comment.created_at.isoformat(),
-            }
-            for comment in found.comments
-        ],
     }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
     1 << bit for bit in range(7)
@@ -25,6 +25,10 @@ class FlagFilter(NamedTuple):
     label: str
     mask: int
     value: int
+
+    def matches(self, kinds: Any) -> Any:
+        """Tell which completions have the value, by their flags."""
+        return (kinds & self.mask) == self.value
 
 
 # In the order of forms and facets.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 from urllib.parse import urlencode
@@ -101,14 +101,6 @@ def range_words(low: float | None, high: float | None) -> str:
     return begin if low == high else f"{begin}–{end}"
 
 
-def _without(query: QueryDict, names: Collection[str]) -> str:
-    """May be "?" alone, which is the page without a query."""
-    kept = query.copy()
-    for name in names:
-        kept.pop(name, None)
-    return f"?{kept.urlencode()}"
-
-
 def _class_of(widget: forms.Widget) -> str:
     if isinstance(widget, forms.CheckboxInput):
         return "form-check-input"
@@ -122,7 +114,7 @@ class Chip:
     title: str
     words: str  # what they are set to; may be empty
     fields: list[forms.BoundField]
-    without: str  # the query string that unsets them
+    without: str  # the query string that unsets them; "?" alone unsets all
     has_errors: bool
 
 
@@ -156,16 +148,20 @@ class FilterForm(forms.Form):
         return [field for field in self if field.name not in self.hidden]
 
     def chips(self, query: QueryDict) -> list[Chip]:
-        return [
-            Chip(
+        chips = []
+        for title, names in self.behind:
+            others = query.copy()
+            for name in {*names, *self.hidden}:
+                others.pop(name, None)
+            chip = Chip(
                 title=title,
                 words=", ".join(self._words(names)),
                 fields=[self[name] for name in names],
-                without=_without(query, {*names, *self.hidden}),
+                without=f"?{others.urlencode()}",
                 has_errors=any(name in self.errors for name in names),
             )
-            for title, names in self.behind
-        ]
+            chips.append(chip)
+        return chips
 
     def _words(self, names: Sequence[str]) -> Iterator[str]:
         """A range by its first field; its noun only beside other fields."""

@@ -72,10 +72,6 @@ def _make_point(part: Visits) -> Point:
 
 def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
     """By name: pass (pass rate by step) and reward (mean reward and its spread)."""
-    return {"pass": _pass_rate(points), "reward": _reward(points)}
-
-
-def _pass_rate(points: Sequence[Point]) -> dict[str, Any]:
     known = [point for point in points if point.share is not None]
     line = go.Scatter(
         **_along(known),
@@ -89,7 +85,10 @@ def _pass_rate(points: Sequence[Point]) -> dict[str, Any]:
         hovertemplate="%{hovertext}<extra></extra>",
     )
     axis = {"range": [-0.04, 1.04], "tickformat": ".0%"}
-    return _figure([line], y="pass rate", yaxis=axis)
+    return {
+        "pass": _figure([line], y="pass rate", yaxis=axis),
+        "reward": _reward(points),
+    }
 
 
 def _reward(points: Sequence[Point]) -> dict[str, Any]:

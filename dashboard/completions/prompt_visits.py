@@ -114,15 +114,15 @@ def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
 
     Three queries where steps are not rolled up.
     """
-    steps, rolled = _read_rollups(run, span)
+    (row,) = fetch_packed(ROLLED_UP, [run.pk, span.first, span.last])
+    packed_steps, groups, passes = (packed or b"" for packed in row)
+    rolled = _visits_of(unpack(groups, GROUP), unpack(passes, PASSES))
     if prompt is not None:
         rolled = rolled[rolled["prompt"] == prompt]
-    counted = _count(run, holes_in(steps, span), prompt)
-    return _by_prompt(np.concatenate([rolled, counted]) if len(counted) else rolled)
-
-
-def _by_prompt(visits: Visits) -> Visits:
-    """By prompt, then by step (the order of rollups)."""
+    steps_rolled_up = unpack(packed_steps, ">i4").astype(np.int64)
+    counted = _count(run, holes_in(steps_rolled_up, span), prompt)
+    # By prompt, then by step (the order of rollups).
+    visits = np.concatenate([rolled, counted]) if len(counted) else rolled
     steps, prompts = visits["step"], visits["prompt"]
     if len(visits) and (np.diff(steps) < 0).any():
         return visits.take(np.lexsort((steps, prompts)))
@@ -131,16 +131,6 @@ def _by_prompt(visits: Visits) -> Visits:
     is_small = not len(visits) or prompts.max() < 2**16
     keys = prompts.astype(np.uint16) if is_small else prompts
     return visits.take(np.argsort(keys, kind="stable"))
-
-
-def _read_rollups(run: Run, span: Span) -> tuple[NDArray[np.int64], Visits]:
-    """The steps that are rolled up, and their visits by step."""
-    (row,) = fetch_packed(ROLLED_UP, [run.pk, span.first, span.last])
-    steps, groups, passes = (packed or b"" for packed in row)
-    return (
-        unpack(steps, ">i4").astype(np.int64),
-        _visits_of(unpack(groups, GROUP), unpack(passes, PASSES)),
-    )
 
 
 def _visits_of(groups: Records, passes: Records) -> Visits:

@@ -28,7 +28,7 @@ from dashboard.completions.pass_rates import (
 from dashboard.completions.prompt_forms import PromptFilterForm
 from dashboard.completions.prompt_visits import Span, Visits, find_span, read_visits
 from dashboard.completions.rewards import correct_if, why_nothing_is_right
-from dashboard.completions.sparklines import Scale, Sparkline, draw_sparkline
+from dashboard.completions.sparklines import Scale, draw_sparkline
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
 from dashboard.project.database import FixedQuery
@@ -153,6 +153,10 @@ def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptL
 
 def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine:
     change = float(tally["change"])
+    # One bar per visit, of the height of its pass rate; many visits are pooled.
+    parts = np.array_split(visits, min(len(visits), MAX_BARS))
+    counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
+    shares = [right / scored if scored else None for right, scored in counts]
     return PromptLine(
         row=row,
         position=int(tally["prompt"]),
@@ -164,20 +168,14 @@ def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine
         solved_at=_step(tally["solved_at"]),
         forgotten_at=_step(tally["forgotten_at"]),
         kind=KINDS[tally["kind"]],
-        strip=_draw(visits).svg(_describe(visits)),
+        strip=draw_sparkline(shares, [False] * len(shares), SHARES).svg(
+            _describe(visits)
+        ),
     )
 
 
 def _step(step: Any) -> int | None:
     return None if step == NONE else int(step)
-
-
-def _draw(visits: Visits) -> Sparkline:
-    """One bar per visit, of the height of its pass rate; many visits are pooled."""
-    parts = np.array_split(visits, min(len(visits), MAX_BARS))
-    counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
-    shares = [right / scored if scored else None for right, scored in counts]
-    return draw_sparkline(shares, [False] * len(shares), SHARES)
 
 
 def _describe(visits: Visits) -> str:

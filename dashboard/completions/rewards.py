@@ -71,7 +71,12 @@ def rank_completions(
     return [
         GroupRank(
             completion=c,
-            parts=[_with_bar(part, largest_part) for part in parts],
+            parts=[
+                replace(part, bar=draw_balance(part.part, largest=largest_part))
+                if part.part is not None
+                else part
+                for part in parts
+            ],
             other=_unexplained(c, parts) if is_sum else None,
             advantage_bar=None
             if c.advantage is None
@@ -116,12 +121,6 @@ def _part(
     return RulePart(
         name=name, score=score, counted=counted, weight=weight, part=part, bar=None
     )
-
-
-def _with_bar(part: RulePart, largest: float) -> RulePart:
-    if part.part is None:
-        return part
-    return replace(part, bar=draw_balance(part.part, largest=largest))
 
 
 def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:

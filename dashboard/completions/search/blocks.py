@@ -87,22 +87,19 @@ class ColumnCache:
         if missing := [key for key in requested if key not in found]:
             fresh = read(missing)
             found.update(fresh)
-            self._keep(fresh)
+            with self._lock:
+                for key, column in fresh.items():
+                    if key not in self._columns:
+                        self._columns[key] = column
+                        self._num_bytes += column.nbytes
+                while self._num_bytes > self._max_bytes:
+                    self._num_bytes -= self._columns.popitem(last=False)[1].nbytes
         return found
 
     def clear(self) -> None:
         with self._lock:
             self._columns.clear()
             self._num_bytes = 0
-
-    def _keep(self, fresh: Mapping[Key, Column]) -> None:
-        with self._lock:
-            for key, column in fresh.items():
-                if key not in self._columns:
-                    self._columns[key] = column
-                    self._num_bytes += column.nbytes
-            while self._num_bytes > self._max_bytes:
-                self._num_bytes -= self._columns.popitem(last=False)[1].nbytes
 
 
 column_cache = ColumnCache(MAX_BYTES)

@@ -110,28 +110,13 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
     sizes = np.frombuffer(packed[3], ">i4").astype(np.int64)
     kinds = np.frombuffer(packed[4], ">i4")
     names = list(dict.fromkeys(name for each in sorted(rules) for name in each))
-    return Columns(
-        steps=_count_steps(steps, sizes),
-        prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT),
-        group_ids=np.frombuffer(packed[2], ">i8").astype(GROUP_ID),
-        group_sizes=sizes,
-        rewards=np.frombuffer(packed[5], ">f8").astype(float),
-        advantages=np.frombuffer(packed[6], ">f8").astype(float),
-        lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
-        ends=np.frombuffer(packed[8], "u1"),
-        rule_names=tuple(names),
-        scores=_scores(np.frombuffer(packed[9], ">f8"), sizes, kinds, rules, names),
-    )
-
-
-def _scores(
-    flat: Column,
-    sizes: Column,
-    kinds: Column,
-    rules: Sequence[list[str]],
-    names: list[str],
-) -> Column:
-    """[rules, completions] of what is stored completion after completion."""
+    # Of the groups' steps, in order.
+    begins = np.flatnonzero(np.diff(steps.astype(np.int64), prepend=-1))
+    counted = np.empty(len(begins), STEP)
+    counted["step"] = steps[begins]
+    counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
+    # [rules, completions] of what is stored completion after completion.
+    flat = np.frombuffer(packed[9], ">f8")
     found = np.full((len(names), int(sizes.sum())), np.nan)
     widths = np.array([len(each) for each in rules], np.int64)
     kind_of_completion = np.repeat(kinds, sizes)
@@ -141,16 +126,18 @@ def _scores(
             rows = np.array([names.index(name) for name in own])
             scores = flat[kind_of_score == kind].reshape(-1, len(own))
             found[np.ix_(rows, np.flatnonzero(kind_of_completion == kind))] = scores.T
-    return found
-
-
-def _count_steps(steps: Column, sizes: Column) -> Column:
-    """Of the groups' steps, in order."""
-    begins = np.flatnonzero(np.diff(steps.astype(np.int64), prepend=-1))
-    counted = np.empty(len(begins), STEP)
-    counted["step"] = steps[begins]
-    counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
-    return counted
+    return Columns(
+        steps=counted,
+        prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT),
+        group_ids=np.frombuffer(packed[2], ">i8").astype(GROUP_ID),
+        group_sizes=sizes,
+        rewards=np.frombuffer(packed[5], ">f8").astype(float),
+        advantages=np.frombuffer(packed[6], ">f8").astype(float),
+        lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
+        ends=np.frombuffer(packed[8], "u1"),
+        rule_names=tuple(names),
+        scores=found,
+    )
 
 
 def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
@@ -193,7 +180,15 @@ def compute_kinds(run: Run, columns: Columns) -> Column:
     kinds[np.isnan(columns.rewards)] |= UNSCORED
     is_right, is_by_answer = _find_right(run, columns)
     kinds[is_right] |= RIGHT
-    is_low = columns.rewards < _group_means(columns)
+    # Of each completion's group; equal rewards are not below their mean.
+    sizes = columns.group_sizes
+    starts = np.cumsum(sizes) - sizes
+    is_scored = ~np.isnan(columns.rewards)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.reduceat(np.where(is_scored, columns.rewards, 0.0), starts)
+        means = sums / np.maximum(np.add.reduceat(is_scored.astype(int), starts), 1)
+        means -= 1e-9 * np.maximum(1.0, np.abs(means))
+    is_low = columns.rewards < np.repeat(means, sizes)
     kinds[is_right & is_by_answer & is_low] |= RIGHT_LOW
     ends = np.cumsum(counts)
     for start, end in zip(ends - counts, ends, strict=True):
@@ -226,18 +221,6 @@ def _find_right(run: Run, columns: Columns) -> tuple[Column, Column]:
         elif correctness.least_reward is not None:
             right[start:end] = rewards >= correctness.least_reward
     return right, by_answer
-
-
-def _group_means(columns: Columns) -> Column:
-    """Of each completion's group; equal rewards are not below their mean."""
-    sizes = columns.group_sizes
-    starts = np.cumsum(sizes) - sizes
-    is_scored = ~np.isnan(columns.rewards)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.add.reduceat(np.where(is_scored, columns.rewards, 0.0), starts)
-        means = sums / np.maximum(np.add.reduceat(is_scored.astype(int), starts), 1)
-        means -= 1e-9 * np.maximum(1.0, np.abs(means))
-    return np.repeat(means, sizes)
 
 
 def _is_high_and_short(rewards: Column, lengths: Column) -> Column:

@@ -46,7 +46,18 @@ class Facets:
     ) -> None:
         self._selections, self._outcomes = selections, outcomes
         self._query = query
-        self._tallies = _tally(selections)
+        # Counts by value of FLAGS, [3, 256], of each selection.
+        parts = [each for each in selections if not each.is_whole]
+        columns = [read_column([each.block for each in parts], name) for name in FLAGS]
+        counted: dict[int, Column] = {}
+        for each, *bits in zip(parts, *columns, strict=True):
+            indices = each.indices()
+            values = [column.take(indices) for column in bits]
+            tallies = [np.bincount(some, minlength=256) for some in values]
+            counted[id(each)] = np.stack(tallies)
+        self._tallies = [
+            counted.get(id(each), each.block.tallies) for each in selections
+        ]
 
     def all(self, marks: Sequence[Label]) -> list[Facet]:
         found = [
@@ -114,7 +125,22 @@ class Facets:
             return default
 
     def _of_steps(self) -> Facet:
-        steps, counts = _by_step(self._selections)
+        numbers: list[Column] = [np.empty(0, np.int64)]
+        nums: list[Column] = [np.empty(0, np.int64)]
+        for each in self._selections:
+            ends = each.block.step_ends
+            if each.is_whole:
+                of_steps = np.diff(ends, prepend=0)
+            elif each.mask is None:
+                of_steps = np.diff(np.clip(ends, each.low, each.high), prepend=each.low)
+            else:
+                running = np.append(0, np.cumsum(each.mask, dtype=np.int64))
+                inside = np.clip(ends, each.low, each.high) - each.low
+                of_steps = np.diff(running[inside], prepend=0)
+            is_some = of_steps > 0
+            numbers.append(each.block.steps["step"][is_some].astype(np.int64))
+            nums.append(of_steps[is_some])
+        steps, counts = np.concatenate(numbers), np.concatenate(nums)
         if not len(steps) or steps[0] == steps[-1]:
             return Facet(title="Steps", values=[])
         first, last = int(steps[0]), int(steps[-1])
@@ -130,13 +156,22 @@ class Facets:
         return Facet(title="Steps", values=values)
 
     def _of_marks(self, marks: Sequence[Label]) -> list[Facet]:
-        counts = _count_marks(self._selections, marks)
+        by_block = {each.block.pk: each for each in self._selections}
+        counts: Counter[tuple[str, str]] = Counter()
+        blocks = [each.block for each in self._selections]
+        for marked in locate(blocks, labels_of_completions(marks)):
+            each = by_block[marked.block.pk]
+            for label, indices in marked.indices.items():
+                inside = indices[(indices >= each.low) & (indices < each.high)]
+                if each.mask is not None:
+                    inside = inside[each.mask[inside - each.low]]
+                counts[label] += len(inside)
         tags = [(name, n) for (field, name), n in counts.items() if field == "tag"]
         tags.sort(key=lambda tag: (-tag[1], tag[0]))
         shown = [(name, name, n) for name, n in tags[:MOST_TAGS]]
         cut = f"{MOST_TAGS} of {len(tags)} tags" if len(tags) > MOST_TAGS else "Tags"
-        marked = [(name, label, counts["mark", name]) for name, label in MARKS]
-        some = [each for each in marked if each[2]]
+        marks_of_users = [(name, label, counts["mark", name]) for name, label in MARKS]
+        some = [mark for mark in marks_of_users if mark[2]]
         return [
             Facet(title=cut, values=self._of_field("tag", shown)),
             Facet(title="Annotation", values=self._of_field("mark", some)),
@@ -158,53 +193,5 @@ class Facets:
         )
 
 
-def _tally(selections: Sequence[Selection]) -> list[Column]:
-    """Counts by value of FLAGS, [3, 256], of each selection."""
-    parts = [each for each in selections if not each.is_whole]
-    columns = [read_column([each.block for each in parts], name) for name in FLAGS]
-    counted: dict[int, Column] = {}
-    for each, *bits in zip(parts, *columns, strict=True):
-        indices = each.indices()
-        values = [column.take(indices) for column in bits]
-        tallies = [np.bincount(some, minlength=256) for some in values]
-        counted[id(each)] = np.stack(tallies)
-    return [counted.get(id(each), each.block.tallies) for each in selections]
-
-
 def _count(tally: Column, mask: int, value: int) -> int:
     return int(tally[(VALUES & mask) == value].sum())
-
-
-def _by_step(selections: Sequence[Selection]) -> tuple[Column, Column]:
-    """Steps with completions, and their numbers."""
-    steps, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for each in selections:
-        ends = each.block.step_ends
-        if each.is_whole:
-            of_steps = np.diff(ends, prepend=0)
-        elif each.mask is None:
-            of_steps = np.diff(np.clip(ends, each.low, each.high), prepend=each.low)
-        else:
-            running = np.append(0, np.cumsum(each.mask, dtype=np.int64))
-            inside = np.clip(ends, each.low, each.high) - each.low
-            of_steps = np.diff(running[inside], prepend=0)
-        is_some = of_steps > 0
-        steps.append(each.block.steps["step"][is_some].astype(np.int64))
-        counts.append(of_steps[is_some])
-    return np.concatenate(steps), np.concatenate(counts)
-
-
-def _count_marks(
-    selections: Sequence[Selection], marks: Sequence[Label]
-) -> Counter[tuple[str, str]]:
-    by_block = {each.block.pk: each for each in selections}
-    counts: Counter[tuple[str, str]] = Counter()
-    blocks = [each.block for each in selections]
-    for marked in locate(blocks, labels_of_completions(marks)):
-        each = by_block[marked.block.pk]
-        for label, indices in marked.indices.items():
-            inside = indices[(indices >= each.low) & (indices < each.high)]
-            if each.mask is not None:
-                inside = inside[each.mask[inside - each.low]]
-            counts[label] += len(inside)
-    return counts

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dashboard.completions.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
+from dashboard.completions.flags import ENDS, OUTCOMES, SURPRISES
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.search.blocks import Block, read_column
 from dashboard.completions.search.columns import LENGTH, NUMBER, UNKNOWN_LENGTH, Column
@@ -19,6 +19,7 @@ RANGES = {
     "lengths": ("min_length", "max_length", LENGTH),
 }
 
+FLAG_FILTERS = {"end": ENDS, "outcome": OUTCOMES, "surprise": SURPRISES}
 COLUMNS = {"reward": "rewards", "advantage": "advantages", "length": "lengths"}
 
 Test = Callable[[Column], Column]
@@ -68,9 +69,19 @@ def select(
     """Apply the filters by prompt and by numbers; up to one query per filter."""
     found = list(selections)
     if (prompt := form.value("prompt")) is not None:
-        found = _of_prompt(found, prompt)
-    for flags in _flag_filters(form):
-        found = _test(found, "kinds", _has(flags))
+        blocks = [each.block for each in found]
+        prompts = read_column(blocks, "prompts")
+        sizes = read_column(blocks, "group_sizes")
+        narrowed = []
+        for each, of_groups, of_sizes in zip(found, prompts, sizes, strict=True):
+            is_it = of_groups == prompt
+            if is_it.any():
+                is_so = np.repeat(is_it, of_sizes)[each.low : each.high]
+                narrowed.append(each.narrow(is_so))
+        found = _with_some(narrowed)
+    for name, filters in FLAG_FILTERS.items():
+        if choice := form.value(name):
+            found = _test(found, "kinds", filters[choice].matches)
     for name, (low, high, dtype) in RANGES.items():
         bounds = form.value(low), form.value(high)
         if bounds != (None, None):
@@ -96,32 +107,6 @@ def within_steps(
                 Selection(block=block, low=int(ends[first]), high=int(ends[last]))
             )
     return found
-
-
-def _of_prompt(found: Sequence[Selection], prompt: int) -> list[Selection]:
-    blocks = [each.block for each in found]
-    prompts = read_column(blocks, "prompts")
-    sizes = read_column(blocks, "group_sizes")
-    narrowed = []
-    for each, of_groups, of_sizes in zip(found, prompts, sizes, strict=True):
-        is_it = of_groups == prompt
-        if is_it.any():
-            is_so = np.repeat(is_it, of_sizes)[each.low : each.high]
-            narrowed.append(each.narrow(is_so))
-    return _with_some(narrowed)
-
-
-def _flag_filters(form: CompletionFilterForm) -> Iterator[FlagFilter]:
-    if end := form.value("end"):
-        yield ENDS[end]
-    if outcome := form.value("outcome"):
-        yield OUTCOMES[outcome]
-    if surprise := form.value("surprise"):
-        yield SURPRISES[surprise]
-
-
-def _has(flags: FlagFilter) -> Test:
-    return lambda kinds: (kinds & flags.mask) == flags.value
 
 
 def _between(low: float | None, high: float | None, dtype: Any) -> Test:
@@ -225,8 +210,15 @@ class Ranking:
         if self._is_newest_first:
             self._selections.reverse()
         self._ends = np.cumsum([each.count for each in self._selections], dtype=int)
-        name = COLUMNS.get(order.removeprefix("-"))
-        self._keys = self._read_keys(name, order.startswith("-")) if name else None
+        self._keys: Column | None = None
+        if name := COLUMNS.get(order.removeprefix("-")):
+            columns = read_column([each.block for each in self._selections], name)
+            is_descending = order.startswith("-")
+            keys = [
+                sortable(each.take(column), is_descending=is_descending)
+                for each, column in zip(self._selections, columns, strict=True)
+            ]
+            self._keys = np.concatenate(keys) if keys else np.empty(0, np.uint32)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -246,28 +238,15 @@ class Ranking:
         indices = np.empty(len(ranks), np.int64)
         for row in np.unique(rows):
             each = self._selections[row]
-            of_block = self._in_order(each)
+            of_block = each.indices()
+            if self._is_newest_first:
+                steps = each.block.steps_of(of_block).astype(np.int64)
+                of_block = of_block[np.argsort(-steps, kind="stable")]
             is_here = rows == row
             begin = int(self._ends[row]) - len(of_block)
             indices[is_here] = of_block[ranks[is_here] - begin]
         blocks = [each.block for each in self._selections]
         return Locations(blocks=blocks, rows=rows, indices=indices)
-
-    def _in_order(self, each: Selection) -> Column:
-        indices = each.indices()
-        if not self._is_newest_first:
-            return indices
-        steps = each.block.steps_of(indices).astype(np.int64)
-        found: Column = indices[np.argsort(-steps, kind="stable")]
-        return found
-
-    def _read_keys(self, name: str, is_descending: bool) -> Column:
-        columns = read_column([each.block for each in self._selections], name)
-        keys = [
-            sortable(each.take(column), is_descending=is_descending)
-            for each, column in zip(self._selections, columns, strict=True)
-        ]
-        return np.concatenate(keys) if keys else np.empty(0, np.uint32)
 
 
 def sortable(values: Column, *, is_descending: bool) -> Column:

@@ -22,7 +22,6 @@ from dashboard.completions.models import (
 )
 from dashboard.completions.search.columns import (
     STEP,
-    Column,
     Columns,
     pack_columns,
     read_columns,
@@ -168,9 +167,13 @@ def next_stretch(run: Run) -> Stretch | None:
     blocks = list(newest_first.only(*sizes)[:MOST_JOINED])
     last = Run.objects.values_list("last_step", flat=True).get(pk=run.pk)
     after = blocks[0].last_step if blocks else -1
-    bound = _bound(run, after, last)
+    # The last step to read: there may be a million groups without a block.
+    groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
+    numbers = groups.order_by("step").values_list("step", flat=True)
+    beyond: int | None = numbers[MOST_GROUPS : MOST_GROUPS + 1].first()
+    bound = last if beyond is None else beyond
     is_all = bound == last
-    steps = _within_limits(_sizes(run, after, bound))
+    steps = _read_sizes(run, after, bound)
     num_new = sum(num for _, num, _ in steps)
     if last <= after or (is_all and num_new < FEWEST and run.state not in RESTING):
         return None
@@ -193,28 +196,20 @@ def next_stretch(run: Run) -> Stretch | None:
     )
 
 
-def _bound(run: Run, after: int, last: int) -> int:
-    """The last step to read: there may be a million groups without a block."""
-    groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
-    steps = groups.order_by("step").values_list("step", flat=True)
-    beyond: int | None = steps[MOST_GROUPS : MOST_GROUPS + 1].first()
-    return last if beyond is None else beyond
+def _read_sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
+    """Read step, completions and bytes of their texts of the steps of a block.
 
-
-def _sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
-    """Step, completions, and bytes of their texts."""
+    As many steps as fit, at least one.
+    """
+    steps: list[tuple[int, int, int]] = []
+    num = chars = 0
     with connection.cursor() as cursor:
         cursor.execute(SIZES, [run.pk, after + 1, bound])
-        return [(step, int(num), int(chars)) for step, num, chars in cursor]
-
-
-def _within_limits(steps: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """As many as fit into a block, at least one."""
-    num = chars = 0
-    for i, (_, num_of_step, chars_of_step) in enumerate(steps):
-        num, chars = num + num_of_step, chars + chars_of_step
-        if i and (num > MOST or chars > MOST_CHARS):
-            return steps[:i]
+        for step, num_of_step, chars_of_step in cursor:
+            num, chars = num + int(num_of_step), chars + int(chars_of_step)
+            if steps and (num > MOST or chars > MOST_CHARS):
+                break
+            steps.append((step, int(num_of_step), int(chars_of_step)))
     return steps
 
 
@@ -222,7 +217,9 @@ def _make(run: Run, stretch: Stretch) -> bool:
     """False if the history changed meanwhile."""
     seen = _read_state(run, stretch)
     columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
-    texts = _read_texts(run, stretch)
+    with connection.cursor() as cursor:  # in the order of the columns
+        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
+        texts = [text for (texts_of_group,) in cursor for text in texts_of_group]
     if len(texts) != columns.num_completions:
         return False
     block = _pack(run, stretch, columns, texts)
@@ -246,18 +243,14 @@ def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
     return seen | {"deleted": deleted.get(pk=run.pk)}
 
 
-def _read_texts(run: Run, stretch: Stretch) -> list[str]:
-    """In the order of the columns."""
-    with connection.cursor() as cursor:
-        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
-        return [text for (texts,) in cursor for text in texts]
-
-
 def _pack(
     run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
 ) -> CompletionBlock:
     packed = pack_columns(run, columns)
-    packed["kinds"][_near_duplicates(columns, texts)] |= NEAR
+    found: list[bool] = []
+    for size in columns.group_sizes.tolist():
+        found += find_near_duplicates(texts[len(found) : len(found) + size])
+    packed["kinds"][np.array(found, bool)] |= NEAR
     num_bits = choose_num_bits(texts)
     return CompletionBlock(
         run=run,
@@ -272,13 +265,6 @@ def _pack(
         signatures=sign(texts, num_bits).tobytes(),
         **{name: column.tobytes() for name, column in packed.items()},
     )
-
-
-def _near_duplicates(columns: Columns, texts: Sequence[str]) -> Column:
-    found: list[bool] = []
-    for size in columns.group_sizes.tolist():
-        found += find_near_duplicates(texts[len(found) : len(found) + size])
-    return np.array(found, bool)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,22 +102,18 @@ def sign(texts: Sequence[str], num_bits: int) -> Bits:
     signed = np.zeros((num_bits, -(-len(texts) // 8)), np.uint8)
     for first in range(0, len(texts), TEXTS_AT_ONCE):
         some = [fold(text) for text in texts[first : first + TEXTS_AT_ONCE]]
-        packed = np.packbits(_bits(some, num_bits), axis=0).T
+        # [texts, num_bits], each 0 or 1.
+        bits = np.zeros(len(some) * num_bits, np.uint8)
+        owners = np.repeat(np.arange(len(some)), [len(text) for text in some])
+        codes = _codes("".join(some))
+        if len(codes) > 2:
+            is_whole = owners[:-2] == owners[2:]
+            begins = owners[:-2][is_whole] * num_bits
+            for rows in rows_of(_hash(codes)[is_whole], num_bits).T:
+                bits[begins + rows] = 1
+        packed = np.packbits(bits.reshape(len(some), num_bits), axis=0).T
         signed[:, first // 8 : first // 8 + packed.shape[1]] = packed
     return signed
-
-
-def _bits(texts: Sequence[str], num_bits: int) -> Bits:
-    """[texts, num_bits], each 0 or 1"""
-    bits = np.zeros(len(texts) * num_bits, np.uint8)
-    owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-    codes = _codes("".join(texts))
-    if len(codes) > 2:
-        is_whole = owners[:-2] == owners[2:]
-        begins = owners[:-2][is_whole] * num_bits
-        for rows in rows_of(_hash(codes)[is_whole], num_bits).T:
-            bits[begins + rows] = 1
-    return bits.reshape(len(texts), num_bits)
 
 
 def _codes(text: str) -> Codes:
@@ -164,17 +160,14 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
         # A substring test first costs a tenth of a word search.
         conditions = [HAS_TEXT] * len(needles[0]) + conditions
         given = [*needles[0], query]
+    words = (word for each in needles for word in each)
+    found = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     return TextFilter(
         condition=" AND ".join(conditions),
         given=tuple(given),
         needles=needles,
-        pattern=_any_of(word for each in needles for word in each),
+        pattern=re.compile(rf"\b(?:{found})\b", re.IGNORECASE) if found else None,
     )
-
-
-def _any_of(words: Iterable[str]) -> re.Pattern[str] | None:
-    found = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    return re.compile(rf"\b(?:{found})\b", re.IGNORECASE) if found else None
 
 
 EXCERPT_CHARS, LEAD_CHARS = 600, 80

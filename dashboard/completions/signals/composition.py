@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -45,7 +45,18 @@ class Composition:
     ) -> Numbers:
         """Weight × score that counts, [completions, names]; NaN where there is none."""
         if self.recipe is not None and not self._is_plain:
-            return self._gated_parts(rules, names, step)
+            matrix = np.full((len(rules), len(names)), np.nan)
+            for row, scored in zip(matrix, rules, strict=True):
+                parts = parts_of(self.recipe, scored, step=step)
+                for column, name in enumerate(names):
+                    if name in parts:
+                        value = parts[name].value
+                    else:
+                        score = scored.get(name)
+                        weight = self.weights.get(name, 1.0)
+                        value = None if score is None else weight * score
+                    row[column] = np.nan if value is None else value
+            return matrix
         scores = [[scored.get(name) for name in names] for scored in rules]
         matrix = np.array(scores, dtype=np.float64).reshape(len(rules), len(names))
         return matrix * self.weights_at(step, names)
@@ -73,26 +84,6 @@ class Composition:
             rule.clip is None and rule.only_if is None for rule in self.recipe.rules
         )
 
-    def _gated_parts(
-        self,
-        rules: Sequence[Mapping[str, float | None]],
-        names: Sequence[str],
-        step: int,
-    ) -> Numbers:
-        assert self.recipe is not None
-        matrix = np.full((len(rules), len(names)), np.nan)
-        for row, scored in zip(matrix, rules, strict=True):
-            parts = parts_of(self.recipe, scored, step=step)
-            for column, name in enumerate(names):
-                if name in parts:
-                    value = parts[name].value
-                else:
-                    score = scored.get(name)
-                    weight = self.weights.get(name, 1.0)
-                    value = None if score is None else weight * score
-                row[column] = np.nan if value is None else value
-        return matrix
-
 
 @dataclass(frozen=True)
 class Compositions:
@@ -113,7 +104,15 @@ def read_compositions(config: str) -> Compositions:
     try:
         phases = RunConfig.model_validate(tree).phase_configs
     except ValueError:
-        return Compositions((1,), (_unknown(tree),))
+        rules = tree["reward"]["recipe"]["rules"]
+        weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
+        unknown = Composition(
+            kind="sum",
+            recipe=None,
+            weights=PENALTIES | weights,
+            right_from=tree["reward"].get("right_from"),  # of an imported run
+        )
+        return Compositions((1,), (unknown,))
     return Compositions(
         tuple(phase.first_step for phase in phases),
         tuple(_composition(phase.config) for phase in phases),
@@ -129,15 +128,6 @@ def _composition(config: RunConfig) -> Composition:
     if recipe.combine == "minimum":
         kind = "minimum"
     return Composition(kind=kind, recipe=recipe, weights=PENALTIES)
-
-
-def _unknown(tree: Mapping[str, Any]) -> Composition:
-    rules = tree["reward"]["recipe"]["rules"]
-    weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
-    right = tree["reward"].get("right_from")  # of an imported run
-    return Composition(
-        kind="sum", recipe=None, weights=PENALTIES | weights, right_from=right
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

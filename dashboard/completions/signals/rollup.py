@@ -62,57 +62,46 @@ def roll_up(
 ) -> Rollup:
     # Numbers too large for a sum of squares are the run's trouble, not the rollup's.
     with np.errstate(over="ignore", invalid="ignore"):
-        return _roll_up(groups, metrics, composition, step)
-
-
-def _roll_up(
-    groups: Sequence[StepGroup],
-    metrics: Mapping[str, float | None],
-    composition: Composition,
-    step: int,
-) -> Rollup:
-    rewards = _finite(chain.from_iterable(g.rewards for g in groups))
-    trained = [group for group in groups if group.is_trained]
-    advantages = _finite(chain.from_iterable(g.advantages for g in trained))
-    names = list(dict.fromkeys(n for g in groups for scored in g.rules for n in scored))
-    outcomes = _outcomes(groups, composition.correctness_at(step))
-    counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
-    return Rollup(
-        groups=_groups(groups, step),
-        reward_quantiles=_quantiles(rewards),
-        reward_histogram=count_bins(rewards).tobytes(),
-        advantage_quantiles=_quantiles(advantages),
-        advantage_histogram=count_bins(advantages).tobytes(),
-        rule_names=[name[:NAME_LENGTH] for name in names],
-        rules=_rules(groups, names, composition, step) if groups else b"",
-        anatomy=np.array(step_timing(groups, metrics), SECONDS).tobytes(),
-        passes=np.array(counted, PASSES).tobytes(),
-        majorities=_majorities(outcomes, composition.read_answer),
-    )
+        rewards = _finite(chain.from_iterable(g.rewards for g in groups))
+        trained = [group for group in groups if group.is_trained]
+        advantages = _finite(chain.from_iterable(g.advantages for g in trained))
+        names = list(
+            dict.fromkeys(n for g in groups for scored in g.rules for n in scored)
+        )
+        outcomes = _outcomes(groups, composition.correctness_at(step))
+        counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
+        records = np.array(
+            [
+                (
+                    step,
+                    group.prompt_index,
+                    math.nan if group.reward_mean is None else clip(group.reward_mean),
+                    math.nan if group.reward_std is None else clip(group.reward_std),
+                    len(group.rewards),
+                    SIGNALS.index(group.signal),
+                    group.is_trained,
+                )
+                for group in groups
+            ],
+            GROUP,
+        )
+        return Rollup(
+            groups=records.tobytes(),
+            reward_quantiles=_quantiles(rewards),
+            reward_histogram=count_bins(rewards).tobytes(),
+            advantage_quantiles=_quantiles(advantages),
+            advantage_histogram=count_bins(advantages).tobytes(),
+            rule_names=[name[:NAME_LENGTH] for name in names],
+            rules=_rules(groups, names, composition, step) if groups else b"",
+            anatomy=np.array(step_timing(groups, metrics), SECONDS).tobytes(),
+            passes=np.array(counted, PASSES).tobytes(),
+            majorities=_majorities(outcomes, composition.read_answer),
+        )
 
 
 def _finite(values: Iterable[float | None]) -> Numbers:
     given = clip_all(np.array(list(values), dtype=np.float64))
     return given[np.isfinite(given)]
-
-
-def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
-    records = np.array(
-        [
-            (
-                step,
-                group.prompt_index,
-                math.nan if group.reward_mean is None else clip(group.reward_mean),
-                math.nan if group.reward_std is None else clip(group.reward_std),
-                len(group.rewards),
-                SIGNALS.index(group.signal),
-                group.is_trained,
-            )
-            for group in groups
-        ],
-        GROUP,
-    )
-    return records.tobytes()
 
 
 def _outcomes(groups: Sequence[StepGroup], correctness: Correctness) -> Outcomes:

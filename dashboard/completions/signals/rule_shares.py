@@ -93,7 +93,11 @@ def share(
         by_group = _of_a_sum(within, spread, within.centre(rewards))
     else:
         spread = within.centre(np.nan_to_num(parts))
-        by_group = _by_correlation(within, spread, within.centre(rewards))
+        total = within.centre(rewards)
+        covariance = within.sums(spread * total[:, None])
+        variances = within.sums(spread**2) * within.sums(total**2)[:, None]
+        squared = _divide(covariance**2, variances, where_0=0.0)
+        by_group = _divide(squared, squared.sum(axis=1, keepdims=True), where_0=np.nan)
 
     is_trained = [group.is_trained for group in groups]
     taught = np.where(is_trained, within.squares(advantages), 0.0)
@@ -160,13 +164,6 @@ def _of_a_sum(within: _Within, parts: Numbers, total: Numbers) -> Numbers:
     """Cov(part, total) / Var(total), [groups, rules]; NaN where it does not vary."""
     covariance = within.sums(parts * total[:, None])
     return _divide(covariance, within.sums(total**2)[:, None], where_0=np.nan)
-
-
-def _by_correlation(within: _Within, parts: Numbers, total: Numbers) -> Numbers:
-    covariance = within.sums(parts * total[:, None])
-    variances = within.sums(parts**2) * within.sums(total**2)[:, None]
-    squared = _divide(covariance**2, variances, where_0=0.0)
-    return _divide(squared, squared.sum(axis=1, keepdims=True), where_0=np.nan)
 
 
 def _divide(values: Numbers, by: Numbers, *, where_0: float) -> Numbers:
@@ -236,7 +233,14 @@ def read_rule_shares(
         "variance": {
             name: [_to_6(each.variance_share(name)) for each in sums] for name in names
         },
-        "rest": [_to_6(_rest(each, names)) for each in sums],
+        "rest": [
+            _to_6(
+                1 - sum(each.share_sum[name] for name in names) / each.weight
+                if each.weight
+                else None
+            )
+            for each in sums
+        ],
         **_verdict(run),
     }
 
@@ -251,12 +255,6 @@ def _read(run: Run, span: Span) -> dict[int, Sums]:
 
 def _compositions(run: Run) -> Compositions:
     return read_compositions(json.dumps(run.config))
-
-
-def _rest(sums: Sums, names: Sequence[str]) -> float | None:
-    if not sums.weight:
-        return None
-    return 1 - sum(sums.share_sum[name] for name in names) / sums.weight
 
 
 _to_6 = partial(shorten, num_digits=6)

@@ -75,9 +75,14 @@ def read_map(
         }
     ranks, prompts = _rank(groups, order)
     rows_of = -(-len(prompts) // MAX_ROWS)  # prompts in a row
+    # Number of prompts of the row, and their lowest and highest number.
+    parts = [prompts[i : i + rows_of] for i in range(0, len(prompts), rows_of)]
     return {
         "steps": _columns(groups, span),
-        "rows": _rows(prompts, rows_of),
+        "rows": [
+            {"num": len(part), "low": int(part.min()), "high": int(part.max())}
+            for part in parts
+        ],
         "cells": _cells(groups, span, ranks // rows_of),
         "num_prompts": len(prompts),
         "num_groups": len(groups),
@@ -136,15 +141,6 @@ def _columns(groups: Records, span: Span) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(prompts: Indices, rows_of: int) -> list[dict[str, int]]:
-    """Number of prompts of the row, and their lowest and highest number."""
-    parts = [prompts[i : i + rows_of] for i in range(0, len(prompts), rows_of)]
-    return [
-        {"num": len(part), "low": int(part.min()), "high": int(part.max())}
-        for part in parts
-    ]
-
-
 def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:
     """Lists by cell; `step` and `prompt` are of its newest group."""
     num_rows = int(row.max()) + 1
@@ -162,24 +158,20 @@ def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:
     last = groups[newest[there]]
     # The index of a cell's column among those that are sent.
     sent = np.cumsum(np.bincount(column, minlength=span.num_stretches) > 0) - 1
+    kinds = len(SIGNALS)
+    index = at * kinds + groups["signal"]
+    has = np.bincount(index, minlength=size * kinds).reshape(size, kinds) > 0
+    only = np.where(has.sum(axis=1) == 1, has.argmax(axis=1), BANDS.index("dead"))
     return {
         "column": sent[there // num_rows].tolist(),
         "row": (there % num_rows).tolist(),
-        "band": _bands(groups, at, size)[there].tolist(),
+        "band": np.where(has[:, MIXED], MIXED, only)[there].tolist(),
         "spread": [float(f"{value:.3g}") for value in spread[there].tolist()],
         "mean": [float(f"{value:.3g}") for value in mean[there].tolist()],
         "num": num[there].tolist(),
         "step": last["step"].tolist(),
         "prompt": last["prompt"].tolist(),
     }
-
-
-def _bands(groups: Records, at: Indices, size: int) -> NDArray[np.int64]:
-    kinds = len(SIGNALS)
-    index = at * kinds + groups["signal"]
-    has = np.bincount(index, minlength=size * kinds).reshape(size, kinds) > 0
-    only = np.where(has.sum(axis=1) == 1, has.argmax(axis=1), BANDS.index("dead"))
-    return np.where(has[:, MIXED], MIXED, only)
 
 
 def read_step_timing(
