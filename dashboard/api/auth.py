@@ -184,20 +184,17 @@ class Bearer(HttpBearer):
         access: Access | None = getattr(request, "api_access", None)
         if access is None or self.scope is None or self.scope in access.scopes:
             return access
-        raise Problem(403, _refusal(access, self.scope), code="tokens.scope_missing")
-
-
-def _refusal(access: Access, wanted: str) -> str:
-    if any(wanted in INCLUDED[scope] for scope in access.token.scopes):
-        return (
-            f"The role of {access.user} in {access.team} is "
-            f"{access.membership.role}, which does not allow the scope {wanted}. "
-            "Ask a team admin for another role."
+        message = (
+            f"This operation requires the scope {self.scope}; {access.token} has "
+            f"{', '.join(access.token.scopes)}. Create a token with that scope."
         )
-    return (
-        f"This operation requires the scope {wanted}; {access.token} has "
-        f"{', '.join(access.token.scopes)}. Create a token with that scope."
-    )
+        if any(self.scope in INCLUDED[scope] for scope in access.token.scopes):
+            message = (
+                f"The role of {access.user} in {access.team} is "
+                f"{access.membership.role}, which does not allow the scope "
+                f"{self.scope}. Ask a team admin for another role."
+            )
+        raise Problem(403, message, code="tokens.scope_missing")
 
 
 class AnyToken(Bearer):

@@ -106,14 +106,13 @@ def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
     """Deletes its files. 409 while an unfinished run needs the model."""
     access = access_of(request)
     with or_conflict():
-        unpublish(model=_find_model(access.team, model_id), user=access.user)
+        models = access.team.published_models.select_related("published_by")
+        model = models.filter(pk=model_id).first()
+        unpublish(
+            model=or_404(model, f"{access.team} has no model with the ID {model_id}."),
+            user=access.user,
+        )
     return Done(done=True)
-
-
-def _find_model(team: Team, model_id: int) -> PublishedModel:
-    models = team.published_models.select_related("published_by")
-    model = models.filter(pk=model_id).first()
-    return or_404(model, f"{team} has no model with the ID {model_id}.")
 
 
 # Checkpoints.

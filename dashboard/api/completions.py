@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -98,7 +98,14 @@ def completions(
     """Fifty per page, with the filters of the run's Completions tab."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    found = _find(run, _form(run, _query(filters, cursor)), access.user)
+    query = query_of(filters.model_dump())
+    if cursor:
+        start, before = divmod(read_cursor(cursor), 2**START_BITS)
+        page = {"start": start, "before": before} if filters.text else {"page": before}
+        query.update({name: str(value) for name, value in page.items()})
+    form = CompletionFilterForm.of_run(query, run)
+    refuse_errors(form)
+    found = _find(run, form, access.user)
     return fill(
         FoundCompletionsOut,
         found,
@@ -114,21 +121,6 @@ def completions(
         ],
         next_cursor=_next(found),
     )
-
-
-def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
-    form = CompletionFilterForm.of_run(query, run)
-    refuse_errors(form)
-    return form
-
-
-def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
-    query = query_of(filters.model_dump())
-    if cursor:
-        start, before = divmod(read_cursor(cursor), 2**START_BITS)
-        page = {"start": start, "before": before} if filters.text else {"page": before}
-        query.update({name: str(value) for name, value in page.items()})
-    return query
 
 
 def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:

@@ -27,7 +27,6 @@ from dashboard.api.schemas import (
 from dashboard.datasets.fetching.fetches import begin_fetch, choices_of
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.imports import (
-    Peek,
     delete_upload,
     finish_transfer,
     purge_uploads,
@@ -159,14 +158,6 @@ def import_dataset_upload(
     if job := live_or_done_job(access.team, upload_id):
         return answer_import(job)
     upload = or_404(upload, f"{access.team} has no upload {upload_id}.")
-    seen = _peek_or_refuse(upload)
-    job = begin_import(
-        upload, seen, payload, access.user, place="body", file_field="body"
-    )
-    return answer_import(job)
-
-
-def _peek_or_refuse(upload: Upload) -> Peek:
     if not upload.is_whole:
         if upload.is_linked:
             message = "A worker is downloading this file. Wait until the fetch is done."
@@ -181,7 +172,10 @@ def _peek_or_refuse(upload: Upload) -> Peek:
             "Delete the upload, then send the file again.",
             code="datasets.file_missing",
         )
-    return seen
+    job = begin_import(
+        upload, seen, payload, access.user, place="body", file_field="body"
+    )
+    return answer_import(job)
 
 
 @router.delete("/{upload_id}", response=Done, auth=WRITE, summary="Discard an upload")

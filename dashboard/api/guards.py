@@ -186,7 +186,10 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
             )
         except Exception as error:  # noqa: BLE001  # answered, and logged if it is ours
             response = answer(read_problem(request, error))
-        return _with_headers(response, count)
+        response.headers.setdefault("Cache-Control", "no-store")
+        for name, value in (count.headers if count else {}).items():
+            response.headers[name] = value
+        return response
 
     return guarded_view
 
@@ -207,7 +210,13 @@ def _handle(
             headers={"Retry-After": str(count.reset_seconds)},
         )
     check_charset(request)
-    _refuse_nul(request)
+    # PostgreSQL text cannot contain it.
+    if "\x00" in request.path:
+        raise Problem(404, "Address not found: it contains a NUL character.")
+    for name, values in request.GET.lists():
+        if any("\x00" in text for text in [name, *values]):
+            message = "The value contains a NUL character. Remove it."
+            raise refuse_field(f"query.{name}", message, "nul_character")
     if access is None:
         return _explained(request, do())
     note_use(access.token)
@@ -236,26 +245,9 @@ def _count(request: HttpRequest, access: Access | None) -> Count | None:
     return count_request(f"token:{access.token.pk}", most)
 
 
-def _refuse_nul(request: HttpRequest) -> None:
-    """PostgreSQL text cannot contain it."""
-    if "\x00" in request.path:
-        raise Problem(404, "Address not found: it contains a NUL character.")
-    for name, values in request.GET.lists():
-        if any("\x00" in text for text in [name, *values]):
-            message = "The value contains a NUL character. Remove it."
-            raise refuse_field(f"query.{name}", message, "nul_character")
-
-
 def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if not isinstance(response, HttpResponseNotAllowed):
         return response
     allowed = response.headers["Allow"]
     sentence = f"{request.path} accepts {allowed}, not {request.method}."
     return answer(Problem(405, sentence, headers={"Allow": allowed}))
-
-
-def _with_headers(response: HttpResponseBase, count: Count | None) -> HttpResponseBase:
-    response.headers.setdefault("Cache-Control", "no-store")
-    for name, value in (count.headers if count else {}).items():
-        response.headers[name] = value
-    return response

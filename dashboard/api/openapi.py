@@ -61,10 +61,6 @@ def example_of(schema: Schema, parts: Mapping[str, Schema]) -> Any:
             return example_of(schema[name][0], parts)
     if "const" in schema:
         return schema["const"]
-    return _of_type(schema, parts)
-
-
-def _of_type(schema: Schema, parts: Mapping[str, Schema]) -> Any:
     kind = schema.get("type")
     if kind == "array":
         return [example_of(schema.get("items", {}), parts)]

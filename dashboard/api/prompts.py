@@ -27,8 +27,7 @@ from dashboard.completions.prompt_forms import (
     PROMPT_SORTS,
     PromptFilterForm,
 )
-from dashboard.completions.prompts import Found, find_prompts, make_lines
-from dashboard.runs.models import Run
+from dashboard.completions.prompts import find_prompts, make_lines
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Prompts"], auth=READ)
@@ -106,11 +105,7 @@ def run_prompts(
     run = get_run(access_of(request).team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
     refuse_errors(form)
-    return _page(run, find_prompts(run, form), cursor, limit)
-
-
-def _page(run: Run, found: Found, cursor: str, limit: int) -> LearnedPromptsOut:
-    """One query."""
+    found = find_prompts(run, form)
     start = read_cursor(cursor) if cursor else 0
     chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
     shown = chosen[start : start + limit]

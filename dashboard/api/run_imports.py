@@ -253,12 +253,6 @@ def make_run_import(
             "The import has no data to create a run from. Read its files first.",
             code="run_imports.not_read",
         )
-    form = _make_form(found, payload)
-    _queue(found, RunImport.MAKE, choices=form.choices)
-    return Status(202, _detail(team, import_id))
-
-
-def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     defaults = MakeForm(found).weights
     if unknown := [name for name in payload.weights if name not in defaults]:
         message = f"The files have no score column {unknown[0][:80]!r}."
@@ -272,7 +266,8 @@ def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     refuse_errors(
         form, place="body", names={WEIGHT + k: f"weights.{k}" for k in defaults}
     )
-    return form
+    _queue(found, RunImport.MAKE, choices=form.choices)
+    return Status(202, _detail(team, import_id))
 
 
 def _queue(found: RunImport, kind: str, **fields: Any) -> None:

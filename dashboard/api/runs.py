@@ -138,7 +138,11 @@ def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetai
             if sent.get(name) is not None
         }
         if described:
-            _describe(access, run_id, described)
+            found = get_run(access.team, run_id)
+            try:
+                describe_run(run=found, user=access.user, typed=described)
+            except ValueError as error:
+                raise refuse_field("body", error) from error
         for name, (do, _) in reversed(SWITCHES.items()):
             if sent.get(name):
                 _switch(access, run_id, name, do)
@@ -157,14 +161,6 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
         raise Problem(
             409, message, code=code, errors=[WrongField(f"body.{name}", message, code)]
         )
-
-
-def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
-    found = get_run(access.team, run_id)
-    try:
-        describe_run(run=found, user=access.user, typed=given)
-    except ValueError as error:
-        raise refuse_field("body", error) from error
 
 
 @router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")

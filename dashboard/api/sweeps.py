@@ -12,7 +12,6 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.selection import read_selection
-from dashboard.analysis.sweeps import summary
 from dashboard.analysis.sweeps.importance import read_outcomes
 from dashboard.analysis.sweeps.summary import MAX_SWEPT, ImportanceRow, read_sweep
 from dashboard.api.auth import READ, WRITE, access_of
@@ -37,7 +36,6 @@ from dashboard.api.schemas import (
 )
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch import services
-from dashboard.runs.launch.form import LaunchForm
 from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, SweepPlan
 from dashboard.runs.models import Run, Sweep
 
@@ -102,7 +100,11 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
     access = access_of(request)
     form = read_launch(access.team, payload)
     refuse_warnings(checked_launch(form), payload)
-    planned = _plan(form, payload)
+    rows = [_row(each, index) for index, each in enumerate(payload.sweep)]
+    planned = SweepPlan(rows=rows, mode=payload.mode)
+    planned.plan(form)
+    if planned.problem:
+        raise refuse_field("body.sweep", planned.problem, planned.problem_code)
     with or_conflict():
         sweep = services.launch_sweep(
             team=access.team,
@@ -113,15 +115,6 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
             fork_of=form.start.fork,
         )
     return Status(201, _sweep(_sweeps(access.team).get(pk=sweep.pk)))
-
-
-def _plan(form: LaunchForm, payload: SweepIn) -> SweepPlan:
-    rows = [_row(each, index) for index, each in enumerate(payload.sweep)]
-    found = SweepPlan(rows=rows, mode=payload.mode)
-    found.plan(form)
-    if found.problem:
-        raise refuse_field("body.sweep", found.problem, found.problem_code)
-    return found
 
 
 def _row(given: ValuesIn, index: int) -> Row:
@@ -221,10 +214,6 @@ def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
     )
     if found.problem:
         raise refuse_field("query.keep", found.problem)
-    return _swept(found)
-
-
-def _swept(found: summary.SweepSummary) -> SweptOut:
     weighed = found.weighed
     weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
     keys = [setting.key for setting in found.settings]
