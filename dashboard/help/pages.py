@@ -128,12 +128,13 @@ def glossary() -> dict[str, tuple[str, SafeString]]:
     """Each term and its definition, by the term in lower case."""
     lines = (FOLDER / "glossary.md").read_text(encoding="utf-8")
     found = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", lines, re.MULTILINE)
-    return {term.lower(): (term, _definition(text)) for term, text in found}
-
-
-def _definition(text: str) -> SafeString:
-    text = text[0].upper() + text[1:]
-    return render_document(parse_document(text), folder=FOLDER)
+    return {
+        term.lower(): (
+            term,
+            render_document(parse_document(text[0].upper() + text[1:]), folder=FOLDER),
+        )
+        for term, text in found
+    }
 
 
 def grouped_pages() -> list[tuple[str, list[Page]]]:
@@ -159,21 +160,7 @@ def render_document(tokens: Sequence[Token], *, folder: Path) -> SafeString:
         if token.type == "inline":
             token.children = list(_resolve(token.children or [], folder))
     parser = _markdown()
-    html: str = parser.renderer.render(_fit_tables(tokens), parser.options, {})
-    return SafeString(html)  # nosec B703 # our own files, with HTML disabled
-
-
-@cache
-def _markdown() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.use(anchors_plugin, max_level=4, permalink=True, permalinkSymbol=ANCHOR)
-    for name in ("th_open", "td_open"):
-        parser.add_render_rule(name, open_cell)
-    return parser
-
-
-def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
-    """Tables scroll in a frame; on phones each cell shows its column name."""
+    # Tables scroll in a frame; on phones each cell shows its column name.
     fitted: list[Token] = []
     head: list[str] = []
     column, title = 0, ""
@@ -204,7 +191,17 @@ def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
         fitted.append(token)
         if token.type == "table_close":
             fitted.append(Token("frame_close", "div", -1, block=True))
-    return fitted
+    html: str = parser.renderer.render(fitted, parser.options, {})
+    return SafeString(html)  # nosec B703 # our own files, with HTML disabled
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.use(anchors_plugin, max_level=4, permalink=True, permalinkSymbol=ANCHOR)
+    for name in ("th_open", "td_open"):
+        parser.add_render_rule(name, open_cell)
+    return parser
 
 
 def _resolve(tokens: Sequence[Token], folder: Path) -> Iterator[Token]:
