@@ -50,7 +50,11 @@ AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def account(request: Request) -> HttpResponse:
     try:
-        profile = _profile_form(request, request.user)
+        # On a copy: a refused name must not show up in the page's header.
+        data = request.POST if request.POST.get("form") == "profile" else None
+        profile = ProfileForm(data, instance=User.objects.get(pk=request.user.pk))
+        if data is not None:
+            merge_saved(profile, data.get(BASE, ""))
     except EditConflict as conflict:
         return show_conflict(
             request,
@@ -62,7 +66,13 @@ def account(request: Request) -> HttpResponse:
     try:
         password = _password_form(request, request.user)
     except TooManyTries as wait:
-        return _refuse_guess(request, request.user, profile, wait)
+        context = _context(request, request.user, profile, PasswordForm(request.user))
+        context["refusal"] = (
+            f"Not changed: too many wrong passwords. Wait {wait.minutes}."
+        )
+        page = render(request, "accounts/account.html", context, status=429)
+        page.headers["Retry-After"] = str(wait.seconds)
+        return page
     if profile.is_bound and profile.is_valid():
         profile.instance.save(update_fields=profile.fields)
         messages.success(request, "Saved.")
@@ -77,16 +87,6 @@ def account(request: Request) -> HttpResponse:
     status = 422 if profile.is_bound or password.is_bound else 200
     context = _context(request, request.user, profile, password)
     return render(request, "accounts/account.html", context, status=status)
-
-
-def _refuse_guess(
-    request: Request, user: User, profile: ProfileForm, wait: TooManyTries
-) -> HttpResponse:
-    context = _context(request, user, profile, PasswordForm(user))
-    context["refusal"] = f"Not changed: too many wrong passwords. Wait {wait.minutes}."
-    page = render(request, "accounts/account.html", context, status=429)
-    page.headers["Retry-After"] = str(wait.seconds)
-    return page
 
 
 def _context(
@@ -117,15 +117,6 @@ def sessions_end(request: Request) -> HttpResponse:
     ended = end_others(request, request.user)
     messages.success(request, f"{ended} other session{'s' * (ended != 1)} ended.")
     return redirect("account")
-
-
-def _profile_form(request: Request, user: User) -> ProfileForm:
-    """On a copy: a refused name must not show up in the page's header."""
-    data = request.POST if request.POST.get("form") == "profile" else None
-    form = ProfileForm(data, instance=User.objects.get(pk=user.pk))
-    if data is not None:
-        merge_saved(form, data.get(BASE, ""))
-    return form
 
 
 def _password_form(request: Request, user: User) -> AnyPasswordForm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 from uuid import UUID
 
@@ -114,13 +114,28 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
     data = request.POST if request.method == "POST" else None
     with transaction.atomic():
         rule = get_rule(team_, rule_id, is_held=data is not None)
-        form = _form(rule, data)
+        form = (
+            ActionForm(data, instance=rule)
+            if rule.built_in
+            else RuleForm(data, instance=rule, team=rule.team)
+        )
         base = data.get(BASE, "") if data is not None else version_of_form(form)
         try:
             if data is not None:
                 merge_saved(form, base)
         except EditConflict as conflict:
-            return _show_both(request, form, conflict)
+            fields = form.fields.items()
+            chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
+            return show_conflict(
+                request,
+                conflict,
+                what=form.instance.name,
+                back=request.path,
+                labels={name: str(field.label) for name, field in fields},
+                choices={n: _labels(f) for n, f in chosen.items()},
+                team=team_,
+                saved=last_entry(team_, form.instance, "alert_rule.changed"),
+            )
         if data is not None and form.is_valid():
             is_changed = change_rule(rule=form.instance, user=request.user)
             name = form.instance.name
@@ -138,29 +153,6 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
         "mute_form": MuteForm(),
     }
     return render(request, "alerts/rule.html", context, status=400 if data else 200)
-
-
-def _form(rule: Rule, data: Mapping[str, str] | None = None) -> ActionForm:
-    if rule.built_in:
-        return ActionForm(data, instance=rule)
-    return RuleForm(data, instance=rule, team=rule.team)
-
-
-def _show_both(
-    request: Request, form: ActionForm, conflict: EditConflict
-) -> HttpResponse:
-    fields, team = form.fields.items(), form.instance.team
-    chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
-    return show_conflict(
-        request,
-        conflict,
-        what=form.instance.name,
-        back=request.path,
-        labels={name: str(field.label) for name, field in fields},
-        choices={n: _labels(f) for n, f in chosen.items()},
-        team=team,
-        saved=last_entry(team, form.instance, "alert_rule.changed"),
-    )
 
 
 def _labels(field: ChoiceField) -> dict[str, str]:

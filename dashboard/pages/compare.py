@@ -34,7 +34,6 @@ from dashboard.analysis.compare.seeds import (
     MAX_SEEDS,
     MAX_SETS,
     Arrangement,
-    RunSet,
     arrange,
 )
 from dashboard.analysis.compare.selection import (
@@ -57,7 +56,6 @@ from dashboard.analysis.compare.verdicts import (
 from dashboard.analysis.compare.win_rate import (
     MAX_PROMPTS,
     Choice,
-    CommonStep,
     CommonSteps,
     PairedPrompt,
     make_pair,
@@ -170,6 +168,8 @@ def _compared(
     pins = choose_pins(request.GET.getlist("pin"), known)
     # One metric at length, only where the address names it.
     shows_metric = "metric" in request.GET
+    others = sets[1:]
+    changes = find_changes(sets[0].run, [one.run for one in others])
     return {
         **_summary_rows(selection, arrangement),
         **_answers(firsts, form),
@@ -184,7 +184,11 @@ def _compared(
         "num_settings": len(settings),
         "differing": _by_value(differing, _marks(arrangement)),
         "silent": [one for one in sets if all(map(lack_settings, one.runs))],
-        "recipes": _recipes(sets),
+        "recipes": [
+            {"set": one, "changes": found, "formula": formula_of(one.run)}
+            for one, found in zip(others, changes, strict=True)
+            if found
+        ],
         # The first runs of the sets first: they are laid side by side.
         "compared": selection.with_baseline(firsts),
         "base_formula": formula_of(firsts[0]),
@@ -229,17 +233,6 @@ def _marks(arrangement: Arrangement) -> list[LineStyle]:
     """One for each set; they are in the order of the sets."""
     marks = line_styles(one.pk for one in arrangement.sets)
     return [marks[one.pk] for one in arrangement.sets]
-
-
-def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
-    """Of each set whose recipe is another than the baseline's."""
-    others = sets[1:]
-    changes = find_changes(sets[0].run, [one.run for one in others])
-    return [
-        {"set": one, "changes": found, "formula": formula_of(one.run)}
-        for one, found in zip(others, changes, strict=True)
-        if found
-    ]
 
 
 def _summary_rows(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
@@ -289,28 +282,24 @@ def compare_prompt(request: Request, team: str) -> HttpResponse:
     view = {name: choice.form.value(name) for name in choice.form.fields}
     context = {"team": team_, "choice": choice, "form": choice.form, "view": view}
     if choice.runs:
-        context |= _compare(choice, choice.runs)
+        common_steps = choice.common_steps()
+        pairs = read_pairs(choice.runs, common_steps.found)
+        ordered = sort_pairs(pairs, choice.form.value("sort"))
+        page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
+        marks = line_styles(choice.selection.ids)
+        context |= {
+            "a": choice.runs[0],
+            "b": choice.runs[1],
+            "marks": [marks[run.pk] for run in choice.runs],
+            "common_steps": common_steps,
+            "max_prompts": MAX_PROMPTS,
+            "summary": summarise(pairs),
+            "is_comparable": not have_different_rewards(compare_settings(choice.runs)),
+            "page": page,
+            "rows": _with_texts(choice.runs[0], list(page)),
+            **_prompt(choice, choice.runs, common_steps),
+        }
     return render(request, "compare/prompt.html", context)
-
-
-def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
-    common_steps = choice.common_steps()
-    pairs = read_pairs(runs, common_steps.found)
-    ordered = sort_pairs(pairs, choice.form.value("sort"))
-    page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
-    marks = line_styles(choice.selection.ids)
-    return {
-        "a": runs[0],
-        "b": runs[1],
-        "marks": [marks[run.pk] for run in runs],
-        "common_steps": common_steps,
-        "max_prompts": MAX_PROMPTS,
-        "summary": summarise(pairs),
-        "is_comparable": not have_different_rewards(compare_settings(runs)),
-        "page": page,
-        "rows": _with_texts(runs[0], list(page)),
-        **_prompt(choice, runs, common_steps),
-    }
 
 
 def _with_texts(run: Run, pairs: list[PairedPrompt]) -> list[tuple[PairedPrompt, str]]:
@@ -336,20 +325,15 @@ def _prompt(
     if common_step is None or sides is None:
         return {"reason": common_steps.why_not(prompt, runs)}
     ours, theirs = sides
+    # The equal steps before and after the one that is shown.
+    steps = common_steps.equal_steps(common_step)
+    at = common_step.steps[0]
     return {
         "common_step": common_step,
         "sides": sides,
         "prompt_pair": make_pair(common_step, ours.rewards, theirs.rewards),
         "rules": compare_rules(ours, theirs),
         "pairs": align_pairs(ours, theirs, by=choice.form.value("align")),
-        **_neighbours(common_steps.equal_steps(common_step), common_step),
-    }
-
-
-def _neighbours(steps: list[int], common_step: CommonStep) -> dict[str, Any]:
-    """The equal steps before and after the one that is shown."""
-    at = common_step.steps[0]
-    return {
         "num_equal": len(steps),
         "before": max((step for step in steps if step < at), default=None),
         "after": min((step for step in steps if step > at), default=None),

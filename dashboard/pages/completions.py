@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.accounts.models import Membership, User
+from dashboard.accounts.models import User
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.completions.annotations import (
     EXPORTS,
@@ -41,7 +41,7 @@ from dashboard.completions.rewards import outcomes_of, why_never_right
 from dashboard.completions.search.annotated import Label, read_labels
 from dashboard.completions.search.blocks import BlocksChanged
 from dashboard.completions.search.columns import compares_answers
-from dashboard.completions.search.facets import Facet, Facets, FacetValue
+from dashboard.completions.search.facets import Facet, Facets
 from dashboard.completions.search.results import TEXT_SECONDS, Found, find
 from dashboard.completions.search.text import excerpt
 from dashboard.pages.requests import Request
@@ -76,44 +76,30 @@ def group_marks(
     action = next((name for name in ACTIONS if name in request.POST), None)
     problem = "The request contains no action."
     if action:
-        problem = _try(action, membership.user, target, request.POST[action])
+        problem = ""
+        try:
+            ACTIONS[action](membership.user, target, request.POST[action])
+        except ValueError as error:
+            problem = str(error)
     if getattr(request, "htmx", False):
-        sent = {"action": action, "typed": request.POST.get(action or "", "")}
-        return _render(request, run, membership, target, problem=problem, **sent)
+        marks = read_annotations([group.pk], membership.user)
+        context: dict[str, Any] = {
+            "team": membership.team,
+            "run": run,
+            "group": group,
+            "position": target.position,
+            "key": target.key,
+            "marks": marks.get((group.pk, target.position), Annotations()),
+            "can_write": membership.can_write,
+            "problem": problem,
+            "action": action,
+            "typed": request.POST.get(action or "", ""),
+        }
+        return render(request, "completions/marks.html", context)
     if problem:
         messages.error(request, problem)
     at = "#group-marks" if target.position is None else f"#completion-{target.position}"
     return redirect(reverse("group", args=[team, run_id, step, prompt]) + at)
-
-
-def _try(action: str, user: User, target: Target, value: str) -> str:
-    try:
-        ACTIONS[action](user, target, value)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _render(
-    request: Request,
-    run: Run,
-    membership: Membership,
-    target: Target,
-    **more: str | None,
-) -> HttpResponse:
-    group = target.group
-    found = read_annotations([group.pk], membership.user)
-    context: dict[str, Any] = {
-        "team": membership.team,
-        "run": run,
-        "group": group,
-        "position": target.position,
-        "key": target.key,
-        "marks": found.get((group.pk, target.position), Annotations()),
-        "can_write": membership.can_write,
-        **more,
-    }
-    return render(request, "completions/marks.html", context)
 
 
 @require_safe
@@ -142,6 +128,9 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     marks = read_annotations(groups, membership.user)
     snippets = read_snippets_of(run, groups)
     chips = form.chips(request.GET)
+    # Unusual completions and truncated ones, with their numbers.
+    by_title = {facet.title: facet.values for facet in facets}
+    cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
     context = {
         "team": membership.team,
         "run": run,
@@ -161,7 +150,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "chips": chips,
         "last_chip": next((chip for chip in reversed(chips) if chip.words), None),
         "facets": facets,
-        "presets": _presets(facets),
+        "presets": by_title.get("Unusual", []) + cut,
         "text_seconds": TEXT_SECONDS,
         "has_answer_rules": compares_answers(run),
         "why_unknown": why_never_right(run),
@@ -196,13 +185,6 @@ def _line(
         "marks": marks,
         "of_group": of_group,
     }
-
-
-def _presets(facets: list[Facet]) -> list[FacetValue]:
-    """Unusual completions and truncated ones, with their numbers."""
-    by_title = {facet.title: facet.values for facet in facets}
-    cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
-    return by_title.get("Unusual", []) + cut
 
 
 def _find(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,9 +21,8 @@ from dashboard.datasets.analysis.figures import (
     list_duplicates,
     summarize_tokens,
 )
-from dashboard.datasets.analysis.leaks import Pair, find_leak, read_leaks
+from dashboard.datasets.analysis.leaks import find_leak, read_leaks
 from dashboard.datasets.analysis.results import (
-    ResultPage,
     find_statistics,
     find_token_lengths,
     retry,
@@ -30,8 +30,6 @@ from dashboard.datasets.analysis.results import (
 from dashboard.datasets.models import (
     DatasetVersion,
     TokenLengths,
-    VersionDifference,
-    VersionLeak,
 )
 from dashboard.datasets.queries import get_dataset, list_versions, versions_with_use
 from dashboard.datasets.splits import other_split
@@ -45,7 +43,25 @@ LIMIT = 512  # a run's own default
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_statistics(request: Request, team: str, dataset_id: int) -> HttpResponse:
     if request.method == "POST":
-        return _count(request, get_writable_team(request, team), dataset_id)
+        team_ = get_writable_team(request, team)
+        form = TokenForm(request.POST)
+        if form.is_valid() and (why := refuse_model(team_, form.cleaned_data["model"])):
+            form.add_error("model", ValidationError(why, code="datasets.unknown_model"))
+        if not form.is_valid():
+            return _show(request, team_, dataset_id, form, can_write=True, status=422)
+        dataset = get_dataset(team_, dataset_id)
+        version = choose_version(
+            versions_with_use(dataset), request.POST.get("version")
+        )
+        model = form.cleaned_data["model"]
+        retry(find_token_lengths(version, model), team_id=team_.pk)
+        query = {
+            "version": version.number,
+            "model": model,
+            "limit": form.cleaned_data["limit"] or LIMIT,
+        }
+        url = reverse("dataset_statistics", args=[team_.slug, dataset_id])
+        return redirect(f"{url}?{urlencode(query)}#tokens")
     membership = get_membership(request, team)
     model = request.GET.get("model")
     form = TokenForm(
@@ -60,26 +76,6 @@ def _limit(request: Request) -> int:
     form = TokenForm({"model": "-", "limit": request.GET.get("limit", "")})
     form.is_valid()
     return form.cleaned_data.get("limit") or LIMIT
-
-
-def _count(request: Request, team: Team, dataset_id: int) -> HttpResponse:
-    """Request token counts of a model, and redirect to their section."""
-    form = TokenForm(request.POST)
-    if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
-        form.add_error("model", ValidationError(why, code="datasets.unknown_model"))
-    if not form.is_valid():
-        return _show(request, team, dataset_id, form, can_write=True, status=422)
-    dataset = get_dataset(team, dataset_id)
-    version = choose_version(versions_with_use(dataset), request.POST.get("version"))
-    model = form.cleaned_data["model"]
-    retry(find_token_lengths(version, model), team_id=team.pk)
-    query = {
-        "version": version.number,
-        "model": model,
-        "limit": form.cleaned_data["limit"] or LIMIT,
-    }
-    url = reverse("dataset_statistics", args=[team.slug, dataset_id])
-    return redirect(f"{url}?{urlencode(query)}#tokens")
 
 
 def _show(
@@ -119,11 +115,9 @@ def _show(
 
 def _tokens(version: DatasetVersion, model: str) -> TokenLengths | None:
     """Only those that a member has requested."""
-    if not model or "\x00" in model:
-        return None
-    if not version.token_lengths.filter(model=model).exists():
-        return None
-    return find_token_lengths(version, model)
+    lengths = version.token_lengths.filter(model=model)
+    is_requested = model and "\x00" not in model and lengths.exists()
+    return find_token_lengths(version, model) if is_requested else None
 
 
 def _is_working(found: Any) -> bool:
@@ -171,8 +165,18 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
     new = choose_version(versions, request.GET.get("version"))
-    old = _old(versions, new, request.GET.get("old"))
+    # The requested version; else the one before the new one, if any.
+    wanted = request.GET.get("old")
+    old = (
+        choose_version(versions, wanted)
+        if wanted
+        else next((one for one in versions if one.number < new.number), None)
+    )
     found = find_difference(old, new) if old and old != new else None
+    page = None
+    if found and found.result is not None:
+        kind = _read_kind(request, differences.KINDS, found.result, "changed")
+        page = read_changes(found, kind, read_number(request.GET.get("from")) or 0)
     context = {
         "team": team_,
         "dataset": dataset,
@@ -182,29 +186,19 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
         "version": new,
         "old": old,
         "found": found,
-        "page": _difference_page(request, found) if found and found.is_done else None,
+        "page": page,
         "kinds": list(differences.KINDS),
     }
     return render(request, "datasets/changes.html", context)
 
 
-def _old(
-    versions: list[DatasetVersion], new: DatasetVersion, wanted: str | None
-) -> DatasetVersion | None:
-    """The requested version; else the one before the new one, if any."""
-    if wanted:
-        return choose_version(versions, wanted)
-    return next((one for one in versions if one.number < new.number), None)
-
-
-def _difference_page(request: Request, found: VersionDifference) -> object:
-    assert found.result is not None
+def _read_kind(
+    request: Request, kinds: Iterable[str], result: Mapping[str, Any], default: str
+) -> str:
+    """Return the kind in the URL; else the first with results."""
     kind = request.GET.get("kind", "")
-    if kind not in differences.KINDS:
-        kind = next(
-            (kind for kind in differences.KINDS if found.result[kind]), "changed"
-        )
-    return read_changes(found, kind, read_number(request.GET.get("from")) or 0)
+    found = (name for name in kinds if result[name])
+    return kind if kind in kinds else next(found, default)
 
 
 @require_GET
@@ -214,9 +208,19 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
     version = choose_version(versions, request.GET.get("version"))
-    other = _other(team_, version, request.GET.get("against"))
+    # The version with this key; else the other half of a split.
+    key = request.GET.get("against")
+    others = list_versions(team_)
+    other = (
+        others.filter(pk=read_number(key) or 0).first() if key else other_split(version)
+    )
+    if key and other is None:
+        raise Http404("No such version.")
     found = find_leak(version, other) if other and other != version else None
-    page = _leak_page(request, found) if found and found.is_done else None
+    page = None
+    if found and found.result is not None:
+        kind = _read_kind(request, leaks.KINDS, found.result, "exact")
+        page = read_leaks(found, kind, read_number(request.GET.get("from")) or 0)
     context = {
         "team": team_,
         "dataset": dataset,
@@ -224,7 +228,7 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "can_write": membership.can_write,
         "versions": versions,
         "version": version,
-        "others": list_versions(team_).exclude(pk=version.pk),
+        "others": others.exclude(pk=version.pk),
         "other": other,
         "found": found,
         "page": page,
@@ -238,23 +242,3 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
         ],
     }
     return render(request, "datasets/leaks.html", context)
-
-
-def _other(
-    team: Team, version: DatasetVersion, wanted: str | None
-) -> DatasetVersion | None:
-    """The version with this key; else the other half of a split."""
-    if not wanted:
-        return other_split(version)
-    found = list_versions(team).filter(pk=read_number(wanted) or 0).first()
-    if found is None:
-        raise Http404("No such version.")
-    return found
-
-
-def _leak_page(request: Request, found: VersionLeak) -> ResultPage[Pair]:
-    assert found.result is not None
-    kind = request.GET.get("kind", "")
-    if kind not in leaks.KINDS:
-        kind = next((kind for kind in leaks.KINDS if found.result[kind]), "exact")
-    return read_leaks(found, kind, read_number(request.GET.get("from")) or 0)

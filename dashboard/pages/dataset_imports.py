@@ -9,7 +9,6 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team
 from dashboard.datasets.fetching.fetches import choices_of, host_of
 from dashboard.datasets.imports import request_stop
 from dashboard.datasets.jobs import retry_job
@@ -24,7 +23,14 @@ from dashboard.pages.requests import Request
 @require_http_methods(["GET", "POST"])
 def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
     if request.method == "POST":
-        return _change(request, get_writable_team(request, team), job_id)
+        team_ = get_writable_team(request, team)
+        job = get_import_job(team_, job_id)
+        if request.POST.get("stop") and not request_stop(job, request.user):
+            messages.info(request, f"{job} has already ended.")
+        if request.POST.get("again") and not job.is_open:
+            job = retry_job(job, request.user)
+            notify_workers("default")
+        return redirect("dataset_import", team_.slug, job.pk)
     team_ = get_team(request, team)
     # Also here, as the lost worker may be the one that reaps jobs.
     reap_of(get_import_job(team_, job_id))
@@ -45,16 +51,6 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
         "waiting": waiting_reason(job.job) if job.job else "",
     }
     return render(request, "datasets/import.html", context)
-
-
-def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
-    job = get_import_job(team, job_id)
-    if request.POST.get("stop") and not request_stop(job, request.user):
-        messages.info(request, f"{job} has already ended.")
-    if request.POST.get("again") and not job.is_open:
-        job = retry_job(job, request.user)
-        notify_workers("default")
-    return redirect("dataset_import", team.slug, job.pk)
 
 
 def follow(request: Request, job: ImportJob) -> HttpResponse:

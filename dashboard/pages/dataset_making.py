@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,12 +22,10 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
-    Task,
     example_rows,
     list_tasks,
 )
 from dashboard.datasets.import_forms import TargetForm, form_error
-from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
@@ -49,60 +49,48 @@ EXAMPLES = 3
 def dataset_generate(request: Request, team: str) -> HttpResponse:
     team_ = get_membership_for(request, team).team
     try:
-        task = _task(request)
+        tasks = {task.name: task for task in list_tasks()}
+        wanted = request.GET.get("task")
+        if wanted and wanted not in tasks:
+            raise Http404("No such task.")
+        task = tasks[wanted] if wanted else None
     except GeneratorsMissing as missing:
         context = {"team": team_, "missing": str(missing)}
         return render(request, "datasets/generate.html", context)
     if task is None:
         context = {"team": team_, "tasks": list_tasks()}
         return render(request, "datasets/generate.html", context)
-    return _generate(request, team_, task)
-
-
-def _task(request: Request) -> Task | None:
-    """The task in the URL; 404 if it is unknown."""
-    tasks = {task.name: task for task in list_tasks()}
-    wanted = request.GET.get("task")
-    if wanted and wanted not in tasks:
-        raise Http404("No such task.")
-    return tasks[wanted] if wanted else None
-
-
-def _generate(request: Request, team: Team, task: Task) -> HttpResponse:
     is_post = request.method == "POST"
     data = request.POST if is_post else None
     initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
-    form = GenerateForm(team, data, initial=initial)
+    form = GenerateForm(team_, data, initial=initial)
     if is_post and form.is_valid():
         try:
-            job = _start(request, team, task, form.cleaned_data)
+            job = start_generation(
+                team=team_,
+                user=request.user,
+                task=task,
+                name=form.cleaned_data["name"],
+                size=form.cleaned_data["size"],
+                seed=form.cleaned_data["seed"],
+                typed={option.name: _typed(request, option) for option in task.options},
+            )
         except ValueError as error:
             form.add_error(None, form_error(error))
         else:
             return follow(request, job)
+    examples: Sequence[Row] = ()
+    with suppress(ValueError):
+        examples = example_rows(task.name, EXAMPLES)
     context = {
-        "team": team,
+        "team": team_,
         "task": task,
         "form": form,
         "options": [(option, _typed(request, option)) for option in task.options],
-        "examples": _examples(task),
+        "examples": examples,
     }
     status = 422 if is_post else 200
     return render(request, "datasets/generate_task.html", context, status=status)
-
-
-def _start(
-    request: Request, team: Team, task: Task, chosen: dict[str, Any]
-) -> ImportJob:
-    return start_generation(
-        team=team,
-        user=request.user,
-        task=task,
-        name=chosen["name"],
-        size=chosen["size"],
-        seed=chosen["seed"],
-        typed={option.name: _typed(request, option) for option in task.options},
-    )
 
 
 def _typed(request: Request, option: Option) -> str:
@@ -110,18 +98,29 @@ def _typed(request: Request, option: Option) -> str:
     return typed.get(f"option-{option.name}", option.text)
 
 
-def _examples(task: Task) -> tuple[Row, ...]:
-    try:
-        return example_rows(task.name, EXAMPLES)
-    except ValueError:
-        return ()
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse:
     """The page; a POST returns the preview and stores nothing."""
     if request.method == "POST":
-        return _preview(request, get_writable_team(request, team), dataset_id)
+        team_ = get_writable_team(request, team)
+        versions = versions_with_use(get_dataset(team_, dataset_id))
+        key = request.POST.get("dataset") or str(versions[0].pk)
+        version = next((v for v in versions if str(v.pk) == key), None)
+        if version is None:
+            raise Http404("No such version.")
+        form = PromptForm(request.POST)
+        if form.is_valid():
+            preview = preview_version(
+                team_,
+                version,
+                model=form.cleaned_data["model"],
+                row=read_row(request.POST),
+                data=form.settings,
+            )
+        else:
+            preview = Preview(problem=form.first_problem)
+        context = {"preview": preview, **_preview_context(team_, dataset_id)}
+        return render(request, "datasets/prompt_preview.html", context)
     membership = get_membership(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
@@ -147,34 +146,6 @@ def _preview_context(team: Team, dataset_id: int) -> dict[str, Any]:
     }
 
 
-def _preview(request: Request, team: Team, dataset_id: int) -> HttpResponse:
-    versions = versions_with_use(get_dataset(team, dataset_id))
-    version = _by_key(versions, request.POST.get("dataset"))
-    form = PromptForm(request.POST)
-    if form.is_valid():
-        preview = preview_version(
-            team,
-            version,
-            model=form.cleaned_data["model"],
-            row=read_row(request.POST),
-            data=form.settings,
-        )
-    else:
-        preview = Preview(problem=form.first_problem)
-    context = {"preview": preview, **_preview_context(team, dataset_id)}
-    return render(request, "datasets/prompt_preview.html", context)
-
-
-def _by_key(versions: list[DatasetVersion], key: str | None) -> DatasetVersion:
-    """The version with this key; the newest without one."""
-    if not key:
-        return versions[0]
-    for version in versions:
-        if str(version.pk) == key:
-            return version
-    raise Http404("No such version.")
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
     """Save the rows of the view in the URL as a dataset."""
@@ -186,7 +157,13 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
     view = RowFilterForm.read(version, request.GET)
     if view.errors:
         raise Http404("The filters in the URL are invalid.")
-    count = _count(request, version, view)
+    counted = min(read_number(request.GET.get("counted")) or 0, version.num_rows)
+    matching = min(read_number(request.GET.get("matching")) or 0, counted)
+    count = count_matching(
+        Search(version=version, conditions=view.conditions),
+        seconds=COUNT_SECONDS,
+        before=Count(num_matching=matching, num_searched=counted, is_exact=False),
+    )
     form = TargetForm(
         membership.team,
         name=f"{dataset.name[:70]} selection",
@@ -210,17 +187,6 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
     template = "save_count" if is_count else "save"
     status = 422 if is_post else 200
     return render(request, f"datasets/{template}.html", context, status=status)
-
-
-def _count(request: Request, version: DatasetVersion, view: RowFilterForm) -> Count:
-    """Within the time; the page continues the count."""
-    counted = min(read_number(request.GET.get("counted")) or 0, version.num_rows)
-    matching = min(read_number(request.GET.get("matching")) or 0, counted)
-    return count_matching(
-        Search(version=version, conditions=view.conditions),
-        seconds=COUNT_SECONDS,
-        before=Count(num_matching=matching, num_searched=counted, is_exact=False),
-    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

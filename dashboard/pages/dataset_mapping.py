@@ -152,7 +152,8 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     # The URL may contain only settings of the preview.
     given = request.GET if "prompt" in request.GET else None
     if job and not job.is_fetch and given is None:
-        form = MappingForm(upload, seen, _chosen(job))
+        data = {**job.mapping, "answer": job.mapping["answer"] or "", "name": job.name}
+        form = MappingForm(upload, seen, data)
         form.is_valid()
         refused = _refusals(job) if job.is_refused else None
         return _render(request, upload, seen, form, refused)
@@ -177,7 +178,11 @@ def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     if upload is None:
         raise Http404("No such upload.")
     if request.POST.get("discard"):
-        return _discard(request, upload)
+        delete_upload(upload)
+        messages.info(request, f"Discarded {upload.filename}.")
+        if upload.is_whole:
+            return redirect("datasets", upload.team.slug)
+        return redirect(_upload_address(upload))
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
     seen = try_peek(upload)
@@ -217,26 +222,8 @@ def _import(
     return follow(request, job)
 
 
-def _chosen(job: ImportJob) -> dict[str, Any]:
-    """The form data of this import."""
-    mapping = job.mapping
-    return {
-        **mapping,
-        "answer": mapping["answer"] or "",
-        "name": job.name,
-    }
-
-
 def _refusals(job: ImportJob) -> Refusals:
     return Refusals.from_json(job.refusals)
-
-
-def _discard(request: Request, upload: Upload) -> HttpResponse:
-    delete_upload(upload)
-    messages.info(request, f"Discarded {upload.filename}.")
-    if upload.is_whole:
-        return redirect("datasets", upload.team.slug)
-    return redirect(_upload_address(upload))
 
 
 def _arrival_address(upload: Upload) -> str:

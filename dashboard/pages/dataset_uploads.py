@@ -218,7 +218,13 @@ def receive_part(
     except ValueError as error:
         return refuse(str(error), status=422, code=code_of(error))
     except OSError as error:
-        return refuse(_disk_fault(error), status=507, code="disk_full")
+        message = f"Cohort could not store the part: {error.strerror or error}."
+        if error.errno == errno.ENOSPC:
+            message = (
+                f"The disk of {settings.COHORT_DATA} is full. Free some space, then "
+                "continue."
+            )
+        return refuse(message, status=507, code="disk_full")
 
 
 def _upload_response(upload: Upload, status: int = 200) -> JsonResponse:
@@ -255,12 +261,3 @@ def _number(text: str) -> int:
             f"{text[:40]!r}.",
         )
     return number
-
-
-def _disk_fault(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return (
-            f"The disk of {settings.COHORT_DATA} is full. Free some space, then "
-            "continue."
-        )
-    return f"Cohort could not store the part: {error.strerror or error}."

@@ -70,7 +70,13 @@ def dataset_trash(request: Request, team: str, dataset_id: int) -> HttpResponse:
     if trashed is None:
         raise Http404("The trash has no such dataset.")
     if "delete" in request.POST:
-        return _delete(request, team_, trashed)
+        try:
+            delete_dataset(trashed, request.user)
+        except ValueError as error:
+            messages.error(request, str(error))
+            return redirect("dataset", team_.slug, trashed.pk)
+        messages.success(request, f"Deleted {trashed} permanently.")
+        return redirect("datasets_trash", team_.slug)
     return _restore(request, team_, trashed)
 
 
@@ -86,16 +92,6 @@ def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
             messages.success(request, f"Restored {name}.")
             return redirect("dataset", team.slug, dataset.pk)
     return show_trashed(request, team, dataset, form)
-
-
-def _delete(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
-    try:
-        delete_dataset(dataset, request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-        return redirect("dataset", team.slug, dataset.pk)
-    messages.success(request, f"Deleted {dataset} permanently.")
-    return redirect("datasets_trash", team.slug)
 
 
 def show_trashed(

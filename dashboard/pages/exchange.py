@@ -120,7 +120,24 @@ def get_import(team: Team, import_id: int) -> RunImport:
 def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
     """The contents of the files; POST reads them, creates the run or discards them."""
     if request.method == "POST":
-        return _change(request, get_writable_team(request, team), import_id)
+        team_ = get_writable_team(request, team)
+        found = get_import(team_, import_id)
+        if "discard" in request.POST:
+            if found.is_open:
+                messages.error(request, "The import is running. Stop it first.")
+                return redirect("run_import", found.team.slug, found.pk)
+            discard(found)
+            return redirect("run_imports", found.team.slug)
+        if "stop" in request.POST and not cancel(found.job):
+            messages.info(request, "The import had already ended.")
+        if "read" in request.POST:
+            _read(request, found)
+        if "make" in request.POST and found.findings:
+            form = MakeForm(found, request.POST)
+            if not form.is_valid():
+                return _show(request, found, form, status=422)
+            jobs.start(found, RunImport.MAKE, choices=form.choices)
+        return redirect("run_import", team_.slug, found.pk)
     team_ = get_team(request, team)
     # Also here, because the lost worker may be the one that reaps jobs.
     reap_of(get_import(team_, import_id))
@@ -152,30 +169,6 @@ def _show(
         "waiting": waiting_reason(run_import.job) if run_import.job else "",
     }
     return render(request, "transfers/import.html", context, status=status)
-
-
-def _change(request: Request, team: Team, import_id: int) -> HttpResponse:
-    found = get_import(team, import_id)
-    if "discard" in request.POST:
-        return _discard(request, found)
-    if "stop" in request.POST and not cancel(found.job):
-        messages.info(request, "The import had already ended.")
-    if "read" in request.POST:
-        _read(request, found)
-    if "make" in request.POST and found.findings:
-        form = MakeForm(found, request.POST)
-        if not form.is_valid():
-            return _show(request, found, form, status=422)
-        jobs.start(found, RunImport.MAKE, choices=form.choices)
-    return redirect("run_import", team.slug, found.pk)
-
-
-def _discard(request: Request, run_import: RunImport) -> HttpResponse:
-    if run_import.is_open:
-        messages.error(request, "The import is running. Stop it first.")
-        return redirect("run_import", run_import.team.slug, run_import.pk)
-    discard(run_import)
-    return redirect("run_imports", run_import.team.slug)
 
 
 def _read(request: Request, run_import: RunImport) -> None:

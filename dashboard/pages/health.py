@@ -10,7 +10,6 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team
 from dashboard.alerts.forms import ANY, FilterForm, MuteForm
 from dashboard.alerts.queries import (
     describe,
@@ -45,41 +44,37 @@ def run_health(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     context = {"team": team_, "run": run, "tab": "health", "most_open": PER_PAGE}
-    context |= _alerts(request, team_, run)
-    if request.headers.get("HX-Target") == OPEN_ALERTS:
-        return render(request, "health/open_alerts.html", context)
-    found = audit(run)
-    figures = {each.signal.key: draw(each) for each in found.findings}
-    context |= {
-        "audit": found,
-        "verdict": found.verdict,
-        "fewest": FEWEST_OF_RUN,
-        "jump": _explain_jump(run),
-        "figures": {key: figure for key, figure in figures.items() if figure},
-    }
-    return render(request, "health/health.html", context)
-
-
-def _alerts(request: Request, team: Team, run: Run) -> dict[str, Any]:
-    found = list_alerts(team).filter(run=run)
-    form = FilterForm(request.GET or None, team=team, state=ANY)
+    alerts = list_alerts(team_).filter(run=run)
+    form = FilterForm(request.GET or None, team=team_, state=ANY)
     if not form.is_bound:
-        form = FilterForm({"state": ANY}, team=team, state=ANY)
-    page = Paginator(form.narrow(found), PER_PAGE).get_page(request.GET.get("page"))
+        form = FilterForm({"state": ANY}, team=team_, state=ANY)
+    page = Paginator(form.narrow(alerts), PER_PAGE).get_page(request.GET.get("page"))
     # Those on screen are both where nothing is filtered.
     listed = list(page.object_list)
     is_whole = page.paginator.count <= PER_PAGE and not _is_narrowed(request)
-    opened = [a for a in listed if a.is_open] if is_whole else found.open()[:PER_PAGE]
-    return {
+    opened = [a for a in listed if a.is_open] if is_whole else alerts.open()[:PER_PAGE]
+    context |= {
         "form": form,
         "page": page,
-        "num_alerts": page.paginator.count if is_whole else found.count(),
+        "num_alerts": page.paginator.count if is_whole else alerts.count(),
         "opened": opened,
         "is_narrowed": _is_narrowed(request),
         "rules": [(rule, describe(rule)) for rule in rules_of(run)],
         "muted_until": muted_until(run),
         "mute_form": MuteForm(),
     }
+    if request.headers.get("HX-Target") == OPEN_ALERTS:
+        return render(request, "health/open_alerts.html", context)
+    result = audit(run)
+    figures = {finding.signal.key: draw(finding) for finding in result.findings}
+    context |= {
+        "audit": result,
+        "verdict": result.verdict,
+        "fewest": FEWEST_OF_RUN,
+        "jump": _explain_jump(run),
+        "figures": {key: figure for key, figure in figures.items() if figure},
+    }
+    return render(request, "health/health.html", context)
 
 
 def _is_narrowed(request: Request) -> bool:

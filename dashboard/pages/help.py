@@ -37,7 +37,7 @@ from dashboard.help.pages import (
     render_document,
     search,
 )
-from dashboard.project.environment import SETTINGS, Setting
+from dashboard.project.environment import SETTINGS
 from dashboard.runs.config.fields import ConfigField, all_fields
 from trainer.alerts.rules import RULES as ALERT_RULES
 from trainer.alerts.rules import AlertRule
@@ -151,14 +151,10 @@ def fill_tables(text: str) -> str:
 def _settings() -> str:
     head = ("Name", "Meaning", "Default")
     parts = (
-        (group, _table(head, map(_setting, settings)))
-        for group, settings in groupby(SETTINGS, lambda one: one.group)
+        (group, _table(head, ((f"`{s.name}`", s.about, s.default) for s in settings)))
+        for group, settings in groupby(SETTINGS, lambda setting: setting.group)
     )
     return _sections(parts, level=2)
-
-
-def _setting(one: Setting) -> tuple[str, str, str]:
-    return f"`{one.name}`", one.about, one.default
 
 
 def _metrics() -> str:
@@ -173,28 +169,9 @@ def _metric(one: Metric) -> tuple[str, str, str, str]:
     return title, f"`{one.name}`", one.about + interval, one.unit
 
 
-def _rules() -> str:
-    return _table(
-        ("Rule", "Name in rewards", "Meaning"),
-        ((rule.title, f"`{kind}`", rule.summary) for kind, rule in RULES.items()),
-    )
-
-
-def _alerts() -> str:
-    return _table(("Rule", "Fires when"), map(_alert, ALERT_RULES))
-
-
 def _alert(rule: AlertRule) -> tuple[str, str]:
     name = rule.metric.replace("*", "<set>")
     return rule.name, rule.condition.describe(rule.metric).replace(name, f"`{name}`")
-
-
-def _presets() -> str:
-    presets = map(load_preset, preset_names())
-    return _table(
-        ("Preset", "System", "Settings"),
-        ((f"`{one.name}`", one.title, one.summary) for one in presets),
-    )
 
 
 def _roles() -> str:
@@ -206,40 +183,38 @@ def _roles() -> str:
     return _table(head, rows)
 
 
-def _scopes() -> str:
-    return _table(
-        ("Scope", "Allows"),
-        ((f"`{scope.value}`", about) for scope, about in ABOUT.items()),
-    )
-
-
-def _errors() -> str:
-    return _table(
-        ("Status", "Code", "Meaning"),
-        ((str(status), f"`{code}`", title) for status, (code, title) in CODES.items()),
-    )
-
-
 def _sections(parts: Iterable[tuple[str, str]], *, level: int) -> str:
     return "\n".join(f"{'#' * level} {title}\n\n{table}" for title, table in parts)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
+    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "metrics": _metrics,
-    "rules": _rules,
-    "alerts": _alerts,
-    "presets": _presets,
+    "rules": lambda: _table(
+        ("Rule", "Name in rewards", "Meaning"),
+        ((rule.title, f"`{kind}`", rule.summary) for kind, rule in RULES.items()),
+    ),
+    "alerts": lambda: _table(("Rule", "Fires when"), map(_alert, ALERT_RULES)),
+    "presets": lambda: _table(
+        ("Preset", "System", "Settings"),
+        (
+            (f"`{preset.name}`", preset.title, preset.summary)
+            for preset in map(load_preset, preset_names())
+        ),
+    ),
     "roles": _roles,
-    "scopes": _scopes,
-    "errors": _errors,
+    "scopes": lambda: _table(
+        ("Scope", "Allows"),
+        ((f"`{scope.value}`", about) for scope, about in ABOUT.items()),
+    ),
+    "errors": lambda: _table(
+        ("Status", "Code", "Meaning"),
+        ((str(status), f"`{code}`", title) for status, (code, title) in CODES.items()),
+    ),
 }

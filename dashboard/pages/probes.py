@@ -177,6 +177,8 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
                 position__in=probe.positions
             ).first(),
         }
+    # Seconds of all steps, as the first phase's.
+    step: float | None = probe.metrics.get("step/total")
     return shared | {
         "body": "probe_body.html",
         "verdict": verdict_of(probe.config, probe.metrics),
@@ -188,7 +190,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         },
         "mean": _amount(probe.metrics, "mean", "Mean reward"),
         "lengths": [probe.metrics.get(f"length/{name}") for name in ("p50", "max")],
-        "whole": _whole(probe.metrics, config),
+        "whole": None if step is None else step * config.optim.num_steps,
         "memory": estimate_memory(config),
         "peak_bytes": probe.metrics.get("peak_bytes"),
     }
@@ -234,9 +236,3 @@ def _amount(metrics: dict[str, Any], name: str, title: str, how: str = "") -> Am
     return Amount(
         title, value, metrics.get(f"{name}/low"), metrics.get(f"{name}/high"), how
     )
-
-
-def _whole(metrics: dict[str, Any], config: RunConfig) -> float | None:
-    """Seconds of all steps, as the first phase's."""
-    step: float | None = metrics.get("step/total")
-    return None if step is None else step * config.optim.num_steps

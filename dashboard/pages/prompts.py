@@ -100,9 +100,22 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     """A page of the matching prompts; one query."""
     if found.span is None or found.counts is None or found.visits is None:
         return {}
+    # The histogram of pass rates, each bar a filter.
+    most = max((num for *_, num in found.bins), default=0)
+    chosen = form.bounds
     shown = {
         "tiles": _tiles(form, found.counts),
-        "bars": _bars(form, found.bins),
+        "bars": [
+            {
+                "low": f"{low:g}",
+                "high": f"{high:g}",
+                "num": num,
+                "words": f"{low:g} %" if low == high else share_words(low, high),
+                "height": 100 * num / most if most else 0,
+                "is_set": chosen is not None and chosen[0] <= low and high <= chosen[1],
+            }
+            for low, high, num in found.bins
+        ],
         "visits_counted": form.span_words(found.span),
         "sort": form.value("sort"),
         "view_query": form.view_query,
@@ -133,25 +146,6 @@ def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
             "query": None if which == kind else kind,
         }
         for kind in shown
-    ]
-
-
-def _bars(
-    form: PromptFilterForm, bins: list[tuple[float, float, int]]
-) -> list[dict[str, Any]]:
-    """The histogram of pass rates, each bar a filter."""
-    most = max((num for *_, num in bins), default=0)
-    chosen = form.bounds
-    return [
-        {
-            "low": f"{low:g}",
-            "high": f"{high:g}",
-            "num": num,
-            "words": f"{low:g} %" if low == high else share_words(low, high),
-            "height": 100 * num / most if most else 0,
-            "is_set": chosen is not None and chosen[0] <= low and high <= chosen[1],
-        }
-        for low, high, num in bins
     ]
 
 

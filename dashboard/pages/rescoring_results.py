@@ -174,11 +174,7 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
 
 
 def _shares(summary: dict[str, Any]) -> dict[str, str]:
-    """Of counts, in percent."""
-
-    def share(part: str, whole: str) -> str:
-        return f"{summary[part] / summary[whole]:.1%}".replace("%", " %")
-
+    """Return shares of counts, in percent."""
     pairs = {
         "moved": ("num_moved", "num_both"),
         "reordered": ("num_reordered", "num_pairs"),
@@ -190,7 +186,7 @@ def _shares(summary: dict[str, Any]) -> dict[str, str]:
         "turned": ("num_turned", "num_advantages"),
     }
     return {
-        name: share(part, whole)
+        name: f"{summary[part] / summary[whole]:.1%}".replace("%", " %")
         for name, (part, whole) in pairs.items()
         if summary[whole]
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import messages
@@ -47,7 +46,8 @@ def runs_act(request: Request, team: str) -> HttpResponse:
     try:
         runs = _chosen(request, team_, address)
         if name == "compare":
-            return _compare(team, runs)
+            ids = _ids(runs.filter(trashed_at=None)[:1_000])
+            return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
         if name == "export":
             text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
             disposition = f'attachment; filename="{team}-runs.txt"'
@@ -103,11 +103,6 @@ def _wants_json(request: Request) -> bool:
     return "application/json" in request.headers.get("Accept", "")
 
 
-def _compare(team: str, runs: QuerySet[Run]) -> HttpResponse:
-    ids = _ids(runs.filter(trashed_at=None)[:1_000])
-    return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
-
-
 def _ids(runs: QuerySet[Run]) -> list[str]:
     return [str(pk) for pk in runs.values_list("pk", flat=True)]
 
@@ -150,7 +145,13 @@ def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
     team_, name = _read_action(request, team)
     run = get_any_run(team_, run_id)
     if name == "delete":
-        return _delete(request, team, run)
+        try:
+            delete_run(run, request.user)
+        except ValueError as error:
+            messages.error(request, str(error))
+            return redirect("run", team, run.pk)
+        messages.success(request, f"Deleted {run.name} permanently.")
+        return redirect(f"{reverse('runs', args=[team])}?q=trashed")
     if name not in ACTIONS:
         known = join_or(sorted(ACTIONS))
         messages.error(request, f"Unknown action {name[:40]!r}. Use {known}.")
@@ -163,21 +164,7 @@ def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
         messages.error(request, str(error))
     else:
         _show_outcome(request, name, outcome)
-    return _back(request, team, run)
-
-
-def _delete(request: Request, team: str, run: Run) -> HttpResponse:
-    try:
-        delete_run(run, request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-        return redirect("run", team, run.pk)
-    messages.success(request, f"Deleted {run.name} permanently.")
-    return redirect(f"{reverse('runs', args=[team])}?q=trashed")
-
-
-def _back(request: Request, team: str, run: Run) -> HttpResponse:
-    """To the page that sent the request, if it is one of ours."""
+    # To the page that sent the request, if it is one of ours.
     path = request.POST.get("next", "")
     if path[:1] == "/" and url_has_allowed_host_and_scheme(path, allowed_hosts=None):
         return redirect(path)
@@ -200,12 +187,6 @@ def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
         return show_conflict(request, conflict, saved=saved, **page)
     except ValueError as error:
         return show_refusal(request, names, refusal=str(error), **page)
-    messages.success(request, _describe_changes(changed))
+    fields = ", ".join(changed)
+    messages.success(request, f"Changed: {fields}." if fields else "No changes.")
     return redirect("run", team, run.pk)
-
-
-def _describe_changes(names: Iterable[str]) -> str:
-    changed = ", ".join(names)
-    if not changed:
-        return "No changes."
-    return f"Changed: {changed}."

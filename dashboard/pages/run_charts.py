@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -124,11 +124,26 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     notes = {} if run.is_imported else notes_of(features)
     form = SignalForm.read(request.GET)
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
+    # Charts of several metrics first, then one of each other metric.
+    together = {chart.name for chart in combined} | OF_THE_BAND
+    found: dict[str, MetricGroup] = {}
+    for title in METRICS:
+        group = MetricGroup(
+            title=title,
+            charts=[chart for chart in combined if group_of_chart(chart) == title],
+            signals=[chart for chart in signal_charts() if chart.group == title],
+            notes=notes.get(title, []),
+        )
+        if group.charts or group.signals or group.notes:
+            found[title] = group
+    for title, own in group_names(name for name in items if name not in together):
+        group = found.setdefault(title, MetricGroup(title=title))
+        group.items.extend(items[name] for name in own)
     context = {
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "groups": _groups(combined, items, notes),
+        "groups": sorted(found.values(), key=lambda group: _rank(group.title)),
         "pinned": pinned_metrics(team_),
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
@@ -145,29 +160,6 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/metrics.html", context)
 
 
-def _groups(
-    combined: Sequence[Chart],
-    items: Mapping[str, Item],
-    notes: Mapping[str, list[str]],
-) -> list[MetricGroup]:
-    """Charts of several metrics first, then one of each other metric."""
-    together = {chart.name for chart in combined} | OF_THE_BAND
-    found: dict[str, MetricGroup] = {}
-    for title in METRICS:
-        group = MetricGroup(
-            title=title,
-            charts=[chart for chart in combined if group_of_chart(chart) == title],
-            signals=[chart for chart in signal_charts() if chart.group == title],
-            notes=notes.get(title, []),
-        )
-        if group.charts or group.signals or group.notes:
-            found[title] = group
-    for title, own in group_names(name for name in items if name not in together):
-        group = found.setdefault(title, MetricGroup(title=title))
-        group.items.extend(items[name] for name in own)
-    return sorted(found.values(), key=lambda group: _rank(group.title))
-
-
 def _rank(group: str) -> tuple[int, str]:
     """The registry's groups first."""
     known = list(METRICS)
@@ -177,12 +169,13 @@ def _rank(group: str) -> tuple[int, str]:
 def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
     last: dict[str, float | None] = run.summary.get("last", {})
     for name in names:
+        low, high = (last.get(f"{name}/{end}") for end in ENDS)
         yield Item(
             id=chart_id(name) or name,
             name=name,
             title=_title(run, name),
             last=last.get(name),
-            interval=_interval(last, name),
+            interval=None if low is None or high is None else (low, high),
         )
 
 
@@ -197,11 +190,6 @@ def _title(run: Run, name: str) -> str:
     return f"Loss (mean of the last {span} steps)"
 
 
-def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
-    low, high = (last.get(f"{name}/{end}") for end in ENDS)
-    return None if low is None or high is None else (low, high)
-
-
 def metric_names(run: Run) -> list[str]:
     """In the order in which the browser inserts those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
@@ -214,7 +202,12 @@ def curves(request: Request, team: str, run_id: int) -> JsonResponse:
     """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
     run_ = get_run(get_team(request, team), run_id)
     try:
-        names = _metric_names(request)
+        names = [name for name in request.GET.get("metrics", "").split(",") if name]
+        if not 1 <= len(names) <= MAX_METRICS:
+            raise ValueError(
+                f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; "
+                f"got {len(names)}."
+            )
         max_points = _number(request, "max_points", MAX_POINTS)
         first, last = (_number(request, f"{end}_step", None) for end in BOUNDS)
     except ValueError as error:
@@ -243,16 +236,6 @@ def curves(request: Request, team: str, run_id: int) -> JsonResponse:
             "through": run_.last_step,
         }
     )
-
-
-def _metric_names(request: Request) -> list[str]:
-    names = [name for name in request.GET.get("metrics", "").split(",") if name]
-    if not 1 <= len(names) <= MAX_METRICS:
-        raise ValueError(
-            f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; got "
-            f"{len(names)}."
-        )
-    return names
 
 
 def _number(request: Request, name: str, default: int | None) -> int | None:

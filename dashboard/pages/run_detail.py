@@ -14,7 +14,6 @@ from django.views.decorators.http import require_GET
 from pydantic import ValidationError
 
 from dashboard.accounts.access import get_team
-from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
@@ -52,7 +51,13 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_any_run(team_, run_id)
     if run_.trashed_at is not None:
-        return _show_trashed(request, team_, run_)
+        context = {
+            "team": team_,
+            "run": run_,
+            "kept": KEPT.days,
+            "deleted_at": run_.trashed_at + KEPT,
+        }
+        return render(request, "runs/trashed.html", context)
     config = settings_of(run_)
     shown = _charts_of(run_, config)
     context = {
@@ -107,17 +112,6 @@ def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
         "jump": explain_jump(run, found.reward),
         "charts_here": {chart.id for chart in charts},
     }
-
-
-def _show_trashed(request: Request, team: Team, run: Run) -> HttpResponse:
-    assert run.trashed_at
-    context = {
-        "team": team,
-        "run": run,
-        "kept": KEPT.days,
-        "deleted_at": run.trashed_at + KEPT,
-    }
-    return render(request, "runs/trashed.html", context)
 
 
 @require_GET

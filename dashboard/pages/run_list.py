@@ -119,7 +119,10 @@ def _frame(
     numbers = count_runs(team)
     views = list_views(team, request.user)
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
-    here = _kept(request.GET)
+    try:
+        here = clean_query(request.GET.urlencode())
+    except ValueError:  # reported when the view is saved
+        here = request.GET.urlencode()
     values = (query.state, query.owner, query.model, query.dataset)
     keys = [key.strip() for key in request.GET.get("by", "").split(",") if key.strip()]
     return {
@@ -183,13 +186,6 @@ def _first_steps(team: Team) -> dict[str, bool]:
 
 def _entry(column: Column) -> dict[str, str]:
     return {"key": column.key, "title": column.title, "note": column.note}
-
-
-def _kept(parameters: QueryDict) -> str:
-    try:
-        return clean_query(parameters.urlencode())
-    except ValueError:  # reported when the view is saved
-        return parameters.urlencode()
 
 
 class _AllRuns:
@@ -261,21 +257,15 @@ def _grouped(
     for group in groups:
         if group.values in is_open:
             group.is_open = True
-            _fill(group, found, query, request)
+            shown = _drawn(runs_of(found, group), request.user, query)
+            group.rows = make_rows(
+                shown[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
+            )
     return {
         "page": page,
         "groups": [(g, *_links(request, g, query)) for g in groups],
         **_curves(request, [row for group in groups for row in group.rows]),
     }
-
-
-def _fill(
-    group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: Request
-) -> None:
-    shown = _drawn(runs_of(found, group), request.user, query)
-    group.rows = make_rows(
-        shown[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
-    )
 
 
 def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
@@ -303,21 +293,16 @@ def runs_live(request: Request, team: str) -> JsonResponse:
     except QueryError as error:
         return JsonResponse({"error": str(error)}, status=400)
     ids = shown[: PAGE_SIZE * ROWS_IN_A_GROUP]
-    rows = _live_rows(team_, ids, query.columns, has_panel=_has_panel(request))
-    return JsonResponse({"total": total, "rows": rows})
-
-
-def _live_rows(
-    team: Team, ids: list[int], columns: tuple[Column, ...], *, has_panel: bool
-) -> dict[int, dict[str, Any]]:
+    has_panel = _has_panel(request)
     # Settings and texts do not change.
-    live = [column for column in columns if not column.setting]
-    runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
+    live = [column for column in query.columns if not column.setting]
+    runs = Run.objects.filter(team=team_, pk__in=ids).select_related("owner")
     found = runs.defer("config", "metric_names", "summary", "notes")
     timed = found.annotate(pace=pace_of_active(), trained=trained_seconds())
     rows = make_rows(timed, live, draws_all=False, has_panel=has_panel)
     drawn = {row.run.pk: {"curve": row.drawn} for row in rows if has_panel}
-    return {row.run.pk: row.live | drawn.get(row.run.pk, {}) for row in rows}
+    by_run = {row.run.pk: row.live | drawn.get(row.run.pk, {}) for row in rows}
+    return JsonResponse({"total": total, "rows": by_run})
 
 
 @require_safe
@@ -385,7 +370,12 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
         how = "now opens" if action == "default" else "no longer opens"
         messages.success(request, f"View {view} {how} by default.")
         return redirect(_address(team, view))
-    _check_may_change(membership, view)
+    # The user's own views, and for members the team's.
+    if view.owner_id != membership.user_id and not membership.can_write:
+        raise PermissionDenied(
+            f"Viewers of {membership.team} cannot change the team's view {view}. Save "
+            "your own view instead."
+        )
     if action == "delete":
         delete_view(view, user=request.user)
         messages.success(request, f"Deleted view {view}.")
@@ -439,15 +429,6 @@ def _check_may_share(membership: Membership, *, is_shared: bool) -> None:
         raise PermissionDenied(
             f"Viewers of {membership.team} cannot share views. Ask a member to save "
             "this view for the team."
-        )
-
-
-def _check_may_change(membership: Membership, view: SavedView) -> None:
-    """The user's own views, and for members the team's."""
-    if view.owner_id != membership.user_id and not membership.can_write:
-        raise PermissionDenied(
-            f"Viewers of {membership.team} cannot change the team's view {view}. Save "
-            "your own view instead."
         )
 
 

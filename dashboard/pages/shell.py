@@ -72,8 +72,9 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     match = request.resolver_match
     slug = match.kwargs.get("team") if match else None
     own = SimpleLazyObject(lambda: _chosen(memberships, slug))
+    first_word = (match.url_name or "").split("_")[0] if match else ""
     return {
-        "nav": _section(request),
+        "nav": SECTIONS.get(first_word, ""),
         "memberships": memberships,
         "own_membership": own,
         "is_disk_full": is_disk_full,
@@ -84,12 +85,6 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         # reader's first; what a view passes as team goes before this.
         "team": SimpleLazyObject(lambda: own.team if own else None),
     }
-
-
-def _section(request: HttpRequest) -> str:
-    match = request.resolver_match
-    first_word = (match.url_name or "").split("_")[0] if match else ""
-    return SECTIONS.get(first_word, "")
 
 
 def _memberships(request: HttpRequest, slug: str | None) -> list[Membership]:
@@ -403,7 +398,10 @@ def search(request: Request, team: str) -> HttpResponse:
     place = get_membership(request, team)
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
     words = query.replace("\x00", "").lower().split()[:MAX_WORDS]
-    run = _run_at_hand(place.team, read_id(request.GET.get("run")))
+    # The open one, else the team's newest.
+    pk = read_id(request.GET.get("run"))
+    runs = Run.objects.filter(team=place.team).only("name").order_by("-pk")
+    run = (pk and runs.filter(pk=pk).first()) or runs.kept().first()
     context = {
         "team": place.team,
         "query": query,
@@ -412,12 +410,6 @@ def search(request: Request, team: str) -> HttpResponse:
     }
     part = "palette_found" if context["is_palette"] else "search"
     return render(request, f"includes/{part}.html", context)
-
-
-def _run_at_hand(team: Team, pk: int | None) -> Run | None:
-    """The open one, else the team's newest."""
-    runs = Run.objects.filter(team=team).only("name").order_by("-pk")
-    return (pk and runs.filter(pk=pk).first()) or runs.kept().first()
 
 
 def _groups(

@@ -60,9 +60,13 @@ def home(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
-    # Not with redirect(), which takes a single word for a URL name.
-    next_url = _safe_next(request)
+    url = request.POST.get("next") or request.GET.get("next") or ""
+    allowed = url_has_allowed_host_and_scheme(
+        url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    next_url = url if allowed else "/"
     if request.user.is_authenticated:
+        # Not with redirect(), which takes a single word for a URL name.
         return HttpResponseRedirect(next_url)
     if elsewhere := _at_localhost(request):
         return HttpResponseRedirect(elsewhere)
@@ -84,7 +88,18 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             return page
         if form.is_valid():
             reset_tries(**who)
-            return _sign_in_by_password(request, form.get_user(), next_url)
+            user = form.get_user()
+            login = Login(
+                user=user,
+                email_verification=EmailVerificationMethod.NONE,
+                redirect_url=next_url,
+            )
+            # It redirects to the page for the second factor if there is one.
+            response: HttpResponse = perform_password_login(
+                request, {"username": user.username}, login
+            )
+            remember_device(response, user)
+            return response
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -112,48 +127,22 @@ def _at_localhost(request: HttpRequest) -> str:
     return ""
 
 
-def _safe_next(request: HttpRequest) -> str:
-    url = request.POST.get("next") or request.GET.get("next") or ""
-    allowed = url_has_allowed_host_and_scheme(
-        url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return url if allowed else "/"
-
-
-def _sign_in_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
-    """Sign in, or redirect to the page for the second factor."""
-    entering = Login(
-        user=user,
-        email_verification=EmailVerificationMethod.NONE,
-        redirect_url=url,
-    )
-    response: HttpResponse = perform_password_login(
-        request, {"username": user.username}, entering
-    )
-    remember_device(response, user)
-    return response
-
-
 @login_not_required
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """A GET only shows a button: programs that prefetch links must not use them up."""
     if request.method == "POST":
-        return _sign_in_by_link(request, token)
+        user = consume_sign_in_link(token)
+        if user is None:
+            return render(request, "accounts/sign_in_link_used.html", status=410)
+        return sign_user_in(request, user, reverse("home"))
     link = find_sign_in_link(token)
     if link is not None:
         return render(request, "accounts/sign_in_link.html", {"link": link})
     if request.user.is_authenticated:
         return redirect("home")
     return render(request, "accounts/sign_in_link_used.html", status=410)
-
-
-def _sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
-    user = consume_sign_in_link(token)
-    if user is None:
-        return render(request, "accounts/sign_in_link_used.html", status=410)
-    return sign_user_in(request, user, reverse("home"))
 
 
 def sign_user_in(request: HttpRequest, user: User, url: str) -> HttpResponse:

@@ -45,13 +45,19 @@ def sweep(request: Request, team: str) -> HttpResponse:
     if selection.runs:
         metric, kind = form.value("metric"), form.value("of")
         outcomes = read_outcomes(selection.runs, metric, kind)
+        # The ranges of the address, and the one typed into the form.
+        kept = request.GET.getlist("keep")
+        key, low, high = (
+            request.GET.get(f"keep_{part}", "").strip()
+            for part in ("axis", "from", "to")
+        )
         found = read_sweep(
             selection.runs,
             outcomes,
             title=f"{title_of(metric, with_unit=True)}, {dict(KINDS)[kind]}",
             x=form.value("x") or "",
             without=request.GET.getlist("without"),
-            keep=_keeps(request.GET),
+            keep=[*kept, f"{key}:{low}..{high}"] if low or high else kept,
         )
         best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
         context |= {
@@ -67,36 +73,19 @@ def sweep(request: Request, team: str) -> HttpResponse:
     return render(request, "sweeps/sweep.html", context)
 
 
-def _keeps(query: QueryDict) -> list[str]:
-    """The ranges of the address, and the one typed into the form."""
-    kept = query.getlist("keep")
-    key, low, high = (
-        query.get(f"keep_{part}", "").strip() for part in ("axis", "from", "to")
-    )
-    return [*kept, f"{key}:{low}..{high}"] if low or high else kept
-
-
 def _chip(found: SweepSummary, kept: AxisRange, query: QueryDict) -> dict[str, str]:
     axis = next(axis for axis in found.axes if axis.key == kept.key)
-    return {"words": _say(axis, kept), "query": _without(query, found.kept, kept)}
+    left = query.copy()
+    for name in ("keep_axis", "keep_from", "keep_to"):
+        left.pop(name, None)
+    left.setlist("keep", [str(one) for one in found.kept if one is not kept])
+    return {"words": _say(axis, kept), "query": f"?{left.urlencode()}"}
 
 
 def _say(axis: Axis, kept: AxisRange) -> str:
     if axis.texts is None:
-        low, high = f"{kept.low:.4g}", f"{kept.high:.4g}"
-    else:
-        inside = [
-            text
-            for place, text in enumerate(axis.texts)
-            if kept.low <= place <= kept.high
-        ]
-        return f"{axis.key}: {', '.join(inside) or 'none'}"
-    return f"{axis.key} from {low} to {high}"
-
-
-def _without(query: QueryDict, all_kept: list[AxisRange], kept: AxisRange) -> str:
-    left = query.copy()
-    for name in ("keep_axis", "keep_from", "keep_to"):
-        left.pop(name, None)
-    left.setlist("keep", [str(one) for one in all_kept if one is not kept])
-    return f"?{left.urlencode()}"
+        return f"{axis.key} from {kept.low:.4g} to {kept.high:.4g}"
+    inside = [
+        text for place, text in enumerate(axis.texts) if kept.low <= place <= kept.high
+    ]
+    return f"{axis.key}: {', '.join(inside) or 'none'}"

@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_managed_team, get_membership
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.row_exports import joined
 from dashboard.operations.audit_log import TYPES, WRITERS, LoggedObject, show_objects
@@ -52,31 +52,30 @@ PARTS = {
 def team_storage(request: Request, team: str) -> HttpResponse:
     """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
     if request.method == "POST":
-        return _set(request, get_managed_team(request, team), request.user)
+        team_ = get_managed_team(request, team)
+        form = RetentionForm(request.POST)
+        if not form.is_valid():
+            return _show(request, team_, form, can_manage=True, status=422)
+        try:
+            periods = _periods(form, request.POST)
+            chosen = change_retention(
+                team_, request.user, periods, request.POST.get(BASE, "")
+            )
+        except EditConflict as conflict:
+            return show_conflict(
+                request,
+                conflict,
+                what=f"Storage of {team_}",
+                back=request.path,
+                labels={name: str(field.label) for name, field in form.fields.items()},
+                team=team_,
+                saved=last_entry(team_, team_, "team.retention_changed"),
+            )
+        messages.success(request, chosen.words)
+        return redirect("team_storage", team_.slug)
     membership = get_membership(request, team)
-    form = RetentionForm(request.GET) if "days" in request.GET else None
-    return _show(request, membership.team, form, can_manage=membership.can_manage)
-
-
-def _set(request: Request, team: Team, user: User) -> HttpResponse:
-    form = RetentionForm(request.POST)
-    if not form.is_valid():
-        return _show(request, team, form, can_manage=True, status=422)
-    try:
-        periods = _periods(form, request.POST)
-        chosen = change_retention(team, user, periods, request.POST.get(BASE, ""))
-    except EditConflict as conflict:
-        return show_conflict(
-            request,
-            conflict,
-            what=f"Storage of {team}",
-            back=request.path,
-            labels={name: str(field.label) for name, field in form.fields.items()},
-            team=team,
-            saved=last_entry(team, team, "team.retention_changed"),
-        )
-    messages.success(request, chosen.words)
-    return redirect("team_storage", team.slug)
+    preview = RetentionForm(request.GET) if "days" in request.GET else None
+    return _show(request, membership.team, preview, can_manage=membership.can_manage)
 
 
 def _periods(form: RetentionForm, data: QueryDict) -> dict[str, Any]:
@@ -116,7 +115,26 @@ def _show(
 def team_compute(request: Request, team: str) -> HttpResponse:
     """The Ray cluster that the team's runs train on, of those that are allowed."""
     if request.method == "POST":
-        return _choose_cluster(request, get_managed_team(request, team), request.user)
+        team_ = get_managed_team(request, team)
+        form = ClusterForm(request.POST)
+        if not form.is_valid():
+            return _show_cluster(request, team_, form, can_manage=True, status=422)
+        try:
+            address, base = form.cleaned_data["address"], request.POST.get(BASE, "")
+            choose_address(team_, request.user, address, base)
+        except EditConflict as conflict:
+            return show_conflict(
+                request,
+                conflict,
+                what=f"Compute of {team_}",
+                back=request.path,
+                labels={"address": str(form.fields["address"].label)},
+                choices={"address": cluster_choices()},
+                team=team_,
+                saved=last_entry(team_, team_, "team.cluster_changed"),
+            )
+        messages.success(request, f"Ray cluster: {address_of(team_) or 'none'}.")
+        return redirect("team_compute", team_.slug)
     membership = get_membership(request, team)
     return _show_cluster(
         request, membership.team, ClusterForm(), can_manage=membership.can_manage
@@ -141,28 +159,6 @@ class ClusterForm(forms.Form):
         field = self.fields["address"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = list(cluster_choices().items())
-
-
-def _choose_cluster(request: Request, team: Team, user: User) -> HttpResponse:
-    form = ClusterForm(request.POST)
-    if not form.is_valid():
-        return _show_cluster(request, team, form, can_manage=True, status=422)
-    try:
-        address, base = form.cleaned_data["address"], request.POST.get(BASE, "")
-        choose_address(team, user, address, base)
-    except EditConflict as conflict:
-        return show_conflict(
-            request,
-            conflict,
-            what=f"Compute of {team}",
-            back=request.path,
-            labels={"address": str(form.fields["address"].label)},
-            choices={"address": cluster_choices()},
-            team=team,
-            saved=last_entry(team, team, "team.cluster_changed"),
-        )
-    messages.success(request, f"Ray cluster: {address_of(team) or 'none'}.")
-    return redirect("team_compute", team.slug)
 
 
 def _show_cluster(
@@ -220,22 +216,18 @@ def audit_log(request: Request, team: str) -> HttpResponse:
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    fields = _flat(entry.detail).items()
-    return [(key, _text(value)) for key, value in fields if value not in ("", [])]
-
-
-def _flat(detail: dict[str, Any]) -> dict[str, Any]:
-    """Values of fields before and after a change."""
+    detail = entry.detail
     before, after = detail.get("before"), detail.get("after")
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return detail
-    rest = {k: v for k, v in detail.items() if k not in ("before", "after")}
-    each = {
-        f"{name} {when}": detail[when].get(name)
-        for name in after
-        for when in ("before", "after")
-    }
-    return {**each, **rest}
+    if isinstance(before, dict) and isinstance(after, dict):
+        rest = {k: v for k, v in detail.items() if k not in ("before", "after")}
+        # Values of fields before and after a change.
+        pairs = {
+            f"{name} {when}": values.get(name)
+            for name in after
+            for when, values in (("before", before), ("after", after))
+        }
+        detail = {**pairs, **rest}
+    return [(k, _text(value)) for k, value in detail.items() if value not in ("", [])]
 
 
 def _text(value: Any) -> str:
