@@ -59,7 +59,13 @@ PROSE = {
     r"as (he|she|they) please": "freely",
 }
 # Packages whose docstrings are checked; and words that begin none of them.
-DOCUMENTED = ("trainer/",)
+DOCUMENTED = (
+    "dashboard/api/",
+    "dashboard/completions/",
+    "dashboard/help/",
+    "dashboard/supervision/",
+    "trainer/",
+)
 PROPERTIES = {"property", "cached_property"}
 FRAGMENTS = "What|Of|Those|As|How|Where|Which|Who|Whether|Behind|Beside|None|One|Each"
 # Nor does one of these, or a number, begin a function's.

@@ -100,7 +100,7 @@ class RuleIn(Input):
 
 @router.post("", response={201: RuleOut}, auth=WRITE, summary="Create an alert rule")
 def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
-    """The rule applies from the next step."""
+    """Create a rule, which applies from the next step."""
     access = access_of(request)
     form = _form(access.team, payload.model_dump())
     refuse_errors(form, place="body", names=OF_FORM)
@@ -162,7 +162,7 @@ def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
 
 
 def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleForm:
-    """The page's form, which here offers every run of the team."""
+    """Fill the page's form, which here offers every run of the team."""
     run_id = fields.pop("run_id")
     run = get_run(team, run_id) if run_id else None
     data = {n: v for n, v in fields.items() if v is not None}
@@ -173,7 +173,7 @@ def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleF
 
 @router.delete("/{rule_id}", response=Done, auth=WRITE, summary="Delete a rule")
 def delete_alert_rule(request: HttpRequest, rule_id: Id) -> Done:
-    """Its alerts remain, with the rule's text."""
+    """Delete a rule. Its alerts remain, with the rule's text."""
     access = access_of(request)
     rule = get_rule(access.team, rule_id)
     if rule.built_in:

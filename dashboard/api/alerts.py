@@ -96,7 +96,7 @@ class AlertDetail(AlertOut):
 
 @router.get("/{alert_id}", response=AlertDetail, summary="Get an alert")
 def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
-    """With the metric values around it and example groups."""
+    """Return an alert with the metric values around it and example groups."""
     found = get_alert(access_of(request).team, alert_id)
     return _alert(
         AlertDetail,

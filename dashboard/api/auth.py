@@ -36,7 +36,7 @@ INCLUDED: dict[str, frozenset[str]] = {
 
 
 def may_use(membership: Membership, scope: str) -> bool:
-    """Whether the person's role allows what the scope is for."""
+    """Tell whether the person's role allows what the scope is for."""
     if scope == Scope.ADMIN:
         return membership.can_manage
     return scope == Scope.READ or membership.can_write
@@ -50,7 +50,10 @@ def create_token(
     scopes: Collection[str],
     expires_at: datetime | None,
 ) -> tuple[ApiToken, str]:
-    """The token and its text, which is not stored. UserError says what is wrong."""
+    """Return the token and its text, which is not stored.
+
+    UserError says what is wrong.
+    """
     wrong = [scope for scope in scopes if not may_use(membership, scope)]
     if wrong:
         raise UserError(
@@ -107,7 +110,7 @@ def visible_tokens(membership: Membership) -> QuerySet[ApiToken]:
 
 
 def find_token(text: str) -> tuple[ApiToken, Membership] | None:
-    """The token with its owner's membership; two queries.
+    """Find the token with its owner's membership; two queries.
 
     None if it does not work, or its owner has left the team.
     """
@@ -121,7 +124,7 @@ def find_token(text: str) -> tuple[ApiToken, Membership] | None:
 
 
 def note_use(token: ApiToken) -> None:
-    """At most once a minute, so that reading costs no write each time."""
+    """Note the use at most once a minute, so that reading costs no write each time."""
     now = timezone.now()
     if token.last_used_at is None or token.last_used_at < now - USE_PRECISION:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
@@ -142,7 +145,7 @@ def _works() -> Q:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """What an operation needs to know about the request's sender."""
+    """The facts that an operation needs about the request's sender."""
 
     token: ApiToken
     membership: Membership
@@ -157,13 +160,13 @@ class Access:
 
     @property
     def scopes(self) -> set[str]:
-        """What the token may do, as far as the person's role allows it now."""
+        """The scopes of the token, as far as the person's role allows them now."""
         given = {one for scope in self.token.scopes for one in INCLUDED[scope]}
         return {scope for scope in given if may_use(self.membership, scope)}
 
 
 def read_access(request: HttpRequest) -> Access | None:
-    """Of the Authorization header; None without a token that works."""
+    """Read the Authorization header; None without a token that works."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")
     found = find_token(text.strip()) if kind.lower() == "bearer" else None
     return Access(token=found[0], membership=found[1]) if found else None

@@ -197,7 +197,7 @@ def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
     summary="Download a checkpoint's model",
 )
 def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
-    """A tar file with weights, tokenizer and config in transformers format."""
+    """Return a tar file with weights, tokenizer and config in transformers format."""
     checkpoint = _find(access_of(request).team, run_id, name)
     with or_conflict():
         archive = archive_model(checkpoint)

@@ -145,7 +145,7 @@ class CurvesOut(Schema):
 
 @router.get("/curves", response=CurvesOut, summary="Compare curves")
 def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
-    """The curves of the Compare page, with differences and verdicts.
+    """Return the curves of the Compare page, with differences and verdicts.
 
     Values beyond ±1e37 are clipped; `/runs/{run_id}/metrics` returns them unclipped.
     """

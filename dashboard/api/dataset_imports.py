@@ -96,7 +96,7 @@ class MappingIn(Input):
 def map_columns(
     upload: Upload, seen: Peek, payload: MappingIn, *, place: str
 ) -> MappingForm:
-    """The valid form of the page; errors name their field."""
+    """Return the valid form of the page; errors name their field."""
     guess = MappingForm(upload, seen).initial
     data = QueryDict(mutable=True)
     for name in ("name", "prompt", "template", "answer", "system", "last_reply"):
@@ -122,7 +122,7 @@ def map_columns(
 
 
 def _refuse_name(existing: Dataset, place: str) -> Problem:
-    """With a remedy for a program instead of a page."""
+    """Refuse with a remedy for a program instead of a page."""
     message = (
         f'{existing.team} already has a dataset named "{existing.name}". Choose '
         f"another name, or send dataset_id: {existing.pk} to add the rows as its next "
@@ -214,7 +214,7 @@ def start_import(
 
 
 def answer_import(job: ImportJob) -> Status[ImportOut]:
-    """201 if it is done; 202 while a worker runs it."""
+    """Return 201 if it is done; 202 while a worker runs it."""
     is_done = job.state == JobState.DONE
     return Status(201 if is_done else 202, ImportOut.of(job))
 
@@ -232,7 +232,7 @@ def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
     "/imports/{job_id}/stop", response=Done, auth=WRITE, summary="Stop an import"
 )
 def stop_import(request: HttpRequest, job_id: Id) -> Done:
-    """The file is kept. No rows are stored."""
+    """Stop the import. The file is kept; no rows are stored."""
     access = access_of(request)
     job = get_import_job(access.team, job_id)
     is_done = request_stop(job, access.user)

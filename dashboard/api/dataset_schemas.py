@@ -116,7 +116,7 @@ class ImportOut(JobOut):
 
 
 def find_version(team: Team, version_id: int) -> DatasetVersion:
-    """A version of the team that is not in the trash."""
+    """Find a version of the team that is not in the trash."""
     found = list_versions(team).filter(pk=version_id).first()
     version = or_404(found, f"{team} has no dataset version {version_id}.")
     version.dataset.team = team  # avoids a query
@@ -124,7 +124,7 @@ def find_version(team: Team, version_id: int) -> DatasetVersion:
 
 
 def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
-    """The dataset that gets a new version; None: a new dataset."""
+    """Find the dataset that gets a new version; None: a new dataset."""
     return get_dataset(team, dataset_id) if dataset_id else None
 
 
@@ -151,7 +151,7 @@ class RowFilters(Input):
 
 
 def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
-    """The form of the page; errors name their field."""
+    """Read the form of the page; errors name their field."""
     if filters.column and not version.has_column(filters.column):
         columns = ", ".join(version.mapping.get("columns", [])) or "none"
         raise refuse_field(

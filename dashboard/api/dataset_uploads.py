@@ -117,7 +117,7 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
 
 @router.get("/{upload_id}", response=UploadOut, summary="Get an upload")
 def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
-    """With the bytes received so far."""
+    """Return the upload with the bytes received so far."""
     return UploadOut.of(get_upload(access_of(request).team, upload_id))
 
 
@@ -129,7 +129,7 @@ def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
     openapi_extra=PART,
 )
 def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> UploadOut:
-    """The body is the part. 409: `offset` is not `num_received`; get the upload."""
+    """Append the body. 409: `offset` is not `num_received`; get the upload."""
     access = access_of(request)
     with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
         upload = append_part(
@@ -152,7 +152,7 @@ def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> Up
 def import_dataset_upload(
     request: HttpRequest, upload_id: Id, payload: MappingIn
 ) -> Status[ImportOut]:
-    """Nothing is imported if a row has errors: the response lists them by line."""
+    """Import the file; nothing if a row has errors: the response lists them by line."""
     access = access_of(request)
     upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(access.team, upload_id):
@@ -220,8 +220,10 @@ class FetchIn(Input):
     "/dataset-fetches", response={202: ImportOut}, summary="Fetch a file from a link"
 )
 def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
-    """A worker downloads the file: poll the import until it is done. Then import its
-    upload, or fetch one of its `choices` as `part`."""
+    """Queue the download: poll the import until it is done.
+
+    Then import its upload, or fetch one of its `choices` as `part`.
+    """
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
     with or_refuse("body.link"):

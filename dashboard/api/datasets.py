@@ -65,7 +65,7 @@ def datasets(
 
 @router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Get a dataset")
 def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
-    """Also from the trash."""
+    """Return a dataset, also from the trash."""
     return DatasetOut.of(get_any_dataset(access_of(request).team, dataset_id))
 
 
@@ -116,7 +116,10 @@ def dataset_rows(
     limit: Limit,
     filters: Query[RowFilters],
 ) -> RowsOut:
-    """In file order unless `sort` is set. 409 while Cohort sorts a large version."""
+    """Return rows in file order unless `sort` is set.
+
+    409 while Cohort sorts a large version.
+    """
     version = find_version(access_of(request).team, version_id)
     view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
@@ -145,7 +148,7 @@ def dataset_rows(
 def dataset_file(
     request: HttpRequest, version_id: Id, rows_format: Format
 ) -> HttpResponseBase:
-    """All rows, with the column names of the source file. Also from the trash."""
+    """Return all rows with the column names of the source file. Also from the trash."""
     team = access_of(request).team
     found = DatasetVersion.objects.select_related("dataset")
     row = found.filter(dataset__team=team, pk=version_id).first()
@@ -196,7 +199,7 @@ def trash_dataset(
     summary="Delete a dataset permanently",
 )
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
-    """It must be in the trash, and no run or probe may have used it."""
+    """Delete a dataset in the trash that no run or probe has used."""
     access = access_of(request)
     found = get_any_dataset(access.team, dataset_id)
     if found.trashed_at is None:

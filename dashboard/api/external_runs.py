@@ -122,7 +122,7 @@ class AttemptOut(Schema):
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
 def open_external_run(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
-    """201 for a new run; 200 with the existing run if the key is known.
+    """Return 201 for a new run; 200 with the existing run if the key is known.
 
     429 with Retry-After if the team's quota of runs is reached.
     """
@@ -194,7 +194,7 @@ def send_external_events(
 def start_external_attempt(
     request: HttpRequest, external_id: Id, payload: AttemptIn
 ) -> AttemptOut:
-    """A new attempt. Cohort refuses later events of the previous one."""
+    """Start a new attempt. Cohort refuses later events of the previous one."""
     run = _find(request, external_id)
     user = access_of(request).user
     try:
@@ -218,7 +218,7 @@ def _find(request: HttpRequest, run_id: int) -> Run:
 
 
 def _full(error: QuotaExceeded) -> Problem:
-    """The client keeps its events and tries again."""
+    """Refuse; the client keeps its events and tries again."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return Problem(429, str(error), code=error.code, headers=headers)
 
@@ -277,7 +277,7 @@ def _too_large() -> Problem:
 
 
 def _unzip(body: bytes) -> Iterator[bytes]:
-    """All members, in pieces: a small body may expand to GiBs."""
+    """Unzip all members, in pieces: a small body may expand to GiBs."""
     num_bytes, num_members = 0, 0
     view, unzip = memoryview(body), zlib.decompressobj(wbits=GZIP)
     try:

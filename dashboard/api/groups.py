@@ -166,7 +166,7 @@ def groups(
         ),
     ],
 ) -> Page[Any]:
-    """By step and prompt, without superseded groups."""
+    """List groups by step and prompt, without superseded groups."""
     run = get_run(access_of(request).team, run_id)
     found = Group.objects.current().filter(run=run)
     if step is not None:
@@ -204,7 +204,7 @@ def _cursor_of(group: Group) -> int:
 def group(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupDetail:
-    """With completions, rule contributions, advantages and annotations."""
+    """Return completions with rule contributions, advantages and annotations."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = get_group(run, step, prompt_index, with_texts=True)

@@ -58,7 +58,7 @@ class Count:
 
 
 def count_request(who: str, most: int) -> Count | None:
-    """One more of `who`; None where Redis does not answer."""
+    """Count one more request of `who`; None if Redis does not answer."""
     counted = count(f"cohort:api:{who}", within_seconds=WINDOW_SECONDS)
     if counted is None:
         return None

@@ -153,7 +153,7 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
 
 
 def refuse_warnings(checked: Launch, payload: LaunchIn) -> None:
-    """409 if there are warnings and `confirm` is false."""
+    """Refuse with 409 if there are warnings and `confirm` is false."""
     if not payload.confirm and (warnings := warn(checked)):
         raise Problem(
             409,
@@ -234,7 +234,7 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
 
 
 def checked_launch(form: LaunchForm) -> Launch:
-    """422 with each invalid field."""
+    """Check the launch; 422 with each invalid field."""
     checked = form.check()
     if checked is not None:
         return checked
@@ -260,7 +260,7 @@ def checked_launch(form: LaunchForm) -> Launch:
 
 
 def _field(control: str) -> str:
-    """The body field of a control of the launch form."""
+    """Name the body field of a control of the launch form."""
     own = {
         "name": "name",
         "model": "model",

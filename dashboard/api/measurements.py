@@ -115,7 +115,7 @@ def metrics(
     ],
     limit: Annotated[int, Query(1_000, ge=1, le=MAX_POINTS)],
 ) -> MetricsOut:
-    """All points in step order, without downsampling; held-out scores included.
+    """Return all points in step order, without downsampling; held-out scores included.
 
     NaN and infinite values are missing.
     """
@@ -173,7 +173,7 @@ class EvaluationOut(Schema):
 def evaluations(
     request: HttpRequest, run_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """On held-out sets, in order of time, without superseded ones."""
+    """List evaluations on held-out sets, in order of time, without superseded ones."""
     run = get_run(access_of(request).team, run_id)
     found = Evaluation.objects.filter(run=run, superseded_by=None)
     read = partial(fill, EvaluationOut)
@@ -279,7 +279,7 @@ def run_log(
 def run_log_file(
     request: HttpRequest, run_id: Id, which: Query[Which]
 ) -> HttpResponseBase:
-    """The log of one attempt."""
+    """Return the log of one attempt."""
     run = get_run(access_of(request).team, run_id)
     source = _source(run, which)
     if not source.path.is_file():
@@ -339,7 +339,7 @@ class GroupTokensOut(Schema):
 def group_tokens(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupTokensOut:
-    """404 says which groups have token values."""
+    """Return the tokens of a group; 404 says which groups have token values."""
     run = get_run(access_of(request).team, run_id)
     found = read_tokens(get_group(run, step, prompt_index))
     return GroupTokensOut(completions=plain(or_404(found, which_are_kept(run))))
@@ -353,7 +353,7 @@ def group_tokens(
 def run_config_file(
     request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
 ) -> HttpResponseBase:
-    """For `python -m trainer run`. TOML comments name the dataset versions."""
+    """Return TOML for `python -m trainer run`. Comments name the dataset versions."""
     run = get_run(access_of(request).team, run_id)
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")
     text = WRITERS[suffix](run, config)

@@ -130,7 +130,7 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
     "/{invitation_id}", response=Done, summary="Revoke an invitation"
 )
 def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
-    """Its address stops working."""
+    """Revoke an invitation. Its address stops working."""
     access = access_of(request)
     row = access.team.invitations.filter(pk=invitation_id).first()
     invitation = or_404(row, f"{access.team} has no invitation {invitation_id}.")
@@ -162,7 +162,7 @@ class Me(Schema):
 
 @me_router.get("/me", response=Me, auth=ANY, summary="Get the token's owner")
 def me(request: HttpRequest) -> Me:
-    """The person, the team and the scopes of the token."""
+    """Return the person, the team and the scopes of the token."""
     access = access_of(request)
     is_ingest = access.token.scopes == ["ingest"]
     most = guards.MAX_OF_INGEST if is_ingest else guards.MAX_OF_TOKEN
@@ -204,7 +204,7 @@ class MemberOut(Schema):
 
 @router.get("", response=Page[MemberOut], summary="List members")
 def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """In order of joining."""
+    """List members in order of joining."""
     found = access_of(request).team.memberships.select_related("user")
     return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
@@ -226,7 +226,7 @@ class MemberChange(Change):
 def change_member(
     request: HttpRequest, member_id: Id, payload: MemberChange
 ) -> MemberOut:
-    """A member's role, and whether the person can sign in."""
+    """Change a member's role, and whether the person can sign in."""
     access = access_of(request)
     of = _find(access, member_id)
     with or_conflict(), transaction.atomic():
@@ -281,15 +281,17 @@ def _token(token: ApiToken) -> TokenOut:
 
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """All tokens of the team, newest first, without their text."""
+    """List all tokens of the team, newest first, without their text."""
     found = list_tokens(access_of(request).team)
     return page_by(found, _token, cursor=cursor, limit=limit)
 
 
 @tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")
 def delete_token(request: HttpRequest, token_id: Id) -> Done:
-    """It stops working at once. The owner of a token can revoke it without
-    the scope admin: `DELETE /me/token`."""
+    """Revoke a token, which stops working at once.
+
+    The owner of a token can revoke it without the scope admin: `DELETE /me/token`.
+    """
     team = access_of(request).team
     found = list_tokens(team).filter(pk=token_id).first()
     return _revoke(request, or_404(found, f"{team} has no token {token_id}."))
@@ -297,7 +299,7 @@ def delete_token(request: HttpRequest, token_id: Id) -> Done:
 
 @own_token_router.delete("/token", response=Done, summary="Revoke this token")
 def revoke_own_token(request: HttpRequest) -> Done:
-    """The token of this request stops working at once."""
+    """Revoke the token of this request, which stops working at once."""
     return _revoke(request, access_of(request).token)
 
 

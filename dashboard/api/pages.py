@@ -65,7 +65,7 @@ class TokenForm(forms.Form):
 
     @property
     def offered(self) -> list[tuple[str, str, bool]]:
-        """Each scope, what it is for, and whether it is chosen."""
+        """List each scope, what it is for, and whether it is chosen."""
         chosen = self["scopes"].value() or ([] if self.is_bound else [Scope.READ])
         return [(one.value, ABOUT[one], one in chosen) for one in self.allowed]
 
@@ -83,7 +83,7 @@ class TokenForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest, team: str) -> HttpResponse:
-    """A new token's text is in the answer to the form, and nowhere afterwards."""
+    """Create a token; its text is in the response to the form and nowhere else."""
     assert isinstance(request.user, User)
     membership = get_membership(request, team)
     is_posted = request.method == "POST"

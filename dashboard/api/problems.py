@@ -141,7 +141,7 @@ TOO_BIG = Problem(
 
 
 def refuse_field(field: str, error: str | ValueError, code: str = "") -> Problem:
-    """422 for one field, such as `body.name`."""
+    """Return a 422 for one field, such as `body.name`."""
     code = code or (code_of(error) if isinstance(error, ValueError) else "")
     errors = [WrongField(field, str(error), code)]
     return Problem(422, str(error), code=code, errors=errors)
@@ -155,7 +155,7 @@ def or_404(row: T | None, missing: str) -> T:
 
 @contextmanager
 def or_conflict(field: str = "") -> Iterator[None]:
-    """A service's ValueError as 409:
+    """Answer a service's ValueError with 409:
 
     a valid request that conflicts with the current state.
     """
@@ -169,7 +169,9 @@ def or_conflict(field: str = "") -> Iterator[None]:
 
 @contextmanager
 def or_refuse(field: str) -> Iterator[None]:
-    """A service's ValueError as 422: this field, such as `body.name`, is invalid."""
+    """Answer a service's ValueError with 422: this field, such as `body.name`, is
+    invalid.
+    """
     try:
         yield
     except ValueError as error:
@@ -206,7 +208,7 @@ def answer(problem: Problem) -> HttpResponse:
 
 
 def handle_problems(api: NinjaAPI) -> None:
-    """Every exception of an operation becomes a problem."""
+    """Turn every exception of an operation into a problem."""
 
     def on_exception(request: HttpRequest, error: Any) -> HttpResponse:
         return answer(read_problem(request, error))
@@ -311,7 +313,7 @@ def _of_fields(error: ValidationError) -> Problem:
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    """With the value seen, unless the message has it, or it is a whole tree."""
+    """Add the value seen, unless the message has it, or it is a whole tree."""
     message = str(error["msg"]).removeprefix("Value error, ")
     value = error["input"]
     has_value = error["type"] in ("value_error", "missing")

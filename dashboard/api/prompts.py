@@ -101,7 +101,7 @@ def run_prompts(
     limit: Limit,
     filters: Query[PromptFilters],
 ) -> LearnedPromptsOut:
-    """With pass rate and class, as in the run's Prompts tab."""
+    """List prompts with pass rate and class, as in the run's Prompts tab."""
     run = get_run(access_of(request).team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
     refuse_errors(form)

@@ -68,7 +68,7 @@ class QueueOut(Schema):
 
 @router.get("", response=QueueOut, summary="Get the queue")
 def queue(request: HttpRequest) -> QueueOut:
-    """The team's queued runs, with their positions among all teams' runs."""
+    """List the team's queued runs, with their positions among all teams' runs."""
     current = read_queue()
     own = team_queue(access_of(request).team, current)
     return QueueOut(
@@ -198,7 +198,9 @@ class WorkerChange(Input):
     "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
 )
 def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
-    """An operator's token, or an admin's of the only team: all share the workers."""
+    """Drain a worker by an operator's token, or an admin's of the only team: all share
+    the workers.
+    """
     access = access_of(request)
     require_workers(access.membership)
     row = Worker.objects.filter(pk=worker_id).first()

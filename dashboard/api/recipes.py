@@ -108,7 +108,7 @@ class RecipeIn(VersionIn):
     "", response={201: RecipeVersionOut}, auth=WRITE, summary="Create a recipe"
 )
 def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersionOut]:
-    """With its first version."""
+    """Create a recipe with its first version."""
     access = access_of(request)
     name = " ".join(payload.name.split())
     if not name:
@@ -204,7 +204,7 @@ def _summarize(recipe: Recipe) -> RecipeSummary:
     summary="Get a recipe version",
 )
 def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersionDetail:
-    """With its summary, formula and bounds."""
+    """Return a version with its summary, formula and bounds."""
     version = find_recipe_version(access_of(request).team, recipe_version_id)
     summary = _summarize(Recipe.model_validate(version.spec))
     return RecipeVersionDetail(

@@ -94,7 +94,7 @@ def reports(
 
 @router.get("/{report_id}", response=ReportDetail, summary="Get a report")
 def report(request: HttpRequest, report_id: Id) -> ReportDetail:
-    """The text; `/reports/{report_id}/export.html` renders the blocks."""
+    """Return the text; `/reports/{report_id}/export.html` renders the blocks."""
     return _report(ReportDetail, get_report(access_of(request).team, report_id))
 
 
@@ -172,7 +172,7 @@ def save_report(
 
 
 def _check(title: str, text: str) -> None:
-    """422 names the one that no report can have."""
+    """Check the fields; 422 names one that no report can have."""
     for field, pair in (("title", (title, "")), ("text", ("A title", text))):
         with or_refuse(f"body.{field}"):
             check(*pair)
@@ -188,5 +188,5 @@ def delete_report(request: HttpRequest, report_id: Id) -> Done:
 
 @router.get("/{report_id}/export.html", response=FILE, summary="Export a report")
 def report_file(request: HttpRequest, report_id: Id) -> HttpResponseBase:
-    """A self-contained HTML page."""
+    """Return a self-contained HTML page."""
     return html_of(request, get_report(access_of(request).team, report_id))

@@ -95,7 +95,7 @@ class RescoringIn(Input):
 
 @router.post("", response={201: RescoringOut}, auth=WRITE, summary="Start a rescoring")
 def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
-    """A worker scores the run's stored completions. The run does not change."""
+    """Queue a rescoring of the run's stored completions. The run does not change."""
     access = access_of(request)
     run = get_run(access.team, payload.run_id)
     version = recipe = None  # None: each step's own
@@ -187,7 +187,9 @@ def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
 def rescoring_file(
     request: HttpRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
 ) -> HttpResponseBase:
-    """One line per completion: old and new reward, rank, advantage and rule scores."""
+    """Return one line per completion: old and new reward, rank, advantage and rule
+    scores.
+    """
     found = get_rescoring(access_of(request).team, rescoring_id)
     return attach(
         joined(WRITERS[file_format](found)),

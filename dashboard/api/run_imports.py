@@ -124,7 +124,7 @@ def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]
 
 @router.get("/{import_id}", response=RunImportDetail, summary="Get a run import")
 def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
-    """With the contents of its files."""
+    """Return an import with the contents of its files."""
     team = access_of(request).team
     # Also here, because the lost worker may be the one that reaps jobs.
     reap_of(find_import(team, import_id))
@@ -135,7 +135,7 @@ def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
     "", response={201: RunImportDetail}, auth=WRITE, summary="Start a run import"
 )
 def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
-    """An import without files. Upload the files, read them, then create the run."""
+    """Start an import without files. Upload files, read them, then create the run."""
     access = access_of(request)
     with or_conflict():
         begun = begin_import(access.team, access.user)
@@ -164,7 +164,7 @@ class RunFileIn(Schema):
 def send_run_file(
     request: HttpRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
 ) -> RunFileOut:
-    """The file as the body, complete or in parts; a zip may contain several files.
+    """Send the file as the body, complete or in parts; a zip may contain several files.
 
     409: the offset is wrong; `unfinished` of the import gives the right one.
     """

@@ -111,7 +111,7 @@ class Change(Input):
         return self
 
     def over(self, now: Schema) -> dict[str, Any]:
-        """The sent fields with their new values.
+        """Return the sent fields with their new values.
 
         `now`: of a locked row. EditConflict if someone changed a field since `was`.
         """
@@ -152,7 +152,7 @@ def _excerpt(text: str) -> str:
 
 
 def fill(schema: type[S], source: object, **fields: Any) -> S:
-    """Of `fields`; the schema's others are the source's own of the same names."""
+    """Fill a schema with `fields`, and with the source's attributes of other names."""
     names = schema.model_fields.keys() - fields
     return schema(**{name: getattr(source, name) for name in names}, **fields)
 
@@ -167,7 +167,7 @@ class Person(Schema):
 
 
 class Done(Schema):
-    """Whether it was done, or why not."""
+    """A result: done, or why not."""
 
     done: bool
     detail: str = Field(default="", description="If not done: why.", examples=[""])
@@ -201,7 +201,7 @@ class JobOut(Schema):
 def job_fields(
     target: JobTarget, *, state: str = "", tells_why: bool = False
 ) -> dict[str, Any]:
-    """The fields of JobOut; `state` of a target without a job.
+    """Return the fields of JobOut; `state` of a target without a job.
 
     `tells_why`: include why it waits, which costs three queries each; lists leave it
     out.
@@ -219,7 +219,9 @@ def job_fields(
 
 @contextmanager
 def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None]:
-    """409 where the file ends elsewhere, or the disk is full; 422 for an unfit part."""
+    """Answer 409 if the file ends elsewhere, or the disk is full; 422 for an unfit
+    part.
+    """
     try:
         yield
     except OffsetMismatch:
@@ -247,7 +249,7 @@ def size_of(request: HttpRequest) -> int:
 
 
 def query_of(values: Mapping[str, Any]) -> QueryDict:
-    """As a browser would send it: missing values are left out."""
+    """Build a query as a browser would send it: missing values are left out."""
     query = QueryDict(mutable=True)
     for name, value in values.items():
         if isinstance(value, bool):
@@ -263,8 +265,8 @@ def query_of(values: Mapping[str, Any]) -> QueryDict:
 def refuse_errors(
     form: BaseForm, *, place: str = "query", names: Mapping[str, str] | None = None
 ) -> None:
-    """422 with the form's invalid fields; `names`: of fields with other names in the
-    API.
+    """Raise 422 with the form's invalid fields; `names`: of fields with other names in
+    the API.
 
     Errors of the whole form are reported for `place`.
     """

@@ -118,7 +118,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
 
 
 def _row(given: ValuesIn, index: int) -> Row:
-    """As in the form: values separated by commas."""
+    """Read as in the form: values separated by commas."""
     setting = all_fields().get(given.setting)
     at = f"body.sweep.{index}"
     if setting is None:

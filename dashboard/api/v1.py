@@ -52,7 +52,7 @@ class Api(NinjaAPI):
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
-        """With the value of each field, which django-ninja leaves out."""
+        """Add the value of each field, which django-ninja leaves out."""
         found = super().validation_error_from_error_contexts(error_contexts)
         given = [
             each["input"]

@@ -46,14 +46,14 @@ Key = tuple[int, int | None]  # group ID and position
 
 
 def find_mentioned(team: Team, text: str) -> list[User]:
-    """The team's members that a text mentions, ignoring case."""
+    """Find the team's members that a text mentions, ignoring case."""
     names = {name.lower() for name in NAME.findall(text)}
     members = [user for user in team.members.all() if user.username.lower() in names]
     return members[:MAX_MENTIONS]
 
 
 def mention(comment: Comment, team: Team) -> None:
-    """The author is not notified of their own name."""
+    """Notify mentioned members, except the author."""
     Mention.objects.bulk_create(
         Mention(comment=comment, user=user)
         for user in find_mentioned(team, comment.text)
@@ -210,7 +210,7 @@ class Annotations:
 def read_annotations(
     group_ids: Iterable[int], user: User | None
 ) -> dict[Key, Annotations]:
-    """Of these groups and their completions; one query, and one for each kind."""
+    """Read those of groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
     has_thumbs, has_tags, has_comments = _kinds_at(ids)
     found: defaultdict[Key, Annotations] = defaultdict(Annotations)
@@ -232,7 +232,7 @@ def read_annotations(
 
 
 def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
-    """Whether there are thumbs, tags and comments: most groups have none."""
+    """Tell whether there are thumbs, tags and comments: most groups have none."""
     sql = """
         SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
         EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
@@ -243,7 +243,7 @@ def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
 
 
 def suggest_tags(team: Team) -> list[str]:
-    """The team's tags, the newest if there are many."""
+    """List the team's tags, the newest if there are many."""
     of_team = Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
     names = of_team.order_by("-pk")
     newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
@@ -251,7 +251,7 @@ def suggest_tags(team: Team) -> list[str]:
 
 
 def annotated_group_ids(run: Run) -> list[int]:
-    """Of the current history; three queries."""
+    """List annotated groups of the current history; three queries."""
     ids: set[int] = set()
     for found in _of_run(run):
         ids.update(found.values_list("group", flat=True).distinct())
@@ -268,7 +268,7 @@ def _of_run(run: Run) -> list[QuerySet[Any]]:
 
 
 def annotation_lines(run: Run) -> Iterator[str]:
-    """A line for each annotated group and completion."""
+    """Write a line for each annotated group and completion."""
     for group, completions, by_key in _read(run):
         for position in [None, *completions]:
             found = by_key.get((group.pk, position))

@@ -53,7 +53,7 @@ FROM_JACCARD = 0.8
 
 
 def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
-    """Whether each text of a group is nearly equal to another.
+    """Tell whether each text of a group is nearly equal to another.
 
     Two are if the Jaccard similarity of their shingles (five words in a row) is at
     least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.

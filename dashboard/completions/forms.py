@@ -164,7 +164,7 @@ class FilterForm(forms.Form):
         return chips
 
     def _words(self, names: Sequence[str]) -> Iterator[str]:
-        """A range by its first field; its noun only beside other fields."""
+        """Describe a range by its first field; its noun only beside other fields."""
         for name in names:
             value, (low, _, noun) = self.cleaned_data.get(name), name.partition("_")
             if low in HIGHS:
@@ -249,7 +249,7 @@ class GroupViewForm(FilterForm):
 
     @property
     def shows_plain(self) -> bool:
-        """As text without differences, of which two lines are shown at first."""
+        """True for text without differences, of which two lines are shown at first."""
         return self.value("view") == "text" and not self.value("diff")
 
     @property
@@ -274,7 +274,7 @@ class GroupViewForm(FilterForm):
 
     @property
     def selects(self) -> list[tuple[forms.BoundField, str]]:
-        """Each with its value; a table is sorted by its headings."""
+        """The selects with their values; a table is sorted by its headings."""
         names = ["color"] * self.wants_tokens + ["sort"] * (not self.is_table)
         return [(self[name], self.value(name)) for name in names]
 
@@ -295,11 +295,11 @@ class GroupViewForm(FilterForm):
         return self.query_with()
 
     def query_with(self, **changes: Any) -> str:
-        """The same with these values changed."""
+        """Return the query with these values changed."""
         return _in_address(self._changed(**changes))
 
     def query_of_step(self, step: int | None, **changes: Any) -> str:
-        """Of a step's address, the newest step's if None."""
+        """Return the query of a step's address, the newest step's if None."""
         chosen = {} if step is None else {"step": step}
         return _in_address(chosen | self._of_step(**changes))
 
@@ -311,7 +311,7 @@ class GroupViewForm(FilterForm):
         return chosen
 
     def _changed(self, **changes: Any) -> dict[str, Any]:
-        """What differs from the defaults."""
+        """Return the values that differ from the defaults."""
         values = {name: self.value(name) for name in self.fields} | changes
         chosen = {k: v for k, v in values.items() if v != self.defaults[k]}
         return chosen | ({"diff": "on"} if "diff" in chosen else {})

@@ -92,7 +92,7 @@ def count_signals(run: Run, step: int) -> SignalCounts:
 def list_groups(
     run: Run, step: int, *, signal: str, sort: str, page: int, at: int | None
 ) -> tuple[Page[int], list[GroupCard]]:
-    """The page of this number, or the one with prompt `at`; four queries."""
+    """List the page of this number, or the one with prompt `at`; four queries."""
     groups = step_groups(run, step).order_by(*ORDERS[sort])
     if signal:
         groups = groups.filter(signal=signal)
@@ -162,7 +162,7 @@ class FoundPage:
 
 
 def find_page(found: QuerySet[Any], number: int) -> FoundPage:
-    """The page of this number, or the last one. One query.
+    """Find the page of this number, or the last one. One query.
 
     Reads all IDs in one pass: a separate count would search a million texts twice.
     """
@@ -198,7 +198,8 @@ class StepPosition:
 def find_step(
     run: Run, requested: int | None, *, is_exact: bool = False
 ) -> StepPosition | None:
-    """The requested step, or the nearest with groups; None: the newest. Two queries.
+    """Find the requested step, or the nearest with groups; None: the newest. Two
+    queries.
 
     is_exact: also if all groups of the step are superseded.
     """
@@ -221,7 +222,9 @@ def _nearest(requested: int, *around: int | None) -> int:
 
 @FixedQuery
 def _ends(run: int, step: int) -> QuerySet[Run, tuple[int | None, ...]]:
-    """The first step with groups, the last, and the nearest on both sides of a step."""
+    """Find the first step with groups, the last, and the nearest on both sides of a
+    step.
+    """
     groups = Group.objects.current().filter(run=OuterRef("pk"))
     return _first_steps(
         run,
@@ -245,7 +248,7 @@ def _beside(run: int, step: int) -> QuerySet[Run, tuple[int | None, ...]]:
 def _first_steps(
     run: int, *groups: QuerySet[Group]
 ) -> QuerySet[Run, tuple[int | None, ...]]:
-    """The first step of each query; reads only the end of the index."""
+    """Find the first step of each query; reads only the end of the index."""
     steps = {f"at{i}": Subquery(g.values("step")[:1]) for i, g in enumerate(groups)}
     return Run.objects.filter(pk=run).annotate(**steps).values_list(*steps)
 
@@ -269,7 +272,7 @@ class VisitsAround:
 def get_group(
     run: Run, step: int, prompt_index: int, *, with_texts: bool = False
 ) -> Group:
-    """The current group, or 404.
+    """Return the current group, or 404.
 
     Shared links stay valid after a resume: until the run reaches the step again, this
     is the superseded group.
@@ -282,7 +285,7 @@ def get_group(
 
 
 def _groups_at(run: int, step: int, prompt_index: int) -> QuerySet[Group]:
-    """The current one first."""
+    """Order the current group first."""
     found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
     newest = F("superseded_by").desc(nulls_first=True)
     return found.order_by(newest, "-attempt")
@@ -305,7 +308,7 @@ AROUND = """
 
 
 def visits_around(group: Group) -> VisitsAround:
-    """One query."""
+    """Read the visits before and after a group. One query."""
     place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
     with connection.cursor() as cursor:
         cursor.execute(AROUND, {**place, "limit": MAX_VISITS + 1})
@@ -324,7 +327,7 @@ def visits_around(group: Group) -> VisitsAround:
 def read_completions_of(
     run: Run, prompt: int, visits: Visits, *, number: int
 ) -> tuple[FoundPage, list[Completion]]:
-    """The page of this number, or the last one. One query.
+    """Read the page of this number, or the last one. One query.
 
     The visits have the numbers of completions, so only groups of the page are read.
     """
@@ -369,7 +372,7 @@ class StepSample:
 
 
 def pick_sample(run: Run, step: int | None, *, place: int) -> StepSample | None:
-    """Of the group with the widest spread, or of the next ones; the newest step's.
+    """Pick from the group with the widest spread, or the next ones; the newest step's.
 
     At most four queries.
     """
@@ -394,7 +397,7 @@ def pick_sample(run: Run, step: int | None, *, place: int) -> StepSample | None:
 
 
 def find_newest_step(run: Run, until: int | None) -> int | None:
-    """The last step with groups, up to the given one; else the first."""
+    """Find the last step with groups, up to the given one; else the first."""
     groups = Group.objects.current().filter(run=run)
     if until is None:
         return groups.order_by("-step").values_list("step", flat=True).first()

@@ -49,7 +49,7 @@ class Point:
 
 
 def make_points(visits: Visits) -> list[Point]:
-    """Of one prompt, by step; at most MAX_POINTS."""
+    """Pool the visits of one prompt, by step; at most MAX_POINTS."""
     if not len(visits):
         return []
     parts = np.array_split(visits, min(len(visits), MAX_POINTS))
@@ -71,7 +71,7 @@ def _make_point(part: Visits) -> Point:
 
 
 def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
-    """By name: pass (pass rate by step) and reward (mean reward and its spread)."""
+    """Draw pass (pass rate by step) and reward (mean reward and its spread)."""
     known = [point for point in points if point.share is not None]
     line = go.Scatter(
         **_along(known),
@@ -152,7 +152,7 @@ def _ticks(steps: Sequence[int]) -> dict[str, Any]:
 
 
 def describe(points: Sequence[Point], *, of: str) -> str:
-    """The chart in words, for screen readers."""
+    """Describe the chart in words, for screen readers."""
     values = [(p.percent if of == "pass" else p.mean, p.last) for p in points]
     known = [(v, step) for v, step in values if v is not None and math.isfinite(v)]
     name, unit = ("Pass rate", " %") if of == "pass" else ("Mean reward", "")

@@ -32,7 +32,7 @@ class Annotation(models.Model):
 
 
 class Thumb(Annotation):
-    """One user's judgement."""
+    """A user's judgement."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="+")
     is_up = models.BooleanField()
@@ -164,7 +164,7 @@ class CompletionBlock(models.Model):
 
 class GroupQuerySet(models.QuerySet["Group"]):
     def current(self) -> Self:
-        """Without superseded groups."""
+        """Leave out superseded groups."""
         return self.filter(superseded_by__isnull=True)
 
 
@@ -262,7 +262,7 @@ class GroupTokens(models.Model):
 
 
 class RuleNote(models.Model):
-    """What a rule printed for a completion, or why it gave no score.
+    """The output of a rule for a completion, or why it gave no score.
 
     Deleted with its group. Most completions have none, so the reward log of a run is
     read without reading them.
@@ -363,7 +363,7 @@ class Completion:
 
 
 def unpack(group: Group, stored: GroupCompletions) -> Iterator[Completion]:
-    """By position."""
+    """Return the completions by position."""
     width = len(group.rule_names)
     for position, text in enumerate(stored.texts):
         scores = stored.rule_scores[position * width : (position + 1) * width]

@@ -39,7 +39,7 @@ Shares = NDArray[np.float64]
 
 
 def tally(visits: Visits, *, num_last: int) -> Tallies:
-    """One record per sampled prompt, by number.
+    """Tally one record per sampled prompt, by number.
 
     change: the share right of the last k visits less that of the first k, where
         k = min(num_last, visits // 2).
@@ -193,7 +193,7 @@ def select_kind(tallies: Tallies, kind: Kind) -> Tallies:
 
 
 def sort(tallies: Tallies, by: str) -> Tallies:
-    """By pass, change, solved, times or prompt; a leading minus reverses.
+    """Sort by pass, change, solved, times or prompt; a leading minus reverses.
 
     Missing values are last, ties by prompt.
     """

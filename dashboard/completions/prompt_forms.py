@@ -150,7 +150,7 @@ class PromptFilterForm(FilterForm):
         return urlencode({k: v for k, v in values.items() if v not in (None, "")})
 
     def query_of(self, span: Span) -> str:
-        """The query string that shows these prompts, also after more steps."""
+        """Return the query string that shows these prompts, also after more steps."""
         names = {"failed": ("at_most",), "mixed": ("low", "high")}
         which = self.value("which")
         chosen = {"which": which}

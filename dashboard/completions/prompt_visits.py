@@ -91,13 +91,13 @@ class Span:
 
 
 def find_span(run: Run, *, first: int | None, last: int | None) -> Span | None:
-    """None where no step of these has groups."""
+    """Find the span; None if no step of these has groups."""
     bounds = find_bounds(Group.objects.current().filter(run=run), first, last)
     return None if bounds is None else Span(first=bounds[0], last=bounds[1])
 
 
 def newest_group(run: Run, prompt: int) -> Group:
-    """A superseded group only if there is no other; or 404."""
+    """Find the newest group, a superseded one only if there is no other; or 404."""
     groups = Group.objects.filter(run=run, prompt_index=prompt)
     current_first = F("superseded_by").desc(nulls_first=True)
     found = (
@@ -110,7 +110,7 @@ def newest_group(run: Run, prompt: int) -> Group:
 
 
 def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
-    """Of all prompts or of one, by prompt and then by step; one query.
+    """Read visits of all prompts or of one, by prompt and then by step; one query.
 
     Three queries where steps are not rolled up.
     """
@@ -143,7 +143,7 @@ def _visits_of(groups: Records, passes: Records) -> Visits:
 
 
 def holes_in(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
-    """The ranges of the span, first and last, without rollups.
+    """List the ranges of the span, first and last, without rollups.
 
     >>> holes_in(np.array([3, 4, 8]), Span(first=1, last=9))
     [(1, 2), (5, 7), (9, 9)]

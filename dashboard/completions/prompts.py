@@ -77,7 +77,7 @@ class Prompted(Protocol):
 
 
 def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
-    """One line of each group's prompt, by prompt. One query.
+    """Read one line of each group's prompt, by prompt. One query.
 
     A prompt as sampled begins with the chat template's special tokens and its system
     message, which are equal in all rows: without the dataset's row, show its end.
@@ -102,7 +102,7 @@ _row_at = FixedQuery(
 
 
 def read_question(run: Run, group: Prompted) -> str:
-    """The prompt as the dataset has it, or else as it was sampled. One query."""
+    """Read the prompt as the dataset has it, or else as it was sampled. One query."""
     version = run.dataset_version_id
     row = _row_at.first(version, group.prompt_index) if version else None
     return row.question if row else group.prompt
@@ -114,14 +114,14 @@ class _Prompted(NamedTuple):
 
 
 def read_snippets_of(run: Run, group_ids: Iterable[int]) -> dict[int, str]:
-    """By prompt, of groups without their prompts. Two queries."""
+    """Read snippets by prompt, of groups without their prompts. Two queries."""
     end = Right("prompt", 8 * SNIPPET_CHARS)
     found = Group.objects.filter(pk__in=group_ids).values_list("prompt_index", end)
     return read_snippets(run, [_Prompted(*each) for each in found])
 
 
 def shorten(text: str) -> str:
-    """Its beginning, on one line."""
+    """Cut to the beginning, on one line."""
     line = " ".join(text[: 8 * SNIPPET_CHARS].split())
     return line if len(line) <= SNIPPET_CHARS else f"{line[: SNIPPET_CHARS - 1]}…"
 
@@ -136,7 +136,7 @@ def percent(num_right: int, num_scored: int) -> str:
 
 
 def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptLine]:
-    """One query. `visits` by prompt and step."""
+    """Describe prompts in lines. One query. `visits` by prompt and step."""
     positions = [int(each["prompt"]) for each in tallies]
     version = run.dataset_version
     stored = version.rows.filter(position__in=positions) if version else ()

@@ -56,7 +56,7 @@ class Rendered:
 
 
 def render_texts(texts: Sequence[str]) -> list[Rendered | None]:
-    """Each as HTML; None after the page's timeout."""
+    """Render each as HTML; None after the page's timeout."""
     deadline = time.monotonic() + PAGE_SECONDS
     return [
         render_text(text) if time.monotonic() < deadline else None for text in texts
@@ -117,7 +117,7 @@ def _take_bracketed(state: StateInline, silent: bool) -> bool:
 
 
 def _leave_product(state: StateInline, silent: bool) -> bool:
-    """The * of 3*4*5 is not emphasis."""
+    """Leave the * of 3*4*5, which is not emphasis."""
     at, text = state.pos, state.src
     if text[at] != "*" or not 0 < at < len(text) - 1:
         return False

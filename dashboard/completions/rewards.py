@@ -37,7 +37,7 @@ class RulePart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRank:
-    """One completion compared with the others of its group."""
+    """A completion compared with the others of its group."""
 
     completion: Completion
     parts: list[RulePart]
@@ -90,7 +90,7 @@ def rank_completions(
 
 
 def find_base(ranks: Sequence[GroupRank]) -> GroupRank | None:
-    """The reference for differences: the first of the best, else the first."""
+    """Find the reference for differences: the first of the best, else the first."""
     best = (rank for rank in ranks if rank.is_best)
     return next(best, ranks[0] if ranks else None)
 
@@ -124,7 +124,7 @@ def _part(
 
 
 def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:
-    """The part of a reward without a rule, such as a KL penalty."""
+    """Compute the part of a reward without a rule, such as a KL penalty."""
     if completion.reward is None:
         return None
     rest = completion.reward - sum(p.part for p in parts if p.part is not None)
@@ -149,7 +149,7 @@ def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
 def merge_equal(
     ranks: Sequence[GroupRank], *, separate: Collection[int]
 ) -> list[tuple[GroupRank, list[int]]]:
-    """Each with the positions of later ones of equal text, scores and end.
+    """Merge each with the positions of later ones of equal text, scores and end.
 
     Those at the positions of `separate` stay alone.
     """
@@ -183,7 +183,7 @@ NO_THRESHOLD = (
 
 
 def recipe_spec(run: Run, step: int) -> dict[str, Any]:
-    """The rules of a step, from the run's configuration at launch."""
+    """Read the rules of a step, from the run's configuration at launch."""
     spec: dict[str, Any] = run.config["reward"]["recipe"]
     last = 0
     for phase in run.config.get("phases") or ():
@@ -195,7 +195,7 @@ def recipe_spec(run: Run, step: int) -> dict[str, Any]:
 
 
 def all_rules(run: Run) -> list[dict[str, Any]]:
-    """Of all phases, in their recipes' order."""
+    """List the rules of all phases, in their recipes' order."""
     phases = run.config.get("phases") or ()
     rewards = [run.config["reward"]]
     rewards += [phase.get("changes", {}).get("reward", {}) for phase in phases]
@@ -208,7 +208,7 @@ def rule_names(run: Run) -> list[str]:
 
 
 def step_recipe(run: Run, step: int) -> Recipe | None:
-    """None if a rule no longer exists."""
+    """Read a step's recipe; None if a rule no longer exists."""
     return _parse_recipe(json.dumps(recipe_spec(run, step)))
 
 
@@ -233,7 +233,7 @@ def correctness_at(run: Run, step: int) -> Correctness:
 
 
 def correct_if(run: Run, step: int) -> str:
-    """The definition of a step as pages show it; "" if correctness is unknown."""
+    """Define correctness at a step for pages; "" if it is unknown."""
     if run.summary.get("correct") == "highest":  # see samples/migrations/0004
         return "the highest reward that the recipe can give"
     condition = correctness_at(run, step).condition
@@ -241,7 +241,7 @@ def correct_if(run: Run, step: int) -> str:
 
 
 def correctness_by_step(run: Run, steps: Iterable[int]) -> dict[int, Correctness]:
-    """By the step's recipe, or an imported run's threshold."""
+    """Find the correctness by the step's recipe, or an imported run's threshold."""
     if run.is_imported:
         threshold = Correctness(least_reward=run.config["reward"]["right_from"])
         return dict.fromkeys(steps, threshold)
@@ -265,7 +265,7 @@ def correctness_by_step(run: Run, steps: Iterable[int]) -> dict[int, Correctness
 
 
 def why_nothing_is_right(run: Run, step: int) -> str:
-    """Why correctness is unknown at this step; "" if it is known."""
+    """Say why correctness is unknown at this step; "" if it is known."""
     if correctness_at(run, step).is_known:
         return ""
     if run.is_imported:
@@ -282,7 +282,7 @@ def why_nothing_is_right(run: Run, step: int) -> str:
 
 
 def why_never_right(run: Run) -> str:
-    """Why correctness is unknown at every step; "" where it is known at one."""
+    """Say why correctness is unknown at every step; "" where it is known at one."""
     lengths = (phase["num_steps"] for phase in run.config.get("phases") or ())
     ends = [end for end in accumulate(lengths) if end < run.last_step]
     reasons = [why_nothing_is_right(run, step) for step in (*ends, run.last_step)]
@@ -290,7 +290,7 @@ def why_never_right(run: Run) -> str:
 
 
 def outcomes_of(run: Run) -> dict[str, FlagFilter]:
-    """Those that the run's completions can have, in the words of its threshold."""
+    """List the outcomes that the run's completions can have, named by its threshold."""
     if why_never_right(run):
         return {"unscored": OUTCOMES["unscored"]}
     if not run.is_imported:

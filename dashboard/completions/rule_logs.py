@@ -61,7 +61,7 @@ class Entry:
 
 
 def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
-    """The newest step's first, within a step as they came."""
+    """Find notes, the newest step's first, within a step as they came."""
     found = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
     lookups = {
         "text": "text__icontains",
@@ -107,7 +107,7 @@ _notes_of = FixedQuery(
 
 
 def notes_of(group: Group) -> dict[int, list[RuleNote]]:
-    """By completion, errors first."""
+    """Read notes by completion, errors first."""
     found: dict[int, list[RuleNote]] = {}
     for note in _notes_of(group.pk):
         found.setdefault(note.position, []).append(note)

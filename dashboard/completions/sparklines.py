@@ -21,7 +21,7 @@ class Scale:
     high: float
 
     def y(self, value: float) -> float:
-        """The distance of a value from the top."""
+        """Compute the distance of a value from the top."""
         return HEIGHT * (self.high - value) / (self.high - self.low)
 
 
@@ -34,7 +34,7 @@ class Bar:
     kind: str  # scored, truncated, unscored
 
     def __str__(self) -> str:
-        """As SVG."""
+        """Draw as SVG."""
         return (
             f'<rect class="strip-bar" data-kind="{self.kind}" x="{self.x:.2f}" '
             f'y="{self.y:.2f}" width="{self.width:.2f}" height="{self.height:.2f}"/>'
@@ -62,7 +62,7 @@ class Sparkline:
 
 
 def reward_scale(bounds: Iterable[float], rewards: Iterable[float | None]) -> Scale:
-    """From the recipe's bounds, so that bars are comparable between steps.
+    """Scale by the recipe's bounds, so that bars are comparable between steps.
 
     Rewards beyond them (because of a KL penalty) extend the scale.
     """

@@ -91,7 +91,7 @@ def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
 
 
 def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
-    """The lists of each completion; None for missing ones."""
+    """Unpack the lists of each completion; None for missing ones."""
     data = zlib.decompress(packed)
     (length,) = HEAD_LENGTH.unpack_from(data)
     at = HEAD_LENGTH.size
@@ -137,7 +137,7 @@ def _read_column(values: NDArray[Any]) -> list[float | None] | None:
 
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:
-    """Of each completion; None if not stored. One query."""
+    """Read tokens of each completion; None if not stored. One query."""
     kept = GroupTokens.objects.filter(group=group)
     packed = kept.values_list("packed", flat=True).first()
     return None if packed is None else unpack_tokens(bytes(packed))
@@ -152,7 +152,7 @@ class Near:
 
 
 def find_near(group: Group) -> Near:
-    """The nearest few of each. Two queries."""
+    """Find the nearest few of each. Two queries."""
     kept = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
     here = kept.filter(step=group.step).values_list("prompt_index", flat=True)
     same = kept.filter(prompt_index=group.prompt_index).values_list("step", flat=True)
@@ -166,7 +166,7 @@ def _nearest(numbers: Iterable[int], number: int) -> list[int]:
 
 
 def which_are_kept(run: Run) -> str:
-    """Which groups of the run have token values, in words."""
+    """Say which groups of the run have token values."""
     if run.is_external:
         return f"{run.imported_from} sent no token values of this group."
     if run.is_imported:

@@ -125,7 +125,7 @@ def all_pages() -> dict[str, Page]:
 
 @cache
 def glossary() -> dict[str, tuple[str, SafeString]]:
-    """Each term and its definition, by the term in lower case."""
+    """Return each term and its definition, by the term in lower case."""
     lines = (FOLDER / "glossary.md").read_text(encoding="utf-8")
     found = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", lines, re.MULTILINE)
     return {
@@ -150,12 +150,14 @@ def _read(name: str) -> Page:
 
 
 def parse_document(text: str) -> list[Token]:
-    """A Markdown file of the repository; headings get the anchors GitHub gives them."""
+    """Parse a Markdown file of the repository; headings get the anchors GitHub gives
+    them.
+    """
     return _markdown().parse(MARKS.sub("", text))
 
 
 def render_document(tokens: Sequence[Token], *, folder: Path) -> SafeString:
-    """As HTML, with links of a file in this folder as addresses."""
+    """Render as HTML, with links of a file in this folder as addresses."""
     for token in tokens:
         if token.type == "inline":
             token.children = list(_resolve(token.children or [], folder))

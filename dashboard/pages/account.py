@@ -139,7 +139,8 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_data(request: Request) -> HttpResponse:
-    """A POST with the own username deletes the account.
+    """Show the data kept about the user; a POST with the own username deletes the
+    account.
 
     It first requires the password, so an open browser is not enough.
     """

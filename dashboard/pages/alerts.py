@@ -78,7 +78,7 @@ PER_PAGE = 50
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def alert_rules(request: Request, team: str) -> HttpResponse:
-    """All rules, and a line to add one."""
+    """List all rules, and a form to add one."""
     is_post = request.method == "POST"
     team_ = (get_writable_team if is_post else get_team)(request, team)
     start = {"for_steps": 1, "is_sent": True, "kind": "above"}
@@ -295,7 +295,7 @@ def _show_delivery(
 @never_cache
 @require_POST
 def alert_channel_secret(request: Request, team: str, channel_id: int) -> HttpResponse:
-    """A new one, shown this once."""
+    """Create a new secret, which is shown this once."""
     channel = _writable_channel(request, team, channel_id)
     if channel.kind != Channel.Kind.WEBHOOK:
         return redirect("alert_delivery", team)

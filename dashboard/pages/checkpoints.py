@@ -115,7 +115,7 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
 def checkpoint_download(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponseBase:
-    """The model's folder with weights, tokenizer and config as a tar file."""
+    """Send the model's folder with weights, tokenizer and config as a tar file."""
     checkpoint = _checkpoint(get_team(request, team), run_id, name)
     try:
         archive = archive_model(checkpoint)

@@ -107,7 +107,7 @@ def compare(request: Request, team: str) -> HttpResponse:
 
 @require_GET
 def compare_charts(request: Request, team: str) -> HttpResponse:
-    """The small charts and the conclusion, for a page whose runs go on."""
+    """Draw the small charts and the conclusion, for a page whose runs go on."""
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:
@@ -127,7 +127,7 @@ def compare_charts(request: Request, team: str) -> HttpResponse:
 
 @require_GET
 def compare_figure(request: Request, team: str) -> HttpResponse:
-    """The curves and the table of one metric, for a page whose controls change."""
+    """Draw the curves and the table of one metric, for a page whose controls change."""
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:
@@ -198,7 +198,7 @@ def _compared(
 def _by_value(
     settings: list[Setting], marks: list[LineStyle]
 ) -> list[tuple[Setting, list[tuple[str | None, list[LineStyle]]]]]:
-    """Each setting with its values, and the marks of the sets that have them.
+    """List each setting with its values, and the marks of the sets that have them.
 
     Without those that differ within the sets alone, as the seed does.
     """
@@ -218,7 +218,7 @@ def _is_live(selection: Selection) -> bool:
 
 
 def _answers(runs: list[Run], form: CompareForm) -> dict[str, Any]:
-    """What each set's first run wrote to one prompt, at random without a choice."""
+    """Find what each set's first run wrote to one prompt, by default a random one."""
     prompt = form.value("prompt")
     if prompt is None:
         prompt = choose_prompt(runs) if len(runs) > 1 else None
@@ -230,7 +230,7 @@ def _answers(runs: list[Run], form: CompareForm) -> dict[str, Any]:
 
 
 def _marks(arrangement: Arrangement) -> list[LineStyle]:
-    """One for each set; they are in the order of the sets."""
+    """Choose a line style for each set, in the order of the sets."""
     marks = line_styles(one.pk for one in arrangement.sets)
     return [marks[one.pk] for one in arrangement.sets]
 
@@ -303,7 +303,7 @@ def compare_prompt(request: Request, team: str) -> HttpResponse:
 
 
 def _with_texts(run: Run, pairs: list[PairedPrompt]) -> list[tuple[PairedPrompt, str]]:
-    """With what each prompt asks. Two queries."""
+    """Add the beginning of each prompt. Two queries."""
     prompts = [pair.common_step.prompts[0] for pair in pairs]
     groups = Group.objects.current().filter(
         run=run,

@@ -168,7 +168,7 @@ def _line(
     marks: Annotations | None,
     of_group: Annotations | None,
 ) -> dict[str, Any]:
-    """What the list says of a completion; written here, since a page has fifty."""
+    """Describe a completion for the list; written here, since a page has fifty."""
     place = f"{c.group.step}/{c.group.prompt_index}/"
     scores = zip(c.group.rule_names, c.rule_scores, strict=False)
     length = "length unknown" if c.num_tokens is None else f"{c.num_tokens:,} tokens"
@@ -207,7 +207,7 @@ def _find(
 
 @require_safe
 def mentions(request: Request, team: str) -> HttpResponse:
-    """The user's own; showing the page marks them as seen."""
+    """List the user's own mentions; showing the page marks them as seen."""
     membership = get_membership_for(request, team)
     found = mentions_of(membership.user, membership.team)
     number = MentionForm.read(request.GET).value("page")

@@ -115,7 +115,7 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _back(request: Request, run: Run) -> HttpResponseRedirect:
-    """To the page that sent the request: Compute, or the run's."""
+    """Return to the page that sent the request: Compute, or the run's."""
     if request.POST.get("from") in ("compute", "queue"):
         return redirect("compute", run.team.slug)
     return redirect("run", run.team.slug, run.id)

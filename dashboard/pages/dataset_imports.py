@@ -62,13 +62,13 @@ def follow(request: Request, job: ImportJob) -> HttpResponse:
 
 
 def follow_address(job: ImportJob) -> str:
-    """The URL of `follow`, without a message."""
+    """Return the URL of `follow`, without a message."""
     own = resolve_url("dataset_import", job.team.slug, job.pk)
     return _outcome_address(job) or own
 
 
 def _outcome_address(job: ImportJob) -> str | None:
-    """The URL of the outcome; None if the page of the import shows it."""
+    """Return the URL of the outcome; None if the page of the import shows it."""
     if job.is_fetch:
         return _fetched_address(job) if job.state == JobState.DONE else None
     if job.state == JobState.DONE and job.version:
@@ -80,7 +80,7 @@ def _outcome_address(job: ImportJob) -> str | None:
 
 
 def _fetched_address(job: ImportJob) -> str | None:
-    """The URL of the mapping page, or of the choice of splits and files."""
+    """Return the URL of the mapping page, or of the choice of splits and files."""
     upload = find_upload(job)
     if upload is None:
         return None

@@ -100,7 +100,7 @@ def _typed(request: Request, option: Option) -> str:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    """The page; a POST returns the preview and stores nothing."""
+    """Show the page; a POST returns the preview and stores nothing."""
     if request.method == "POST":
         team_ = get_writable_team(request, team)
         versions = versions_with_use(get_dataset(team_, dataset_id))

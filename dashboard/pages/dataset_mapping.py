@@ -96,7 +96,7 @@ def _render_choices(
 
 @require_POST
 def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpResponse:
-    """The prompt preview of a row with these columns; stores nothing."""
+    """Show the prompt preview of a row with these columns; stores nothing."""
     team_ = get_writable_team(request, team)
     upload = get_upload(team_, upload_id)
     seen = try_peek(upload) if upload.is_whole else None
@@ -227,13 +227,13 @@ def _refusals(job: ImportJob) -> Refusals:
 
 
 def _arrival_address(upload: Upload) -> str:
-    """The page of the download, or the upload page."""
+    """Return the page of the download, or the upload page."""
     job = last_job(upload) if upload.is_linked else None
     return follow_address(job) if job else _upload_address(upload)
 
 
 def _upload_address(upload: Upload) -> str:
-    """The upload page for this file."""
+    """Return the upload page for this file."""
     address = reverse("dataset_upload", args=[upload.team.slug])
     of_dataset = f"?dataset={upload.dataset_id}" if upload.dataset_id else ""
     return f"{address}{of_dataset}"
@@ -255,7 +255,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
-    """What an import with these columns does, as far as it is known."""
+    """The outcome of an import with these columns, as far as it is known."""
 
     refusals: Refusals
     is_whole: bool  # every row is counted
@@ -298,7 +298,7 @@ def _preview(
 
 
 def _refusals_of(seen: Peek, mapped: list[Row | Refusal]) -> Refusals:
-    """Of the file's first rows: those that were not read, and those not mapped."""
+    """Count the file's first rows that were not read, and those not mapped."""
     refusals = Refusals.from_json(seen.refusals.as_json())
     refusals.num_good -= len(seen.sample)
     for row in mapped:

@@ -83,7 +83,7 @@ def _receive(request: Request, team: Team) -> HttpResponse:
 
 
 def _fetch(request: Request, team: Team) -> HttpResponse:
-    """A worker downloads it; this process sends no request."""
+    """Queue the download; a worker sends the request, never this process."""
     dataset = _requested_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
@@ -106,7 +106,7 @@ def _sent_at_once(
     dataset: Dataset | None,
     form: UploadForm | PasteForm,
 ) -> Upload | None:
-    """None if the form has errors."""
+    """Store the file or pasted rows; None if the form has errors."""
     if not form.is_valid():
         return None
     file = (
@@ -228,7 +228,7 @@ def receive_part(
 
 
 def _upload_response(upload: Upload, status: int = 200) -> JsonResponse:
-    """The progress of the upload; with 409 after a wrong offset."""
+    """Return the progress of the upload; with 409 after a wrong offset."""
     fields = {
         "id": upload.pk,
         "filename": upload.filename,

@@ -180,7 +180,7 @@ def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpRespon
 
 @require_GET
 def dataset_download(request: Request, team: str, dataset_id: int) -> HttpResponseBase:
-    """Also from the trash, to keep a copy before deleting."""
+    """Send a version's rows; also from the trash, to keep a copy before deleting."""
     dataset = get_any_dataset(get_team(request, team), dataset_id)
     version = choose_version(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # avoids a query

@@ -59,7 +59,7 @@ MEASURED_ROWS = 200  # of which a file's size is estimated
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_imports(request: Request, team: str) -> HttpResponse:
-    """Where files are sent to; without scripts they come with the form."""
+    """Receive files; without scripts they come with the form."""
     problem = ""
     if request.method == "POST":
         team_ = get_writable_team(request, team)
@@ -88,7 +88,7 @@ def run_imports(request: Request, team: str) -> HttpResponse:
 
 
 def _begin(request: Request, team: Team) -> RunImport:
-    """With the files that came along; none do where a script sends them."""
+    """Start an import with the files of the form; a script sends its files later."""
     sent = request.FILES.getlist("files")
     if not sent and "begin" not in request.POST:
         raise UserError("run_imports.no_files", "Choose at least one file.")
@@ -118,7 +118,9 @@ def get_import(team: Team, import_id: int) -> RunImport:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
-    """The contents of the files; POST reads them, creates the run or discards them."""
+    """Show the contents of the files; POST reads them, creates the run or discards
+    them.
+    """
     if request.method == "POST":
         team_ = get_writable_team(request, team)
         found = get_import(team_, import_id)
@@ -188,7 +190,7 @@ def _read(request: Request, run_import: RunImport) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """What a table's files would hold."""
+    """The contents of a table's files."""
 
     num_rows: int
     num_all: int  # of the whole run
@@ -344,6 +346,6 @@ def run_import_parts(
 
 
 def _file_json(file: ImportFile, status: int = 200) -> JsonResponse:
-    """The number of bytes received; 409 if the part had another offset."""
+    """Return the number of bytes received; 409 if the part had another offset."""
     fields = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
     return JsonResponse(fields, status=status)

@@ -85,7 +85,7 @@ MAX_RULES = 5  # as columns; others are shown with an open completion
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """What the page shows of one completion, and of others that are equal to it."""
+    """A completion as the page shows it, with others that are equal to it."""
 
     rank: GroupRank
     alike: list[int]  # positions of equal completions, which have no card
@@ -105,7 +105,7 @@ class Card:
 
 @require_safe
 def groups(request: Request, team: str, run_id: int) -> HttpResponse:
-    """A step's groups, the first of them open."""
+    """Show a step's groups, the first of them open."""
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     form = GroupFilterForm.read(request.GET)
@@ -129,7 +129,7 @@ def groups(request: Request, team: str, run_id: int) -> HttpResponse:
 def group(
     request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
-    """The same page with one group open; only that group for a link of the list."""
+    """Show the page with one group open; only that group for a link of the list."""
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     found = get_group(run, step, prompt, with_texts=True)
@@ -169,7 +169,7 @@ def _render_reader(
 
 
 def _vary(answer: HttpResponse) -> HttpResponse:
-    """A part of the page has the page's address."""
+    """Mark a response that may be a part of the page at the same address."""
     patch_vary_headers(answer, ["HX-Target"])
     return answer
 
@@ -190,7 +190,7 @@ def _find_step(
     page: int = 1,
     at: int | None = None,
 ) -> _StepPage | None:
-    """The requested step or the nearest; `at`: this one, on the page of a prompt.
+    """Find the requested step or the nearest; `at`: this one, on the page of a prompt.
 
     The groups of an ended run do not change until it is extended.
     """
@@ -371,7 +371,7 @@ def _choices(
 
 
 def _heads(view: GroupViewForm) -> list[dict[str, str]]:
-    """Of the columns that sort: high first, then low first."""
+    """List the columns that sort: high first, then low first."""
     chosen = view.value("sort")
     heads = []
     for name, title, first, then in (
@@ -393,7 +393,7 @@ def _heads(view: GroupViewForm) -> list[dict[str, str]]:
 
 
 def _num_truncated(completions: Sequence[Completion]) -> int | None:
-    """None: unknown for imported runs."""
+    """Count truncated completions; None: unknown for imported runs."""
     ends = [c.end_reason for c in completions]
     return None if "unknown" in ends else ends.count("length")
 
@@ -430,7 +430,7 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def samples(request: Request, team: str, run_id: int) -> HttpResponse:
-    """A part of the overview: ?step=&group= choose, and are in the page's address."""
+    """Show a part of the overview; ?step=&group= are in the page's address."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     step = read_number(request.GET.get("step", ""))

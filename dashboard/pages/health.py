@@ -118,7 +118,7 @@ def _explain_jump(run: Run) -> Around | None:
 
 
 def _sides(run: Run, change: Change) -> dict[str, Any]:
-    """The same prompts on both, where there are enough that both sampled."""
+    """Choose the same prompts for both, if enough were sampled on both."""
     windows = change.before, change.after
     pairs = draw_pairs(run, *windows)
     drawn = pairs or tuple(draw_examples(run, window) for window in windows)
@@ -145,7 +145,7 @@ def _side(
 
 @require_GET
 def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
-    """What the run's page shows; it asks again when `alerts_seq` of a frame rises."""
+    """Show the alerts of the run's page, again when `alerts_seq` of a frame rises."""
     run = get_run(get_team(request, team), run_id)
     return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
 

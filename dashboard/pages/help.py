@@ -80,7 +80,7 @@ class Explanation:
 
 @lru_cache(maxsize=4_096)
 def explain(term: str) -> tuple[Explanation, ...]:
-    """A metric, the metrics of a family such as clip/frac_…, a setting or a term."""
+    """Explain a metric, a family such as clip/frac_…, a setting or a term."""
     if metric := find_metric(term):
         return (_explain_metric(metric, term),)
     if "…" in term:
@@ -131,7 +131,7 @@ def _explain_setting(setting: ConfigField) -> Explanation:
 @login_not_required
 @require_safe
 def about(request: HttpRequest, term: str) -> HttpResponse:
-    """A page, or with ?part what the popover shows."""
+    """Explain a term on a page, or with ?part for the popover."""
     found = explain(term)
     if not found:
         raise Http404(f"Help has no entry {term!r}.")
@@ -144,7 +144,7 @@ def about(request: HttpRequest, term: str) -> HttpResponse:
 
 
 def fill_tables(text: str) -> str:
-    """A page with its current tables. KeyError: unknown page."""
+    """Fill a page with its current tables. KeyError: unknown page."""
     return BLOCK.sub(lambda at: f"{at[1]}\n{TABLES[at[2]]()}\n{at[3]}", text)
 
 

@@ -73,7 +73,7 @@ def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
 
 @require_GET
 def probe_progress(request: Request, team: str, probe_id: int) -> HttpResponse:
-    """The part of either page that changes; asked for every second while it does."""
+    """Show the part that changes; requested every second while it does."""
     team_ = get_team(request, team)
     found = get_probe(team_, probe_id)
     is_short = request.GET.get("short") == "1"
@@ -109,7 +109,7 @@ def probe_launch(request: Request, team: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
-    """A prompt for a checkpoint and its base model; ?probe= shows its completions."""
+    """Try a prompt on a checkpoint and its base model; ?probe= shows completions."""
     is_sent = request.method == "POST"
     team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
     run = get_run(team_, run_id)

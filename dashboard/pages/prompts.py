@@ -55,7 +55,7 @@ def prompts_of_runs(request: Request, team: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
-    """A run's prompts with pass rates, filtered and sorted by the URL."""
+    """List a run's prompts with pass rates, filtered and sorted by the URL."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
@@ -97,7 +97,7 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
-    """A page of the matching prompts; one query."""
+    """Describe a page of the matching prompts; one query."""
     if found.span is None or found.counts is None or found.visits is None:
         return {}
     # The histogram of pass rates, each bar a filter.
@@ -151,7 +151,7 @@ def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
 
 @require_safe
 def run_prompt(request: Request, team: str, run_id: int, prompt: int) -> HttpResponse:
-    """A prompt's learning curve, and all its completions."""
+    """Show a prompt's learning curve, and all its completions."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = PromptViewForm.read(request.GET)

@@ -143,7 +143,7 @@ def _preview(
 @never_cache
 @require_POST
 def report_preview(request: Request, team: str) -> HttpResponse:
-    """How the text would be read, nothing of it stored."""
+    """Show how the text would be read, and store nothing."""
     team_ = get_writable_team(request, team)
     form = _read(request)
     report_id = read_id(request.POST.get("report"))
@@ -159,7 +159,7 @@ def report_preview(request: Request, team: str) -> HttpResponse:
 
 @require_safe
 def report_insert(request: Request, team: str) -> HttpResponse:
-    """What can be chosen for a block, and the line that the choice makes."""
+    """Offer choices for a block, and show the line that they make."""
     team_ = get_team(request, team)
     form = InsertForm.read(request.GET)
     insert = offer(team_, form, request.GET.getlist("runs"))
@@ -179,7 +179,7 @@ def report_export(request: Request, team: str, report_id: int) -> HttpResponse:
 @never_cache
 @require_safe
 def public_report(request: HttpRequest, token: str) -> HttpResponse:
-    """404 from the moment the link is revoked: no answer of it is kept."""
+    """Show a public report; 404 as soon as its link is revoked: no response is kept."""
     report = find_public_report(token)
     hosts = frozenset(own_hosts(request))
     moment = time.monotonic() // PUBLIC_SECONDS

@@ -61,7 +61,7 @@ def render_report(
 def report_block(
     request: Request, team: str, report_id: int, index: int
 ) -> HttpResponse:
-    """One block, live or pinned, as it is now."""
+    """Show one block, live or pinned, as it is now."""
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
     blocks = list_blocks(found.text)

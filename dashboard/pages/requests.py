@@ -26,19 +26,19 @@ V = TypeVar("V", bound=Numbered)
 
 
 def read_id(text: str | None) -> int | None:
-    """A row's id; None for what can be none."""
+    """Read a row's ID; None for anything else."""
     if text and text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     return None
 
 
 def read_number(text: str | None) -> int | None:
-    """A row's position or a version's number; None for invalid ones."""
+    """Read a row's position or a version's number; None for anything else."""
     return read_id(text) if text and len(text) < 10 else None
 
 
 def choose_version(versions: Sequence[V], number: str | None) -> V:
-    """The requested version; by default the newest."""
+    """Find the requested version; by default the newest."""
     if not number:
         return versions[0]
     for version in versions:

@@ -53,7 +53,7 @@ def rescoring_new(request: Request, team: str) -> HttpResponse:
 
 
 class Page:
-    """One request's view of it."""
+    """A view of one request."""
 
     def __init__(self, request: Request, team: Team) -> None:
         self.request = request
@@ -109,7 +109,7 @@ class Page:
 
     @property
     def is_own(self) -> bool:
-        """Whether each step is scored by its own recipe: nothing was changed."""
+        """True if each step is scored by its own recipe: nothing was changed."""
         if self.again is not None or self.choice.version is not None:
             return False
         return self._equals(self._own_spec)
@@ -185,7 +185,7 @@ class Page:
         return render(self.request, "rescoring/new.html", context, status=status)
 
     def _outlook(self) -> dict[str, Any]:
-        """The estimated cost, and problems."""
+        """Estimate the cost, and find problems."""
         run, recipe, selection = (
             self.choice.chosen_run,
             self.draft.recipe,
@@ -211,7 +211,7 @@ class Page:
 
 
 def _read(spec: dict[str, Any]) -> Recipe | None:
-    """None if a rule is unknown."""
+    """Read a recipe; None if a rule is unknown."""
     try:
         return Recipe.model_validate(spec)
     except ValueError:

@@ -82,7 +82,7 @@ def rescoring(request: Request, team: str, rescoring_id: int) -> HttpResponse:
 
 @require_safe
 def rescoring_progress(request: Request, team: str, rescoring_id: int) -> HttpResponse:
-    """What changes; asked for every second while it does."""
+    """Show the progress; requested every second while it changes."""
     team_ = get_team(request, team)
     found = get_rescoring(team_, rescoring_id)
     response = render(request, "rescoring/progress.html", _context(team_, found))

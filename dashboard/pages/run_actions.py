@@ -75,7 +75,7 @@ def runs_act(request: Request, team: str) -> HttpResponse:
 
 
 def _read_action(request: Request, team: str) -> tuple[Team, str]:
-    """The team and the action, checked against the user's role."""
+    """Read the team and the action, checked against the user's role."""
     name = request.POST.get("action", "")
     for mark in ("star", "unstar"):  # a row's own button
         if mark in request.POST:
@@ -115,7 +115,7 @@ def _show_outcome(request: Request, name: str, outcome: Outcome) -> None:
 
 
 def describe_outcome(name: str, outcome: Outcome) -> str:
-    """How many runs changed, and which did not, and why."""
+    """Tell how many runs changed, and which did not, and why."""
     done, num = ACTIONS[name].done, len(outcome.done)
     if num == 1:
         message = f"{outcome.done[0].name} was {done}."
@@ -141,7 +141,7 @@ def _name(run: Run, reason: str) -> str:
 
 @require_POST
 def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The same for one run, from its page; also deletes one in the trash."""
+    """Act on one run from its page; also delete one in the trash."""
     team_, name = _read_action(request, team)
     run = get_any_run(team_, run_id)
     if name == "delete":

@@ -71,7 +71,7 @@ OF_THE_BAND = {"reward/p10", "reward/p90"}  # drawn in the chart of the reward
 
 
 def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
-    """What runs/chart_controls.html shows, and what a fork's charts begin with."""
+    """Describe the chart controls, and what a fork's charts begin with."""
     return {
         "kept_settings": read_settings(request.user),
         "ancestors": [_ancestor(team, *each) for each in list_ancestors(run)],
@@ -79,7 +79,7 @@ def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
 
 
 def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
-    """What charts draw grey up to the step of a fork."""
+    """Describe the curves that charts draw grey up to the step of a fork."""
     curves = reverse("run_curves", args=[team.slug, run.id])
     fork = describe_fork(run)
     return {"name": run.name, "step": step, "curves": curves, "fork": fork}
@@ -161,7 +161,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _rank(group: str) -> tuple[int, str]:
-    """The registry's groups first."""
+    """Rank the registry's groups first."""
     known = list(METRICS)
     return (known.index(group), "") if group in known else (len(known), group)
 
@@ -180,7 +180,7 @@ def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
 
 
 def _title(run: Run, name: str) -> str:
-    """It says that values are means over several steps, as the loss in TRL's log."""
+    """Write a title; it names means over several steps, as the loss in TRL's log."""
     reported = run.config.get("settings", {})
     num = reported.get("logging_steps", 1)
     if name != "loss" or run.source.get("tools") != ["TRL"] or num == 1:
@@ -191,7 +191,7 @@ def _title(run: Run, name: str) -> str:
 
 
 def metric_names(run: Run) -> list[str]:
-    """In the order in which the browser inserts those that come later."""
+    """List metrics in the order in which the browser inserts those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
     return sorted((name for name in names if not is_bound(name)), key=rank_of)
 
@@ -299,7 +299,7 @@ def _machine(request: Request, run: Run) -> dict[str, Any]:
 
 @require_GET
 def run_ranks(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The table of the run's processes; empty where it has one."""
+    """Show the table of the run's processes; empty if it has one."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     context = {"team": team_, "run": run, **_ranks(run)}

@@ -76,14 +76,14 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _phases(config: RunConfig) -> list[tuple[PhaseConfig, list[tuple[str, str, str]]]]:
-    """Each with the settings that differ from those of the phase before it."""
+    """List phases with the settings that differ from those of the one before."""
     phases = config.phase_configs
     changes = [list(differences(a.config, b.config)) for a, b in pairwise(phases)]
     return list(zip(phases, [[], *changes], strict=True))
 
 
 def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
-    """What comes before the first step; None after it, and of a run without one."""
+    """Describe what comes before the first step; None after it, or without a step."""
     if config is None or run.last_step or run.has_ended or run.is_external:
         return None
     first = config.phase_configs[0].config
@@ -93,7 +93,7 @@ def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
 
 @require_GET
 def headline(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The part of the overview that changes with each step."""
+    """Show the part of the overview that changes with each step."""
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
     context = {"team": team_, "run": run_, **_headline(run_, _charts_of(run_))}
@@ -180,7 +180,7 @@ def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
 
 @require_GET
 def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpResponse:
-    """The snapshot as a file for `python -m trainer run`."""
+    """Send the snapshot as a file for `python -m trainer run`."""
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
         raise Http404("Config files have the suffix toml or json.")

@@ -111,7 +111,7 @@ def runs(request: Request, team: str) -> HttpResponse:
 def _frame(
     request: Request, membership: Membership, query: ListQuery
 ) -> dict[str, Any]:
-    """The page around the rows."""
+    """Describe the page around the rows."""
     team = membership.team
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     sweep = sweeps.first() if query.sweep else None
@@ -158,7 +158,7 @@ def _frame(
 def _chips(
     request: Request, query: ListQuery, facets: Facets, sweep: Sweep | None
 ) -> Iterator[tuple[str, str]]:
-    """Each active filter, and the address without it."""
+    """List each active filter, and the address without it."""
     active = {
         "state": ("State", query.state),
         "owner": ("Owner", dict(facets.owners).get(query.owner or 0, "")),
@@ -176,7 +176,7 @@ def _chips(
 
 
 def _first_steps(team: Team) -> dict[str, bool]:
-    """What a team without runs has; two queries. The form preselects a starter."""
+    """Find what a team without runs has; two queries. The form preselects a starter."""
     return {
         "starter": bool(starter_models()),
         "dataset": Dataset.objects.filter(team=team, trashed_at=None).exists(),
@@ -233,12 +233,11 @@ def _listed(
 
 
 def _has_panel(request: Request) -> bool:
-    """Whether the address opens the panel of curves."""
+    """Tell whether the address opens the panel of curves."""
     return bool(request.GET.get("curves"))
 
 
 def _curves(request: Request, rows: list[Row]) -> dict[str, Any]:
-    """For the panel."""
     if not _has_panel(request):
         return {}
     return {"curves": [row.drawn for row in rows]}
@@ -269,7 +268,7 @@ def _grouped(
 
 
 def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
-    """The links that toggle the group, and that list its runs."""
+    """Build the links that toggle the group, and that list its runs."""
     toggled = request.GET.copy()
     tokens = toggled.getlist("open")
     others = [token for token in tokens if token != group.token]
@@ -316,7 +315,9 @@ def runs_suggest(request: Request, team: str) -> JsonResponse:
 
 
 def _header(column: Column, sort: str) -> dict[str, Any]:
-    """A click sorts numbers descending and texts ascending; a second click reverses."""
+    """Describe a header: a click sorts numbers descending and texts ascending, the next
+    reverses.
+    """
     first = f"-{column.key}" if column.is_number else column.key
     second = column.key if column.is_number else f"-{column.key}"
     directions = {column.key: "ascending", f"-{column.key}": "descending"}
@@ -332,7 +333,7 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
 
 @require_safe
 def runs_view(request: Request, team: str, code: str) -> HttpResponse:
-    """The short link of a saved view."""
+    """Follow the short link of a saved view."""
     team_ = get_membership(request, team).team
     view = get_view(team_, request.user, code)
     return redirect(_address(team, view))

@@ -190,7 +190,7 @@ def _own_place(request: Request, team: str) -> Membership:
 @never_cache
 @require_safe
 def shell_status(request: Request, team: str) -> HttpResponse:
-    """The top bar's pill and notifications, for a page that stays open; two queries."""
+    """Show the pill and notifications of a page that stays open; two queries."""
     context = {"own_membership": _own_place(request, team)}
     return render(request, "includes/status.html", context)
 
@@ -198,7 +198,7 @@ def shell_status(request: Request, team: str) -> HttpResponse:
 @never_cache
 @require_safe
 def notifications(request: Request, team: str) -> HttpResponse:
-    """Their panel. Showing it marks ended runs as seen."""
+    """Show the notifications. This marks ended runs as seen."""
     opened = timezone.now()  # a run that ends while they are read is new next time
     place = _own_place(request, team)
     firing = Alert.objects.filter(
@@ -439,7 +439,7 @@ def _groups(
 def _match(
     entries: Iterable[Entry], words: Sequence[str], place: Membership
 ) -> list[Entry]:
-    """Those with every word, in order: whole title, start of it, in it, elsewhere."""
+    """Match every word, in order: whole title, start of it, in it, elsewhere."""
     ranked = []
     query = " ".join(words)
     rights = {"": True, "write": place.can_write, "manage": place.can_manage}
@@ -455,7 +455,7 @@ def _match(
 
 
 def _named(team: Team, words: Sequence[str]) -> Iterator[Found]:
-    """What has all the words in its name, or the number as its id; one query."""
+    """Find all with the words in the name, or the number as ID; one query."""
     kinds: list[tuple[str, str, QuerySet[Any], str]] = [
         ("Run", "run", Run.objects.filter(team=team).kept(), "name"),
         ("Dataset", "dataset", team.datasets.filter(trashed_at=None), "name"),

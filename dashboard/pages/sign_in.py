@@ -42,7 +42,7 @@ from dashboard.runs.models import HELD, Run
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """The person's newest run in training, else the list of runs."""
+    """Open the person's newest run in training, else the list of runs."""
     team = Team.objects.filter(members=request.user.pk).order_by("name").first()
     if team is None:
         return render(request, "accounts/no_team.html", status=403)
@@ -131,7 +131,9 @@ def _at_localhost(request: HttpRequest) -> str:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """A GET only shows a button: programs that prefetch links must not use them up."""
+    """Sign in; a GET only shows a button: programs that prefetch links must not use
+    them up.
+    """
     if request.method == "POST":
         user = consume_sign_in_link(token)
         if user is None:
@@ -146,7 +148,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def sign_user_in(request: HttpRequest, user: User, url: str) -> HttpResponse:
-    """Without a second factor:
+    """Sign in without a second factor:
 
     anyone who can print links has access to the whole database.
     """
@@ -160,7 +162,7 @@ def sign_user_in(request: HttpRequest, user: User, url: str) -> HttpResponse:
 @login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Also cancels sign-in at the second factor."""
+    """Sign out; also cancels sign-in at the second factor."""
     logout(request, show_message=False)
     return redirect("sign_in")
 
@@ -172,7 +174,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def provider_go(request: HttpRequest, provider: str) -> HttpResponse:
-    """A page with a link: the CSP lets no form lead to another site, nor its redirects.
+    """Show a link: the CSP lets no form lead to another site, nor its redirects.
 
     Only by POST, or another site could make someone connect a foreign account.
     """

@@ -191,7 +191,9 @@ def _confirm(request: Request, team: Team) -> None:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def team_new(request: Request) -> HttpResponse:
-    """For who manages a team already: teams share the server's workers."""
+    """Create a team, for users who manage one already: teams share the server's
+    workers.
+    """
     if not request.user.memberships.filter(role__in=[Role.ADMIN, Role.OWNER]).exists():
         raise PermissionDenied("Only admins and owners can create teams.")
     form = TeamForm(request.POST or None)
@@ -209,7 +211,7 @@ def team_new(request: Request) -> HttpResponse:
 @never_cache
 @require_POST
 def team_invite(request: Request, team: str) -> HttpResponse:
-    """The page with the new link, which is shown this once."""
+    """Invite someone; the page shows the new link this once."""
     by = get_managing_membership(request, team)
     form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
     if not form.is_valid():
@@ -250,7 +252,7 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """A signed-in person joins by a button, others by signing up or in."""
+    """Accept an invitation: signed-in users by a button, others by signing up or in."""
     found = find_invitation(token)
     if found is None:
         return _gone(request)

@@ -79,7 +79,7 @@ def team_storage(request: Request, team: str) -> HttpResponse:
 
 
 def _periods(form: RetentionForm, data: QueryDict) -> dict[str, Any]:
-    """Of a form that is valid; what it does not name stays as it is."""
+    """Read the periods of a valid form; one that is absent stays as it is."""
     return {name: value for name, value in form.cleaned_data.items() if name in data}
 
 
@@ -113,7 +113,7 @@ def _show(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def team_compute(request: Request, team: str) -> HttpResponse:
-    """The Ray cluster that the team's runs train on, of those that are allowed."""
+    """Choose the Ray cluster of the team's runs, of those that are allowed."""
     if request.method == "POST":
         team_ = get_managed_team(request, team)
         form = ClusterForm(request.POST)
@@ -239,7 +239,7 @@ def _text(value: Any) -> str:
 @never_cache
 @require_safe
 def audit_log_file(request: Request, team: str, file_format: str) -> HttpResponseBase:
-    """All that the filters leave, not a page of it."""
+    """Send all entries that the filters leave, not a page of them."""
     team_ = get_managed_team(request, team)
     if file_format not in WRITERS:
         raise Http404("Format not found.")

@@ -29,7 +29,7 @@ NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 
 
 def model_files(manifest: Manifest) -> dict[str, ManifestFile]:
-    """Those of the model that needs nothing else of its checkpoint."""
+    """List the files of the model, which needs nothing else of its checkpoint."""
     return {
         name: file
         for name, file in sorted(manifest.files.items())
@@ -157,7 +157,7 @@ def newest_verified(
     on_progress: Callable[[], None],
     on_damaged: Callable[[str], None] = lambda _reason: None,
 ) -> SavedCheckpoint | None:
-    """The furthest checkpoint of our history whose bytes are all intact."""
+    """Find the furthest checkpoint of our history whose bytes are all intact."""
     for path in checkpoint_folders(folder):
         try:
             checkpoint = verify(path, on_progress=on_progress)

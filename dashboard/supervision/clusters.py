@@ -53,14 +53,14 @@ LONGEST_PROBLEM = 500
 
 
 def allowed_addresses() -> list[str]:
-    """The default first; empty: the operator has set up no cluster."""
+    """List the default first; empty: the operator has set up no cluster."""
     default: str = settings.COHORT_RAY_ADDRESS
     others: tuple[str, ...] = settings.COHORT_RAY_TEAM_ADDRESSES
     return list(dict.fromkeys(each for each in (default, *others) if each))
 
 
 def address_of(team: Team) -> str:
-    """What the team chose, while the operator allows it; else the default, or ""."""
+    """Return the team's choice if the operator allows it; else the default, or ""."""
     chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
     address: str = chosen.first() or ""
     default: str = settings.COHORT_RAY_ADDRESS
@@ -69,7 +69,7 @@ def address_of(team: Team) -> str:
 
 @transaction.atomic
 def choose_address(team: Team, user: User, after: str, base: str = "") -> None:
-    """The default where the choice is empty. EditConflict: another is chosen by now."""
+    """Choose a cluster; empty: the default. EditConflict: another is chosen by now."""
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     row = TeamCluster.objects.filter(team=team).first()
     before = row.address if row else ""
@@ -85,7 +85,7 @@ def choose_address(team: Team, user: User, after: str, base: str = "") -> None:
 
 
 def cluster_variables(run: Run) -> dict[str, str]:
-    """For the trainer of a run that trains on its team's cluster."""
+    """Return variables for the trainer of a run on its team's cluster."""
     if hosts.Needs.of(run.config).ranks is None:
         return {}
     return {
@@ -295,7 +295,7 @@ def _failed(problem: str) -> dict[str, Any]:
 
 
 def check_facts(found: Any) -> dict[str, Any]:
-    """What is stored of a reading. ValueError: it has another form."""
+    """Keep what is stored of a reading. ValueError: it has another form."""
     if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
         raise ValueError("A reading is an object with nodes.")
     error, version = found.get("error"), found.get("ray_version")
@@ -328,7 +328,7 @@ def _checked_node(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _claim_due() -> str:
-    """The cluster that was read longest ago, if that is 30 s; "" if none is due.
+    """Claim the cluster that was read longest ago, if that is 30 s; "" if none is due.
 
     One query without a cluster; two while none is due.
     """

@@ -56,7 +56,7 @@ class Ending:
 
     @property
     def outcome(self) -> str:
-        """How the log page and the audit log put it."""
+        """The outcome in the words of the log page and the audit log."""
         if self.was_out_of_memory:
             how = "out of memory (killed by the kernel)"
         elif self.has_hung:
@@ -156,7 +156,7 @@ def _pause(run: Run, *, reason: str) -> None:
 
 
 def _pause_reason(run: Run, paused: RunPaused) -> str:
-    """Who requested it, what failed, and what to do, line by line."""
+    """Say who requested it, what failed, and what to do, line by line."""
     request = _pause_request(run)
     if paused.share is None:
         # With a storage the full disk is a node's, which no worker can check.
@@ -177,7 +177,7 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
 
 
 def _pause_request(run: Run) -> list[str]:
-    """The reason of a person's or an alert's pause request."""
+    """Return the reason of a person's or an alert's pause request."""
     return [run.pause_reason] if run.state == RunState.PAUSING else []
 
 
@@ -229,7 +229,7 @@ def _release(run: Run, ending: Ending, *, why: str) -> None:
 
 
 def _is_poison(claim: Claim, ending: Ending) -> bool:
-    """The attempt before died at the same step in the same way."""
+    """Tell whether the attempt before died at the same step in the same way."""
     if not ending.is_a_crash:
         return False
     before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)

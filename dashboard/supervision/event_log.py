@@ -72,8 +72,8 @@ class LogTailer:
 
 
 def read_events(lines: Lines, *, attempt: int) -> list[Event]:
-    """One event per line: an unreadable line becomes a warning, and so does an event
-    type that only a newer trainer knows.
+    """Read one event per line: an unreadable line becomes a warning, and so does an
+    event type that only a newer trainer knows.
 
     So line numbers have no gaps, and the page shows what is missing.
     """
@@ -176,6 +176,6 @@ def read_tail(path: Path, *, max_lines: int) -> list[str]:
 
 
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
-    """The message, and the last lines of a log after it."""
+    """Append the last lines of a log to the message."""
     shown = "\n".join(lines[-SHOWN_LINES:])
     return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)

@@ -116,7 +116,7 @@ def _rows(run: Run) -> Iterator[Row]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPosition:
-    """How far a run is stored; a client continues from here."""
+    """The position up to which a run is stored; a client continues from here."""
 
     state: str
     attempt: int
@@ -204,7 +204,7 @@ def _extend_lease(run: Run) -> None:
 
 
 def _take_storage(run: Run, num_bytes: int) -> None:
-    """What is stored of a run counts as long as the run is there."""
+    """Count what is stored of a run, as long as the run exists."""
     try:
         check_storage(run.team, num_bytes, purpose=f"data of {run.name}")
         check_disk_space_to_store(num_bytes, purpose=f"data of {run.name}")
@@ -217,7 +217,7 @@ def _take_storage(run: Run, num_bytes: int) -> None:
 
 
 def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
-    """As much at a time as of our own logs, since events take more than their lines."""
+    """Store as much at a time as of our own logs: events take more than their lines."""
     validator = EventValidator(run)
     ends = accumulate(map(len, texts))
     for _, part in groupby(texts, key=lambda _: next(ends) // BATCH_BYTES):

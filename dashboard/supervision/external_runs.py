@@ -36,7 +36,7 @@ from trainer.client.lines import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
-    """What a trainer reports about a run before its first step."""
+    """A trainer's report about a run before its first step."""
 
     key: UUID  # the client's own: the same key opens the same run
     name: str
@@ -53,7 +53,7 @@ class Opening:
 
 
 def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
-    """The run, and whether it is new.
+    """Return the run, and whether it is new.
 
     ValueError names the invalid field; QuotaExceeded: the team's quota of runs is
     reached.

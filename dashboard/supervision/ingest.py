@@ -44,7 +44,7 @@ from trainer.events import (
 
 
 def last_ingested_line(run_id: int, attempt: int) -> int:
-    """0 when nothing of this attempt's log is stored; one query."""
+    """Return the last stored line of this attempt's log, or 0; one query."""
     stored = RunEvent.objects.filter(run_id=run_id, attempt=attempt)
     last: int | None = stored.aggregate(last=Max("line"))["last"]
     return last or 0
@@ -119,7 +119,7 @@ def _store(
 
 
 def _fence(claim: Claim) -> tuple[int, Progress]:
-    """The last assigned number, and the run's progress.
+    """Return the last assigned number, and the run's progress.
 
     Locks the run's row, which makes commit order the stream's order.
     """
@@ -147,7 +147,7 @@ def write_progress(run_id: int, progress: Progress) -> None:
 
 
 def _note_attempt(claim: Claim, events: Sequence[Event]) -> None:
-    """Its own trainer's first word makes the run running; a checkpoint, unhurt."""
+    """Note the trainer's first event, which makes the run running, and checkpoints."""
     own = [event for event in events if event.attempt == claim.attempt]
     if any(isinstance(event, RunStarted | RunResumed) for event in own):
         transition(

@@ -170,7 +170,7 @@ def close_attempt(run_id: int, number: int, outcome: str) -> None:
 
 
 def back_off(num_losses: int) -> timedelta:
-    """10 s, 30 s, 90 s after the first, second and third loss."""
+    """Return 10 s, 30 s, 90 s after the first, second and third loss."""
     return timedelta(seconds=10 * 3**num_losses)
 
 

@@ -81,7 +81,7 @@ def read_part(
     line: int | None = None,
     mark: str = "",
 ) -> Part:
-    """From byte `after`, up to `before`, around a line, or else the end.
+    """Read from byte `after`, up to `before`, around a line, or else the end.
 
     Byte positions in a file that was truncated since are invalid, so the end is
     returned.
@@ -120,7 +120,7 @@ def read_part(
 
 
 def read_whole_line(path: Path, at: int) -> Line:
-    """The line that begins at this byte, up to 1 MiB of it."""
+    """Read the line that begins at this byte, up to 1 MiB of it."""
     with path.open("rb") as file:
         file.seek(at)
         raw = file.readline(MAX_WHOLE_LINE_BYTES).removesuffix(b"\n")
@@ -133,7 +133,7 @@ def cut_text(at: int, text: str) -> Line:
 
 
 def _mark_of(file: BinaryIO) -> str:
-    """Of the first line only: the rest of a short file is still to come."""
+    """Hash the first line only: the rest of a short file is still to come."""
     file.seek(0)
     begin = file.read(MARK_BYTES)
     if b"\n" not in begin and len(begin) < MARK_BYTES:
@@ -142,7 +142,7 @@ def _mark_of(file: BinaryIO) -> str:
 
 
 def _lines_from(file: BinaryIO, start: int, *, end: int) -> Iterator[tuple[int, bytes]]:
-    """At most 500 lines and, unless the first is longer, 256 KiB.
+    """Read at most 500 lines and, unless the first is longer, 256 KiB.
 
     The last may lack its newline: its reader requests it again from its first byte.
     """
@@ -159,7 +159,7 @@ def _lines_from(file: BinaryIO, start: int, *, end: int) -> Iterator[tuple[int, 
 
 
 def _lines_back(file: BinaryIO, end: int) -> int:
-    """The byte at which the last MAX_LINES lines before `end` begin."""
+    """Return the byte at which the last MAX_LINES lines before `end` begin."""
     begin = max(0, end - MAX_PART_BYTES)
     file.seek(begin)
     data = file.read(end - begin)
@@ -173,7 +173,7 @@ def _lines_back(file: BinaryIO, end: int) -> int:
 
 
 def _line_start(file: BinaryIO, begin: int, data: bytes) -> int:
-    """Of the first line that begins in the data, or of the one that they are in."""
+    """Find the first line that begins in the data, or the one that they are in."""
     first = data.find(b"\n")
     if 0 <= first < len(data) - 1:
         return begin + first + 1
@@ -188,7 +188,7 @@ def _line_start(file: BinaryIO, begin: int, data: bytes) -> int:
 
 
 def _find_line(file: BinaryIO, number: int) -> int:
-    """The byte at which this line begins; the end when there are fewer."""
+    """Return the byte at which this line begins; the end if there are fewer."""
     file.seek(0)
     missing, at = number - 1, 0
     while missing:
@@ -208,7 +208,7 @@ def _find_line(file: BinaryIO, number: int) -> int:
 
 
 def _count_newlines(file: BinaryIO, end: int) -> int:
-    """Before this byte; 32 MiB, the maximum of a log, take about 10 ms."""
+    """Count newlines before this byte; 32 MiB, the maximum, take about 10 ms."""
     count = 0
     while block := file.read(min(BLOCK_BYTES, end - file.tell())):
         count += block.count(b"\n")
@@ -240,7 +240,7 @@ class LogClock:
         self._size = size
 
     def move(self, num_bytes: int) -> None:
-        """The log's lines lie so many bytes nearer to its beginning."""
+        """Move records by the bytes that were cut from the log's beginning."""
         kept = _RECORD.iter_unpack(self._times.read_bytes())
         moved = [(size - num_bytes, at) for size, at in kept if size > num_bytes]
         draft = self._times.with_name(f"{self._times.name}.draft")

@@ -63,7 +63,7 @@ class Found:
 
 
 def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
-    """Of single lines; ValueError with a sentence when it is not one."""
+    """Compile a pattern of single lines; ValueError if it is not one."""
     if not query:
         raise UserError("logs.empty_query", "Enter a search term.")
     if len(query) > MAX_QUERY_CHARS:
@@ -199,8 +199,9 @@ def _texts(lines: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the trainer printed in an attempt, or what its supervisor did; of a run on a
-    cluster, what one of its processes printed."""
+    """The output of an attempt's trainer or supervisor; of a run on a cluster, of one
+    of its processes.
+    """
 
     name: str
     attempt: RunAttempt
@@ -267,7 +268,7 @@ def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
 
 
 def pieces_of(source: Source) -> Iterator[bytes]:
-    """Each read once it is wanted: under ASGI, FileResponse reads all at once."""
+    """Read each piece when it is needed: under ASGI, FileResponse reads all at once."""
     with source.path.open("rb") as file:
         while piece := file.read(PIECE_BYTES):
             yield piece

@@ -42,12 +42,12 @@ class Worker(models.Model):
         return self.name
 
     def held_runs(self) -> models.QuerySet[Run]:
-        """The runs that it holds now, of any team; one query."""
+        """List the runs that it holds now, of any team; one query."""
         return Run.objects.filter(worker=self.name, state__in=HELD)
 
 
 class ReaperWatch(models.Model):
-    """One row: since when the reaper runs without a long gap, and its last run."""
+    """A single row: since when the reaper runs without a long gap, and its last run."""
 
     since = models.DateTimeField()
     looked_at = models.DateTimeField()
@@ -57,7 +57,7 @@ class ReaperWatch(models.Model):
 
 
 class SystemSample(models.Model):
-    """What a run's machine used at a moment; at most 10,000 for a run."""
+    """A sample of a run's machine; at most 10,000 for a run."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="system_samples")
     attempt = models.PositiveIntegerField(db_column="epoch")
@@ -73,7 +73,7 @@ class SystemSample(models.Model):
 
 
 class RunRanks(models.Model):
-    """What each process of a run used in its last step; one row a run.
+    """The use of each process of a run in its last step; one row a run.
 
     Not in the run's own row, which lists read and each batch of events writes.
     """

@@ -144,12 +144,12 @@ class TrainerProcess:
             os.killpg(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """The trainer and everything it started."""
+        """Kill the trainer and everything it started."""
         if self._child.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self) -> int:
-        """Its exit status, negative for a signal, once it has exited."""
+        """Wait for the exit, and return the exit status, negative for a signal."""
         if self._child.returncode is None and self.has_exited():
             self.kill()  # orphaned children
         return self._child.wait()
@@ -173,7 +173,7 @@ class TrainerProcess:
 
 
 def withhold(base: Mapping[str, str]) -> dict[str, str]:
-    """An environment without our keys."""
+    """Return an environment without our keys."""
     return {name: value for name, value in base.items() if name not in WITHHELD}
 
 
@@ -244,7 +244,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def write_changes(run: Run, path: Path) -> None:
-    """The changed settings that the trainer of one attempt reads."""
+    """Write the changed settings that the trainer of one attempt reads."""
     changes = run.changes.order_by("number").values_list(
         "number", "applied_step", "after"
     )
@@ -261,7 +261,9 @@ def write_changes(run: Run, path: Path) -> None:
 
 
 def record_changes(run_id: int, events: Iterable[Event]) -> None:
-    """The step of each change; later attempts repeat it there."""
+    """Record the step at which each change took effect; later attempts apply it at the
+    same step.
+    """
     for event in events:
         if isinstance(event, SettingsChanged):
             pending = SettingChange.objects.filter(run_id=run_id, applied_step=None)

@@ -32,7 +32,7 @@ LINK = partial(link_or_copy, purpose="publishing this model")
 
 
 def find_files(checkpoint: Checkpoint) -> Path:
-    """The checkpoint's folder. FilesGone says where else it may be."""
+    """Find the checkpoint's folder. FilesGone says where else it may be."""
     store = CheckpointStore(checkpoint.run_id)
     path = store.find(checkpoint.name)
     if path is None and not store.is_seen:
@@ -45,7 +45,7 @@ def find_files(checkpoint: Checkpoint) -> Path:
 
 
 def archive_model(checkpoint: Checkpoint) -> ModelArchive:
-    """The model's folder as one file.
+    """Pack the model's folder into one file.
 
     ValueError: its files were deleted or are damaged.
     """
@@ -100,7 +100,7 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
 def _place(
     draft: Path, checkpoint: Checkpoint, *, name: str, user: User, num_bytes: int
 ) -> PublishedModel:
-    """The model and its files, both or neither."""
+    """Place the model and its files, both or neither."""
     run = checkpoint.run
     model = PublishedModel.objects.create(
         team=run.team,

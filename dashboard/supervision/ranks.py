@@ -70,7 +70,7 @@ class RankRow:
 
     @property
     def percent(self) -> float | None:
-        """Of its memory."""
+        """The used share of its memory."""
         if self.memory_bytes is None or not self.memory_total_bytes:
             return None
         return 100 * self.memory_bytes / self.memory_total_bytes
@@ -97,7 +97,9 @@ class Ranks:
 
 
 def read_ranks(run: Run) -> Ranks | None:
-    """None for a run of one process, and before the first step; one query."""
+    """Read the ranks; None for a run of one process, and before the first step; one
+    query.
+    """
     row = RunRanks.objects.filter(run=run).first()
     return None if row is None else describe_ranks(row)
 

@@ -82,12 +82,12 @@ def copy_rows(
 
 
 def number_array(values: Iterable[float | None]) -> str:
-    """A float8[] or int[] as text: {0.5,NULL,1e-06}."""
+    """Write a float8[] or int[] as text: {0.5,NULL,1e-06}."""
     return "{" + ",".join("NULL" if v is None else repr(v) for v in values) + "}"
 
 
 def text_array(values: Iterable[str]) -> str:
-    """A text[] as text, every element quoted."""
+    """Write a text[] as text, every element quoted."""
     escaped = [
         clean_text(value).replace("\\", "\\\\").replace('"', '\\"') for value in values
     ]
@@ -106,7 +106,7 @@ def take_ids(table: str, count: int) -> list[int]:
 
 
 def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> None:
-    """For the steps that end in this batch;
+    """Store rollups of the steps that end in this batch;
 
     up to four queries, none without such steps.
     """

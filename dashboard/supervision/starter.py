@@ -37,7 +37,7 @@ COMPLETE = "starter.json"  # written last
 
 
 def copy_starter() -> Path:
-    """The starter's folder in COHORT_DATA, where runs may take their models from."""
+    """Copy the starter to COHORT_DATA, where runs may take their models from."""
     folder = Path(settings.COHORT_DATA) / "starter" / SHIPPED.name
     if not (folder / COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)  # of a copy that was ended
@@ -49,7 +49,7 @@ def copy_starter() -> Path:
 
 @transaction.atomic
 def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
-    """The first run; None when the team has had it, even if it was deleted since."""
+    """Launch the first run; None if the team has had it, even if it was deleted."""
     # Two starts at once must not launch two.
     Team.objects.select_for_update().get(pk=team.pk)
     made = AuditEntry.objects.filter(team=team, verb="dataset.version_created")

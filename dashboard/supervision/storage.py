@@ -85,7 +85,9 @@ class Progress:
         self._totals = start | known
 
     def bound(self, event: Event) -> Event:
-        """The event without metrics beyond the run's limit; the first names stay."""
+        """Return the event without metrics beyond the run's limit; the first names
+        stay.
+        """
         if not isinstance(event, StepFinished | Evaluated) or self._names.issuperset(
             event.metrics
         ):
@@ -109,7 +111,7 @@ class Progress:
             self.is_changed = True
 
     def values(self, metrics: Mapping[str, float | None]) -> list[float | None]:
-        """The metrics in the order of `metric_names`, which grows as needed."""
+        """List the metrics in the order of `metric_names`, which grows as needed."""
         row: list[float | None] = [None] * len(self.metric_names)
         for name, value in self._with_totals(finite(metrics)).items():
             place = self._places.setdefault(name[:NAME_LENGTH], len(row))
@@ -241,7 +243,7 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
 
 
 def _rule_names(event: GroupScored) -> list[str]:
-    """In the recipe's order; a rule may be missing from some completions."""
+    """List rules in the recipe's order; some completions may lack a rule."""
     return list(dict.fromkeys(name for c in event.completions for name in c.rules))
 
 
@@ -296,7 +298,9 @@ def _note_rows(
 
 
 def add_evaluations(run_id: int, placed: Iterable[NumberedEvent]) -> None:
-    """A resumed trainer may repeat its checkpoint's evaluation: the first counts."""
+    """Store evaluations; a resumed trainer may repeat its checkpoint's: the first
+    counts.
+    """
     evaluations = [
         Evaluation(
             run_id=run_id,

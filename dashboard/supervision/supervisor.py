@@ -232,7 +232,7 @@ class Attempt:
                 time.sleep(self._timing.poll_seconds)
 
     def _store_new_lines(self) -> int | None:
-        """How many lines; None if the database does not accept them now."""
+        """Store new lines; how many, None if the database does not accept them now."""
         lines = self._follower.read()
         if not lines:
             return 0

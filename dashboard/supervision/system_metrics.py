@@ -42,7 +42,7 @@ class Reader:
         self._snapshot = _Snapshot(pid)
 
     def read(self) -> Values:
-        """METRICS and the GPUs', since the last call or the beginning."""
+        """Read METRICS and the GPUs', since the last call or the beginning."""
         before, now = self._snapshot, _Snapshot(self._pid)
         self._snapshot = now
         seconds = max(1e-3, now.time - before.time)
@@ -87,7 +87,7 @@ class Gpus:
         self._handles = [handle for handle in found if handle is not None]
 
     def read(self) -> Values:
-        """Of each GPU, % of time with a kernel running, and bytes in use."""
+        """Read of each GPU % of time with a kernel running, and bytes in use."""
         values: Values = []
         for gpu in self._handles:
             use = self._read_or_none(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
@@ -164,7 +164,7 @@ def _read_network() -> _Counts:
 
 
 def _read_tree(pid: int) -> dict[int, _Use]:
-    """The process and its descendants that are alive."""
+    """Read the process and its descendants that are alive."""
     found = {}
     try:
         root = psutil.Process(pid)
@@ -196,7 +196,7 @@ def _rates(before: _Counts | None, now: _Counts | None, seconds: float) -> Value
 
 
 def _or_none(read: Callable[[], T]) -> T | None:
-    """None if this system does not report it."""
+    """Read a value; None if this system does not report it."""
     try:
         return read()
     except (psutil.Error, OSError, NotImplementedError, ValueError, KeyError):

@@ -113,7 +113,7 @@ def read_points(
 
 
 def as_columns(points: list[Point]) -> dict[str, Any]:
-    """By name, as many values as points; of GPUs as many as any of them had."""
+    """Return values by name, one a point; of as many GPUs as any point has."""
     num_gpus = (
         max((len(p.values) - len(METRICS) + 1) // 2 for p in points) if points else 0
     )
@@ -169,7 +169,7 @@ def _span(run_id: int, window: Window) -> tuple[float, float]:
 
 
 def _num_values(run_id: int) -> int:
-    """The maximum over its machines, which may have different GPUs."""
+    """Count values; the maximum over its machines, which may have different GPUs."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(array_length(values, 1)) FROM training_systemsample"

@@ -33,7 +33,7 @@ _heartbeats: list[WorkerHeartbeat] = []
 
 
 def send_work(app: Celery) -> int:
-    """One message for each run that may start and has none waiting; how many."""
+    """Send one message for each run that may start and has none waiting; how many."""
     num_startable = startable().count()
     if not num_startable:
         return 0

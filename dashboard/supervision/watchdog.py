@@ -41,7 +41,7 @@ class MemoryKills:
             self._looks.popleft()
 
     def has_risen(self) -> bool:
-        """Whether the kernel has ended a process of the group, or of the machine."""
+        """Tell whether the kernel has ended a process of the group or machine."""
         before: dict[Path, int] = {}
         for _, counts in self._looks:
             before = dict(counts) | before
@@ -59,7 +59,7 @@ def group_files(pid: int) -> list[Path]:
 
 
 def _candidates(line: str, mounts: str) -> Iterator[Path]:
-    """Of a line of /proc/PID/cgroup, "4:memory:/a/group" or "0::/a/group"."""
+    """Read a line of /proc/PID/cgroup, "4:memory:/a/group" or "0::/a/group"."""
     number, controllers, path = line.split(":", 2)
     is_v2 = number == "0" and not controllers
     if not is_v2 and "memory" not in controllers.split(","):

@@ -46,7 +46,7 @@ class WorkerCard:
 
     @property
     def gpus(self) -> list[dict[str, Any]]:
-        """Each with its name, its memory and, when it is known, what is used of it."""
+        """The GPUs with name, memory and, when it is known, their use."""
         used = self.worker.use.get("gpus", []) if self.is_there else []
         known = self.worker.hardware.get("gpus", [])
         uses = [*used, *[{}] * len(known)]
@@ -60,7 +60,7 @@ class WorkerCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts:
-    """How many there are, of those that are alive."""
+    """The number of workers that are alive."""
 
     workers: int
     busy: int
@@ -129,8 +129,8 @@ def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:
 
 
 def sees_files(run: Run) -> bool:
-    """Whether this worker can read the run's checkpoint; a run without one can start
-    anywhere.
+    """Tell whether this worker can read the run's checkpoint; a run without one can
+    start anywhere.
 
     A run whose checkpoints were all deleted waits for no worker; its next one reports
     it. A fork before its first attempt may still have to copy its checkpoint from the
@@ -145,7 +145,7 @@ def sees_files(run: Run) -> bool:
 
 
 def left_runs(notice: str) -> frozenset[int]:
-    """The run IDs in such a notice."""
+    """Read the run IDs in such a notice."""
     match = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
     return frozenset(map(int, match[1].split(", "))) if match else frozenset()
 
@@ -168,7 +168,7 @@ def note_unseen(worker: str, runs: list[Run]) -> None:
 
 
 def list_hosts() -> list[Host]:
-    """Those that are alive and not drained; one query."""
+    """List the workers that are alive and not drained; one query."""
     since = Now() - GONE_AFTER
     alive = Worker.objects.filter(
         stopped_at__isnull=True, last_seen__gte=since, drained_at__isnull=True
@@ -184,7 +184,7 @@ def list_hosts() -> list[Host]:
 
 
 def this_host(name: str) -> Host:
-    """The calling worker; one query.
+    """Return the calling worker; one query.
 
     It may not have registered yet, or the database may have an old row.
     """

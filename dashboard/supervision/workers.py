@@ -53,7 +53,8 @@ def takes_here() -> str:
 
 
 def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The GPUs that CUDA shows to this process; nvidia-smi lists the whole machine's.
+    """Keep the GPUs that CUDA shows to this process; nvidia-smi lists the whole
+    machine's.
 
     As in CUDA, the list ends at the first missing one, such as -1. GPUs named by UUID
     are only counted; the machine's first ones stand for them.
@@ -71,12 +72,12 @@ def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def trainer_variables() -> dict[str, str]:
-    """What a trainer needs to keep to its worker's class."""
+    """Return variables that keep a trainer to its worker's class."""
     return {"CUDA_VISIBLE_DEVICES": ""} if takes_here() == "cpu" else {}
 
 
 def training_device() -> str:
-    """Which device runs train on here, and why: a sentence."""
+    """Say which device runs train on here, and why."""
     machine = read_gpus()
     if takes_here() == "cpu":
         return _on_the_cpu("COHORT_WORKER_CLASS is cpu")
@@ -96,7 +97,7 @@ def _on_the_cpu(reason: str) -> str:
 
 
 def _refusal_of_torch() -> str:
-    """Why PyTorch cannot use this machine's GPU; empty if it can.
+    """Say why PyTorch cannot use this machine's GPU; empty if it can.
 
     A subprocess checks it, because the web process never imports PyTorch.
     """
@@ -125,7 +126,7 @@ def _refusal_of_torch() -> str:
 
 
 def read_gpus() -> list[dict[str, Any]]:
-    """The whole machine's, as nvidia-smi lists them."""
+    """List the whole machine's GPUs by nvidia-smi."""
     query = [
         "nvidia-smi",
         "--query-gpu=name,memory.total",
@@ -146,7 +147,7 @@ def read_gpus() -> list[dict[str, Any]]:
 
 
 def list_devices() -> list[Device]:
-    """What the workers that are there have to train on; one query."""
+    """List the devices of the workers that are alive; one query."""
     since = Now() - GONE_AFTER
     workers = Worker.objects.filter(stopped_at__isnull=True, last_seen__gte=since)
     devices = []
@@ -285,7 +286,7 @@ class WorkerHeartbeat:
 
 
 def describe_use(values: Values) -> dict[str, Any]:
-    """The values by name, and of each GPU."""
+    """Name the values, and those of each GPU."""
     gpus = values[len(METRICS) :]
     return {
         **dict(zip(METRICS, values, strict=False)),

@@ -99,7 +99,7 @@ LABELS = """
 
 
 def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
-    """Of the current history, by anyone or one user; one query."""
+    """Read labels of the current history, by anyone or one user; one query."""
     with connection.cursor() as cursor:
         cursor.execute(LABELS, {"run": run.pk, "user": by.pk if by else None})
         return [Label((label, name), *at) for label, name, *at in cursor]
@@ -115,7 +115,7 @@ def labels_of_completions(labels: Sequence[Label]) -> list[Label]:
 
 
 def locate(blocks: Sequence[Block], labels: Iterable[Label]) -> list[LabelIndices]:
-    """Of the blocks with labels; up to two queries."""
+    """Locate the labels in their blocks; up to two queries."""
     known = [block for block in blocks if len(block.steps)]
     lasts = [int(block.steps["step"][-1]) for block in known]
     by_block: dict[int, list[Label]] = {}

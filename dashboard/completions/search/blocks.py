@@ -76,7 +76,7 @@ class ColumnCache:
         keys: Iterable[Key],
         read: Callable[[list[Key]], Mapping[Key, Column]],
     ) -> dict[Key, Column]:
-        """The columns of the keys; missing ones are read at once."""
+        """Return the columns of the keys; missing ones are read at once."""
         requested = list(keys)
         with self._lock:
             found = {
@@ -127,7 +127,7 @@ class Block:
 
     @cached_property
     def tallies(self) -> Column:
-        """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
+        """The counts by value of kinds, full_scores and no_scores, [3, 256]."""
         return np.frombuffer(self._tallies, TALLY).reshape(3, 256)
 
     def steps_of(self, indices: Column) -> Column:
@@ -226,7 +226,9 @@ class ColumnKey(NamedTuple):
 
 
 def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Column]:
-    """Of `scores`, those of the rule. One query unless all are cached."""
+    """Read a column of each block; of `scores`, the rule's. One query unless all are
+    cached.
+    """
     made = {ColumnKey(block.key, name, rule): block for block in blocks if block.key}
 
     def read(missing: list[ColumnKey]) -> dict[ColumnKey, Column]:

@@ -98,7 +98,7 @@ SELECT *
 
 
 def read_columns(run_id: int, *, first: int, last: int) -> Columns:
-    """Of the current history; one query."""
+    """Read completions of the current history; one query."""
     given = {"run": run_id, "first": first, "last": last}
     ((*packed, kinds),) = fetch_packed(READ, given)
     return _make_columns([each or b"" for each in packed], kinds or [])
@@ -141,7 +141,9 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
 
 
 def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
-    """As stored in a block; `kinds` without NEAR, which needs the texts."""
+    """Convert to the form stored in a block; `kinds` without NEAR, which needs the
+    texts.
+    """
     # Numbers beyond single precision become infinite.
     with np.errstate(over="ignore"):
         return {
@@ -159,18 +161,18 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
 
 
 def tally_flags(packed: Mapping[str, Column]) -> bytes:
-    """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
+    """Count by value of kinds, full_scores and no_scores, [3, 256]."""
     tallies = [np.bincount(packed[name], minlength=256) for name in FLAGS]
     return np.concatenate(tallies).astype(TALLY).tobytes()
 
 
 def compares_answers(run: Run) -> bool:
-    """Whether a rule of any phase does."""
+    """Tell whether a rule of any phase compares with the answer."""
     return any(rule.get("kind") in ANSWER_KINDS for rule in all_rules(run))
 
 
 def compute_kinds(run: Run, columns: Columns) -> Column:
-    """All flags except NEAR, which needs the texts."""
+    """Compute all flags except NEAR, which needs the texts."""
     kinds = np.zeros(columns.num_completions, KIND)
     if not len(kinds):
         return kinds
@@ -200,7 +202,9 @@ def compute_kinds(run: Run, columns: Columns) -> Column:
 
 
 def _find_right(run: Run, columns: Columns) -> tuple[Column, Column]:
-    """Which completions are correct (`Correctness.holds`), and which by the answer."""
+    """Find which completions are correct (`Correctness.holds`), and which by the
+    answer.
+    """
     steps = columns.steps["step"].tolist()
     by_step = correctness_by_step(run, steps)
     row_of = {name: row for row, name in enumerate(columns.rule_names)}
@@ -224,7 +228,7 @@ def _find_right(run: Run, columns: Columns) -> tuple[Column, Column]:
 
 
 def _is_high_and_short(rewards: Column, lengths: Column) -> Column:
-    """Of one step."""
+    """Compare completions of one step."""
     scored = np.sort(rewards[~np.isnan(rewards)])
     if not len(scored):
         return np.zeros(len(rewards), bool)
@@ -240,17 +244,17 @@ def _at(ordered: Column, share: float) -> float:
 
 
 def full_score_bits(columns: Columns) -> Column:
-    """A bit for each of the first eight rules: it gave 1 or more."""
+    """Set a bit for each of the first eight rules that gave 1 or more."""
     return _as_bits(_first_scores(columns) >= 1, columns.num_completions)
 
 
 def no_score_bits(columns: Columns) -> Column:
-    """It gave 0 or less."""
+    """Set a bit for each that gave 0 or less."""
     return _as_bits(_first_scores(columns) <= 0, columns.num_completions)
 
 
 def _first_scores(columns: Columns) -> Column:
-    """In the precision of filters."""
+    """Round to the precision of filters."""
     with np.errstate(over="ignore"):
         return columns.scores[:MOST_TALLIED].astype(NUMBER)
 

@@ -84,7 +84,7 @@ class Facets:
     def _of_field(
         self, field: str, counted: Iterable[tuple[str, str, int]]
     ) -> list[FacetValue]:
-        """A field has one value: other values would have no matches."""
+        """List values; a field has one: other values would have no matches."""
         chosen = self._query.get(field, "")
         return [
             self._value(label, count, {field: value})

@@ -42,12 +42,12 @@ class Selection:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of its block."""
+        """True if it is all of its block."""
         is_full = self.high - self.low == self.block.num_completions
         return self.mask is None and is_full
 
     def indices(self) -> Column:
-        """In the block."""
+        """Return indices in the block."""
         if self.mask is None:
             return np.arange(self.low, self.high)
         return np.flatnonzero(self.mask) + self.low
@@ -224,7 +224,7 @@ class Ranking:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def stretch(self, start: int, end: int) -> Locations:
-        """Those of the ranks start … end - 1, counted from 0."""
+        """Return completions of the ranks start … end - 1, counted from 0."""
         start, end = max(0, start), min(end, len(self))
         if start >= end:
             return NO_LOCATIONS
@@ -267,7 +267,7 @@ def sortable(values: Column, *, is_descending: bool) -> Column:
 
 
 def ranked(keys: Column, start: int, end: int) -> Column:
-    """The indices of the ranks start … end - 1, the lowest first, ties by index.
+    """Return the indices of the ranks start … end - 1, the lowest first, ties by index.
 
     Avoids sorting the millions before and after them.
     """

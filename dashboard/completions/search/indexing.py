@@ -104,7 +104,7 @@ def index() -> None:
 
 
 def runs_to_index() -> QuerySet[Run]:
-    """Those with finished steps behind their last block, the newest first."""
+    """List runs with finished steps behind their last block, the newest first."""
     last = Coalesce(Max("completion_blocks__last_step"), -1)
     runs: QuerySet[Run] = Run.objects.annotate(indexed=last)
     behind = runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0)
@@ -158,7 +158,7 @@ def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
 
 
 def next_stretch(run: Run) -> Stretch | None:
-    """The oldest steps without a block, and the small blocks before them.
+    """Choose the oldest steps without a block, and the small blocks before them.
 
     Blocks join those that are no larger, so that each text is read a few times at most.
     """

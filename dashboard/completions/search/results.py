@@ -90,7 +90,7 @@ class Found:
 
     @property
     def is_counted(self) -> bool:
-        """Whether `num_found` is final."""
+        """True if `num_found` is final."""
         return self.progress is None or self.progress.is_whole
 
     @property
@@ -128,7 +128,7 @@ def find(run: Run, form: CompletionFilterForm, reader: User | None) -> Found:
 def _find_text(
     blocks: Blocks, selections: list[Selection], form: CompletionFilterForm
 ) -> Found:
-    """From `start` on, in order, until the timeout."""
+    """Search from `start` on, in order, until the timeout."""
     start_time = time.monotonic()
     text = text_filter(form.value("text"), by_words=form.value("match") == "words")
     selections = filter_candidates(selections, text, until=start_time + BITS_SECONDS)
@@ -171,7 +171,9 @@ def _steps(
 
 
 def read_completions(locations: Locations) -> list[Completion]:
-    """In this order, with their groups, without superseded ones; up to four queries."""
+    """Read them in this order, with their groups, without superseded ones; up to four
+    queries.
+    """
     if not len(locations):
         return []
     ids, positions = (column.tolist() for column in locations.in_groups())

@@ -90,7 +90,7 @@ def rows_of(hashes: Codes, num_bits: int) -> NDArray[np.int64]:
 
 
 def choose_num_bits(texts: Sequence[str]) -> int:
-    """A power of two, from how many trigrams such texts have."""
+    """Choose a power of two, from how many trigrams such texts have."""
     sampled = texts[:: max(1, len(texts) // MOST_SAMPLED)]
     num_trigrams = [len(np.unique(_hash(_codes(fold(t))))) for t in sampled]
     target = ROWS_A_TRIGRAM * (sum(num_trigrams) / max(1, len(sampled)))
@@ -122,7 +122,7 @@ def _codes(text: str) -> Codes:
 
 
 def _hash(codes: Codes) -> Codes:
-    """Of each three in a row, which 63 bits hold; mixed as splitmix64 does it."""
+    """Hash each three in a row, which 63 bits hold; mixed as splitmix64 does it."""
     if len(codes) < 3:
         return np.empty(0, np.uint64)
     mixed = codes[:-2] << np.uint64(42) | codes[1:-1] << np.uint64(21) | codes[2:]
@@ -143,7 +143,7 @@ class TextFilter:
 
 
 def text_filter(text: str, *, by_words: bool) -> TextFilter:
-    """By words: one query, which matches no text if it contains no word."""
+    """Build the condition; by words: one query, no match if the text has no word."""
     if not by_words:
         return TextFilter(
             condition=HAS_TEXT,
@@ -195,7 +195,7 @@ def excerpt(text: str, pattern: re.Pattern[str] | None) -> list[tuple[str, bool]
 
 
 def _needles(part: str) -> tuple[str, ...]:
-    """The required words of words joined by "and".
+    """List the required words of words joined by "and".
 
     >>> _needles("'not' & !'a' & 'one' <-> 'two'")
     ('not', 'one', 'two')
@@ -230,7 +230,7 @@ def filter_candidates(
 
 
 def _rarest_first(probed: Selection, needed: Sequence[Codes]) -> list[Codes]:
-    """By their frequency in this block: rare trigrams exclude most."""
+    """Order by frequency in this block: rare trigrams exclude most."""
     if all(len(each) <= AT_ONCE for each in needed):
         return list(needed)
     found = []
@@ -349,7 +349,7 @@ def selections_of(found: Locations) -> list[Selection]:
 
 
 def _match(batch: Locations, query: TextFilter) -> Column | None:
-    """The indices of matches in the batch; None: the statement timed out."""
+    """Return the indices of matches in the batch; None: the statement timed out."""
     groups, positions = batch.in_groups()
     given = [groups.tolist(), positions.tolist(), *query.given]
     try:

@@ -30,7 +30,9 @@ SUPPRESSED = 0.5  # share of what the weight implies
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """Of one phase of a run; without a recipe if a rule no longer exists."""
+    """The composition in one phase of a run; without a recipe if a rule no longer
+    exists.
+    """
 
     kind: Kind
     recipe: Recipe | None
@@ -74,7 +76,9 @@ class Composition:
 
     @cached_property
     def read_answer(self) -> AnswerReader | None:
-        """None where no rule reads an answer that two completions could share."""
+        """The reader of answers; None if no rule reads one that two completions could
+        share.
+        """
         return None if self.recipe is None else answer_reader(self.recipe)
 
     @property
@@ -87,7 +91,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class Compositions:
-    """Of a whole run, by the first step of each phase."""
+    """The compositions of a whole run, by the first step of each phase."""
 
     first_steps: tuple[int, ...]
     phases: tuple[Composition, ...]
@@ -99,7 +103,7 @@ class Compositions:
 # Most batches are of a few runs, whose configs were frozen at launch.
 @lru_cache(maxsize=64)
 def read_compositions(config: str) -> Compositions:
-    """From a run's config as JSON text."""
+    """Read a run's config, as JSON text."""
     tree = json.loads(config)
     try:
         phases = RunConfig.model_validate(tree).phase_configs
@@ -132,7 +136,7 @@ def _composition(config: RunConfig) -> Composition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleContribution:
-    """One rule that counts, over the watched steps."""
+    """A rule that counts, over the watched steps."""
 
     rule: str
     weight: float
@@ -184,7 +188,9 @@ def _is_suppressed(rule: RuleContribution, among: Sequence[RuleContribution]) ->
 def _describe_dominance(
     dominant: RuleContribution, suppressed: Sequence[RuleContribution], num_steps: int
 ) -> str:
-    """Without numbers: a share can be negative, and another one then above 100 %."""
+    """Describe it without numbers: a share can be negative, and another one then above
+    100 %.
+    """
     message = (
         f"{dominant.rule} decides almost all of the reward in the last {num_steps} "
         "steps."

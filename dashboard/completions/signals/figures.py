@@ -266,7 +266,7 @@ def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
 
 
 class SignalForm(FilterForm):
-    """Which steps the signal charts show, and how the map's rows are ordered."""
+    """The steps that the signal charts show, and the order of the map's rows."""
 
     defaults: ClassVar[dict[str, Any]] = {"rows": "dataset"}
 

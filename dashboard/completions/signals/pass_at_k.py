@@ -74,7 +74,7 @@ def _by_k(tables: list[Numbers], max_k: int) -> list[list[float | None]]:
 def read_held_out(
     run: Run, *, first: int | None, last: int | None
 ) -> dict[str, dict[str, list[list[float]]]]:
-    """By set and score, pass@k or maj@k, its steps and its values."""
+    """Read pass@k or maj@k by set and score, with steps and values."""
     found: dict[str, dict[str, list[list[float]]]] = {}
     evaluated = read_evaluated([run], within=(first, last))[run.pk]
     for metric, series in evaluated.items():
@@ -154,7 +154,7 @@ def _expected(classes: Classes, num_silent: int) -> Numbers:
 
 
 def _chance_to_win(count: int, others: Sequence[int], num_silent: int) -> Numbers:
-    """By k = 1 … n, exact: of C(n, k) draws those in which this answer wins.
+    """Compute by k = 1 … n, exactly: of C(n, k) draws those in which this answer wins.
 
     With j votes for it, Π_b (Σ_{i<j} C(n_b, i) x^i + s C(n_b, j) x^j) · (1 + x)^silent
     counts the draws of the others, s once for each answer that is as frequent. A tie of
@@ -177,7 +177,7 @@ def _chance_to_win(count: int, others: Sequence[int], num_silent: int) -> Number
 
 
 def _times(drawn: Numbers, other: int, j: int, ties: Numbers) -> Numbers:
-    """With up to j votes for one more answer; higher powers of x are not needed."""
+    """Multiply by up to j votes for one more answer, without higher powers of x."""
     found = drawn.copy()  # no vote for it
     for i in range(1, min(other, j) + 1):
         if i < drawn.shape[1]:

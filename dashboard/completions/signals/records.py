@@ -103,7 +103,7 @@ class Span:
         return int(self.stretch_of(self.last)) + 1
 
     def column(self, stretch: int) -> dict[str, Any]:
-        """Its first and last step, as a chart's column begins."""
+        """Return its first and last step, as a chart's column begins."""
         begin = self.first + stretch * self.width
         return {"first": begin, "last": min(begin + self.width - 1, self.last)}
 
@@ -125,7 +125,7 @@ def find_span(
     last: int | None = None,
     max_stretches: int = MAX_STRETCHES,
 ) -> Span | None:
-    """The current history's steps within these; None where there are none."""
+    """Find the current history's steps within these; None if there are none."""
     steps = StepRollup.objects.filter(run=run, superseded_by=None)
     bin_bounds = find_bounds(steps, first, last)
     if bin_bounds is None:
@@ -138,7 +138,7 @@ def find_span(
 def read_stretches(
     run: Run, span: Span, columns: Sequence[str], *, by_rules: bool = False
 ) -> list[Stretch]:
-    """One query. `by_rules`: separate stretches for different sets of rules."""
+    """Read stretches; one query. `by_rules`: separate ones for each set of rules."""
     query = QUERY.format(
         names=sql.SQL("rule_names" if by_rules else "NULL::text[]"),
         columns=sql.Composed(
@@ -164,7 +164,7 @@ def read_stretches(
 
 
 def fetch_packed(query: str | sql.Composed, given: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query with bytes in them."""
+    """Fetch the rows of a query with bytes in them."""
     # psycopg's cursor returns bytes, Django's hexadecimal text.
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
@@ -184,7 +184,7 @@ def unpack(packed: bytes, kind: Any) -> NDArray[Any]:
 
 
 def count_bins(values: Numbers) -> Records:
-    """How many of the values are in each bin, by rising bin."""
+    """Count the values in each bin, by rising bin."""
     sizes = np.abs(values) * SLACK
     numbers = np.searchsorted(EDGES, sizes, side="right") + 1
     signed = np.where(values == 0, 0, np.sign(values) * numbers).astype(np.int64)
@@ -195,7 +195,7 @@ def count_bins(values: Numbers) -> Records:
 
 
 def bin_bounds(number: int) -> tuple[float, float]:
-    """The lowest and the highest value of a bin; bin 0 is 0 alone."""
+    """Return the lowest and the highest value of a bin; bin 0 is 0 alone."""
     size = abs(number)
     low = float(EDGES[size - 2]) if size > 1 else 0.0
     high = float(EDGES[size - 1]) if size <= len(EDGES) else math.inf
@@ -206,7 +206,7 @@ def bin_bounds(number: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepGroup:
-    """One group; lists are by completion."""
+    """A group; lists are by completion."""
 
     prompt_index: int
     reward_mean: float | None
@@ -221,7 +221,7 @@ class StepGroup:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has no signal: all advantages are 0, or not in the batch."""
+        """True if it has no signal: all advantages are 0, or not in the batch."""
         if not any(advantage is not None for advantage in self.advantages):
             return not self.is_trained or self.signal != "mixed"
         return not self.is_trained or not any(self.advantages)
@@ -263,7 +263,7 @@ def from_row(group: Group) -> StepGroup:
 def read_groups(
     run_id: int, *, step: int, attempt: int, before_seq: int | None = None
 ) -> list[StepGroup]:
-    """Of one attempt of the run, in the order they came; two queries."""
+    """Read groups of one attempt of the run, in the order they came; two queries."""
     found = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)

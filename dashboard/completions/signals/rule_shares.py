@@ -265,7 +265,7 @@ def _ratio(value: float | None, by: float) -> float | None:
 
 
 def _verdict(run: Run) -> dict[str, list[str]]:
-    """Of the newest WATCHED_STEPS with groups, if there are as many."""
+    """Judge the newest WATCHED_STEPS with groups, if there are as many."""
     steps = StepRollup.objects.filter(run=run, superseded_by=None).exclude(rules=b"")
     names = ("step", "rule_names", "rules")
     newest = list(steps.order_by("-step").values_list(*names)[:WATCHED_STEPS])

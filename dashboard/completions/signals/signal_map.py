@@ -93,7 +93,7 @@ def read_map(
 
 
 def _rank(groups: Records, order: str) -> tuple[Indices, Indices]:
-    """The rank of each group's prompt, and the prompts by rank.
+    """Rank each group's prompt, and list the prompts by rank.
 
     difficulty: by the mean of the prompt's mean rewards, lowest first; prompts without
     a score are last.
@@ -258,7 +258,7 @@ def read_distribution(
 
 
 def seen_rewards(run: Run) -> tuple[float, float] | None:
-    """The lowest and the highest reward of its completions, if it has any."""
+    """Find the lowest and the highest reward of its completions, if it has any."""
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     packed = rollups.values_list("reward_quantiles", flat=True)
     rewards = np.frombuffer(b"".join(map(bytes, packed)), QUANTILE)

@@ -22,7 +22,7 @@ register = template.Library()
 
 @lru_cache(maxsize=20_000)
 def address(name: str, *values: int | str) -> str:
-    """A route's path; reverse() with a memory."""
+    """Return a route's path; reverse() with a memory."""
     return reverse(name, args=values)
 
 

@@ -42,7 +42,7 @@ def percent(share: float | None) -> str:
 
 @register.filter
 def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
-    """Why signals were not measured, each reason with their titles."""
+    """List why signals were not measured, each reason with their titles."""
     found: dict[str, list[str]] = {}
     for finding in unmeasured:
         why = finding.signal.missing
@@ -54,7 +54,7 @@ def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
 
 @register.filter
 def round3(value: float | None) -> float | None:
-    """To three digits, as of a mean over a few steps."""
+    """Round to three digits, as of a mean over a few steps."""
     return None if value is None else float(f"{value:.3g}")
 
 
@@ -68,5 +68,5 @@ def value_of(value: float, signal: Signal | MetricChange) -> str:
 
 @register.filter
 def difference_of(value: float, signal: Signal | MetricChange) -> str:
-    """A share's is in percentage points."""
+    """Write a difference; a share's is in percentage points."""
     return signed(100 * value if signal.is_share else value)

@@ -31,21 +31,21 @@ def break_at_tags(text: str) -> SafeString:
 
 @register.filter
 def break_name(name: str) -> SafeString:
-    """Behind the underscores of a rule's name."""
+    """Allow a line break behind the underscores of a rule's name."""
     escaped = conditional_escape(name)
     return mark_safe(escaped.replace("_", "_<wbr>"))  # nosec B308, B703 # noqa: S308 - escaped above
 
 
 @register.filter
 def shown(value: object) -> str:
-    """A value on one line: a text as it is, anything else as JSON."""
+    """Write a value on one line: a text as it is, anything else as JSON."""
     quoted = quote(value)
     return quoted[1:].removesuffix('"') if isinstance(value, str) else quoted
 
 
 @register.filter
 def in_full(value: object) -> str:
-    """A text as it is, anything else as JSON on several lines."""
+    """Write a text as it is, anything else as JSON on several lines."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2)
@@ -53,7 +53,7 @@ def in_full(value: object) -> str:
 
 @register.filter
 def cells(record: Record, names: list[str]) -> list[str]:
-    """The record's values under these columns, as a page can show them."""
+    """List the record's values under these columns, as a page can show them."""
     return [
         quote(record.values[name]) if name in record.values else "" for name in names
     ]

@@ -62,7 +62,7 @@ def at(items: Sequence[Any], index: int) -> Any:
 
 @register.filter
 def last_of(line: dict[str, Any]) -> str:
-    """A curve's newest value, and where."""
+    """Return a curve's newest value, and where."""
     if not line["values"]:
         return "no value"
     return f"{sig4(line['values'][-1])} at step {line['steps'][-1]:,}"
@@ -70,7 +70,7 @@ def last_of(line: dict[str, Any]) -> str:
 
 @register.filter
 def values_of(chart: dict[str, Any]) -> dict[str, Any]:
-    """What the page reads of a chart when it is pointed at."""
+    """List the values that the page reads at a chart's pointer."""
     return {
         "axis": chart["axis"],
         "is_by_step": chart["is_by_step"],

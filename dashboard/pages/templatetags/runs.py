@@ -52,13 +52,13 @@ RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 @register.filter
 def metric_title(name: str) -> str:
-    """In words, with its unit."""
+    """Write a metric in words, with its unit."""
     return title_of(name, with_unit=True)
 
 
 @register.filter
 def metric_choice(name: str) -> str:
-    """Its title and its name, to pick it by."""
+    """Write a metric's title and name, to pick it by."""
     title = title_of(name)
     return name if title == name else f"{title} · {name}"
 
@@ -77,7 +77,7 @@ def progress_of(run: Run) -> Progress:
 
 @register.simple_tag(takes_context=True)
 def run_tabs(context: Context) -> list[dict[str, Any]]:
-    """A run's tabs, each with `title`, `url`, `is_open` and the open one's views."""
+    """List a run's tabs with `title`, `url`, `is_open` and the open one's views."""
     at = (context["team"].slug, context["run"].id)
     here = context["tab"]
     tabs = []
@@ -101,19 +101,19 @@ def run_tabs(context: Context) -> list[dict[str, Any]]:
 
 @register.simple_tag
 def children_of(run: Run) -> list[Run]:
-    """What was forked or cloned from it; one query."""
+    """Find the runs forked or cloned from it; one query."""
     return list_children(run)
 
 
 @register.simple_tag
 def size_of_sweep(run: Run) -> int:
-    """Of the runs that it was launched with, itself included; one query."""
+    """Count the runs that it was launched with, itself included; one query."""
     return Run.objects.filter(sweep=run.sweep_id).count()
 
 
 @register.simple_tag(takes_context=True)
 def is_starred(context: Context) -> bool:
-    """Whether the reader gave it a star; one query."""
+    """Tell whether the reader gave it a star; one query."""
     user, run = context["request"].user, context["run"]
     return _star_of.first(run.pk, user.pk) is not None
 
@@ -127,20 +127,20 @@ _star_of = FixedQuery(
 
 @register.simple_tag
 def loss_of(run: Run) -> str:
-    """What a cancellation would lose; one query."""
+    """Tell what a cancellation would lose; one query."""
     return describe_loss(run)
 
 
 @register.simple_tag(takes_context=True)
 def may_write(context: Context) -> bool:
-    """Whether the reader may change the team's things; viewers may not."""
+    """Tell whether the reader may change the team's things; viewers may not."""
     team = context["team"]
     return any(m.team_id == team.id and m.can_write for m in context["memberships"])
 
 
 @register.simple_tag
 def alerts_of(run: Run) -> list[dict[str, Any]]:
-    """None that anything is asked for, where a run never had an alert."""
+    """List the run's alerts; no query if it never had one."""
     return describe_for_page(run) if run.alerts_seq else []
 
 
@@ -151,7 +151,7 @@ def num_open(alerts: list[dict[str, Any]]) -> int:
 
 @register.filter
 def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that no one looks after yet."""
+    """List alerts that no one has acknowledged."""
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
 
 
@@ -163,7 +163,7 @@ register.filter(describe_silence)
 
 @register.filter
 def kind_words(kind: str) -> str:
-    """A class of prompts."""
+    """Name a class of prompts."""
     return CLASS_WORDS.get(kind, kind)
 
 
