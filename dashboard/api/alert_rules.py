@@ -146,10 +146,10 @@ def change_alert_rule(
 
 
 def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
-    kept = RuleOut.of(rule).model_dump()
+    fields = RuleOut.of(rule).model_dump()
     if not rule.built_in:
         names = RuleIn.model_fields
-        return _form(team, {n: kept[n] for n in names} | changes, rule)
+        return _form(team, {n: fields[n] for n in names} | changes, rule)
     form = ActionForm(instance=rule)
     if unknown := [name for name in changes if name not in form.fields]:
         allowed = ", ".join(form.fields)
@@ -158,7 +158,7 @@ def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
             f"This built-in rule has no field {unknown[0]}. You can change {allowed}.",
             code="alerts.fixed_field",
         )
-    return ActionForm({n: kept[n] for n in form.fields} | changes, instance=rule)
+    return ActionForm({n: fields[n] for n in form.fields} | changes, instance=rule)
 
 
 def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleForm:

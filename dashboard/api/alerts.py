@@ -69,16 +69,16 @@ def alerts(
 ) -> Page[Any]:
     """Newest first."""
     team = access_of(request).team
-    found = list_alerts(team)
+    alerts_ = list_alerts(team)
     if state is not None:
-        found = found.filter(state=state)
+        alerts_ = alerts_.filter(state=state)
     if run_id is not None:
-        found = found.filter(run=get_run(team, run_id))
+        alerts_ = alerts_.filter(run=get_run(team, run_id))
     if rule_id is not None:
-        found = found.filter(rule=get_rule(team, rule_id))
+        alerts_ = alerts_.filter(rule=get_rule(team, rule_id))
     if is_open:
-        found = found.actionable()
-    return page_by(found, partial(_alert, AlertOut), cursor=cursor, limit=limit)
+        alerts_ = alerts_.actionable()
+    return page_by(alerts_, partial(_alert, AlertOut), cursor=cursor, limit=limit)
 
 
 class AlertDetail(AlertOut):
@@ -97,12 +97,12 @@ class AlertDetail(AlertOut):
 @router.get("/{alert_id}", response=AlertDetail, summary="Get an alert")
 def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
     """Return an alert with the metric values around it and example groups."""
-    found = get_alert(access_of(request).team, alert_id)
+    alert_ = get_alert(access_of(request).team, alert_id)
     return _alert(
         AlertDetail,
-        found,
-        why=str(found.read_as.get("why", "")),
-        acknowledged_by=Person.of(found.acknowledged_by),
+        alert_,
+        why=str(alert_.read_as.get("why", "")),
+        acknowledged_by=Person.of(alert_.acknowledged_by),
     )
 
 
@@ -112,6 +112,6 @@ def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
 def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
     """Marks the alert as being handled."""
     access = access_of(request)
-    found = get_alert(access.team, alert_id)
-    is_done = acknowledge(alert=found, user=access.user)
-    return Done.or_state(is_done, found, "Nothing to acknowledge: the alert is")
+    alert_ = get_alert(access.team, alert_id)
+    is_done = acknowledge(alert=alert_, user=access.user)
+    return Done.or_state(is_done, alert_, "Nothing to acknowledge: the alert is")

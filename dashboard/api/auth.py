@@ -168,8 +168,8 @@ class Access:
 def read_access(request: HttpRequest) -> Access | None:
     """Read the Authorization header; None without a token that works."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")
-    found = find_token(text.strip()) if kind.lower() == "bearer" else None
-    return Access(token=found[0], membership=found[1]) if found else None
+    pair = find_token(text.strip()) if kind.lower() == "bearer" else None
+    return Access(token=pair[0], membership=pair[1]) if pair else None
 
 
 def access_of(request: HttpRequest) -> Access:

@@ -90,13 +90,13 @@ def model_out(
 def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
     team = access_of(request).team
-    found = team.published_models.select_related("published_by")
+    models_ = team.published_models.select_related("published_by")
     needs = needs_of(team)
 
     def read(model: PublishedModel) -> PublishedModelOut:
         return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
 
-    return page_by(found, read, cursor=cursor, limit=limit)
+    return page_by(models_, read, cursor=cursor, limit=limit)
 
 
 @models_router.delete(
@@ -289,8 +289,8 @@ def try_checkpoint(
 
 def _find(team: Team, run_id: int, name: str) -> Checkpoint:
     run = get_run(team, run_id)
-    found = run.checkpoints.select_related("run__team").filter(name=name).first()
-    return or_404(found, f"{run} has no checkpoint {name[:120]!r}.")
+    checkpoint = run.checkpoints.select_related("run__team").filter(name=name).first()
+    return or_404(checkpoint, f"{run} has no checkpoint {name[:120]!r}.")
 
 
 def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:

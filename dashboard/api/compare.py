@@ -163,36 +163,38 @@ def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> Curves
     return _curves(arrangement, compare_runs(arrangement, form), form.value("metric"))
 
 
-def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesOut:
+def _curves(arrangement: Arrangement, comparison: Comparison, metric: str) -> CurvesOut:
     num_sets = len(arrangement.sets)
-    bands: list[ConfidenceBand | None] = [*found.curves.bands] or [None] * num_sets
-    differences: list[ConfidenceBand | None] = [None, *found.curves.differences]
+    bands: list[ConfidenceBand | None] = [*comparison.curves.bands] or [None] * num_sets
+    differences: list[ConfidenceBand | None] = [None, *comparison.curves.differences]
     return CurvesOut(
         metric=metric,
-        better=found.better,
-        first_step=found.window.first if found.window else None,
-        last_step=found.window.last if found.window else None,
+        better=comparison.better,
+        first_step=comparison.window.first if comparison.window else None,
+        last_step=comparison.window.last if comparison.window else None,
         sets=[
-            _set(one, contrast, band, difference)
-            for one, contrast, band, difference in zip(
+            _set(run_set, contrast, band, difference)
+            for run_set, contrast, band, difference in zip(
                 arrangement.sets,
-                found.contrasts,
+                comparison.contrasts,
                 bands,
-                differences if found.curves.bands else [None] * num_sets,
+                differences if comparison.curves.bands else [None] * num_sets,
                 strict=True,
             )
         ],
         num_sets=arrangement.num_sets,
         lines=[
             fill(SeriesOut, series, run_id=run.pk)
-            for run, series in zip(arrangement.runs, found.curves.lines, strict=False)
+            for run, series in zip(
+                arrangement.runs, comparison.curves.lines, strict=False
+            )
         ],
-        without_axis=[run.pk for run in found.uncounted],
+        without_axis=[run.pk for run in comparison.uncounted],
     )
 
 
 def _set(
-    one: RunSet,
+    run_set: RunSet,
     contrast: BaselineComparison,
     band: ConfidenceBand | None,
     difference: ConfidenceBand | None,
@@ -200,8 +202,8 @@ def _set(
     low, high = contrast.interval or (None, None)
     return fill(
         ComparedSetOut,
-        one,
-        run_ids=[run.pk for run in one.runs],
+        run_set,
+        run_ids=[run.pk for run in run_set.runs],
         last=contrast.last.value,
         best=contrast.best.value,
         window_mean=contrast.window.value,
@@ -214,10 +216,10 @@ def _set(
 
 
 def _verdict(contrast: BaselineComparison) -> ContrastOut | None:
-    if (found := contrast.verdict) is None:
+    if (verdict := contrast.verdict) is None:
         return None
-    low, high = found.interval or (None, None)
-    return fill(ContrastOut, found, low=low, high=high)
+    low, high = verdict.interval or (None, None)
+    return fill(ContrastOut, verdict, low=low, high=high)
 
 
 def _band(band: ConfidenceBand) -> BandOut:

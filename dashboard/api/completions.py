@@ -105,10 +105,10 @@ def completions(
         query.update({name: str(value) for name, value in page.items()})
     form = CompletionFilterForm.of_run(query, run)
     refuse_errors(form)
-    found = _find(run, form, access.user)
+    matches = _find(run, form, access.user)
     return fill(
         FoundCompletionsOut,
-        found,
+        matches,
         items=[
             completion_out(
                 FoundCompletion,
@@ -117,9 +117,9 @@ def completions(
                 step=completion.group.step,
                 prompt_index=completion.group.prompt_index,
             )
-            for completion in found.completions
+            for completion in matches.completions
         ],
-        next_cursor=_next(found),
+        next_cursor=_next(matches),
     )
 
 
@@ -136,11 +136,11 @@ def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
     )
 
 
-def _next(found: Found) -> str | None:
-    if found.progress is None:
-        is_last = found.number >= found.num_pages
-        return None if is_last else write_cursor(found.number + 1)
-    if found.progress.next_start is None:
+def _next(matches: Found) -> str | None:
+    if matches.progress is None:
+        is_last = matches.number >= matches.num_pages
+        return None if is_last else write_cursor(matches.number + 1)
+    if matches.progress.next_start is None:
         return None
-    before = found.num_before + min(PAGE_SIZE, len(found.completions))
-    return write_cursor(found.progress.next_start * 2**START_BITS + before)
+    before = matches.num_before + min(PAGE_SIZE, len(matches.completions))
+    return write_cursor(matches.progress.next_start * 2**START_BITS + before)

@@ -100,8 +100,8 @@ def map_columns(
     guess = MappingForm(upload, seen).initial
     data = QueryDict(mutable=True)
     for name in ("name", "prompt", "template", "answer", "system", "last_reply"):
-        given = getattr(payload, name)
-        data[name] = (guess.get(name) or "") if given is None else given
+        value = getattr(payload, name)
+        data[name] = (guess.get(name) or "") if value is None else value
     if payload.template and payload.prompt:
         raise refuse_field(
             f"{place}.template",

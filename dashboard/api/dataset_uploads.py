@@ -74,7 +74,7 @@ class UploadOut(Schema):
 
     @classmethod
     def of(cls, upload: Upload) -> UploadOut:
-        choices = [fill(ChoiceOut, one) for one in choices_of(upload)]
+        choices = [fill(ChoiceOut, choice) for choice in choices_of(upload)]
         return fill(cls, upload, choices=choices)
 
 

@@ -57,9 +57,9 @@ def datasets(
 ) -> Page[Any]:
     """Newest first, without the trash."""
     team = access_of(request).team
-    found = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
+    rows = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
     return page_by(
-        found.select_related("created_by"), DatasetOut.of, cursor=cursor, limit=limit
+        rows.select_related("created_by"), DatasetOut.of, cursor=cursor, limit=limit
     )
 
 
@@ -80,8 +80,8 @@ def dataset_versions(
     """Newest first. A version never changes."""
     team = access_of(request).team
     own = get_dataset(team, dataset_id)
-    found = list_versions(team).filter(dataset=own)
-    return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit)
+    versions = list_versions(team).filter(dataset=own)
+    return page_by(versions, DatasetVersionOut.of, cursor=cursor, limit=limit)
 
 
 @router.get(
@@ -150,8 +150,8 @@ def dataset_file(
 ) -> HttpResponseBase:
     """Return all rows with the column names of the source file. Also from the trash."""
     team = access_of(request).team
-    found = DatasetVersion.objects.select_related("dataset")
-    row = found.filter(dataset__team=team, pk=version_id).first()
+    versions = DatasetVersion.objects.select_related("dataset")
+    row = versions.filter(dataset__team=team, pk=version_id).first()
     version = or_404(row, f"{team} has no dataset version {version_id}.")
     try:
         check_rows(version)
@@ -179,16 +179,16 @@ def trash_dataset(
     """Cohort deletes it after 30 days in the trash, or the team's own period, unless a
     run used it."""
     access = access_of(request)
-    found = get_any_dataset(access.team, dataset_id)
+    dataset_ = get_any_dataset(access.team, dataset_id)
     if payload.is_trashed:
-        trash.trash_dataset(found, access.user)
-    elif found.trashed_at is not None:
-        found.team = access.team  # avoids a query
-        form = RestoreForm({"name": payload.name or found.name})
+        trash.trash_dataset(dataset_, access.user)
+    elif dataset_.trashed_at is not None:
+        dataset_.team = access.team  # avoids a query
+        form = RestoreForm({"name": payload.name or dataset_.name})
         refuse_errors(form, place="body")
         name = form.cleaned_data["name"]
         with or_refuse("body.name"):
-            trash.restore_dataset(found, name=name, user=access.user)
+            trash.restore_dataset(dataset_, name=name, user=access.user)
     return DatasetOut.of(get_any_dataset(access.team, dataset_id))
 
 
@@ -201,11 +201,11 @@ def trash_dataset(
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     """Delete a dataset in the trash that no run or probe has used."""
     access = access_of(request)
-    found = get_any_dataset(access.team, dataset_id)
-    if found.trashed_at is None:
-        message = f"{found} is not in the trash. Move it there first."
+    dataset_ = get_any_dataset(access.team, dataset_id)
+    if dataset_.trashed_at is None:
+        message = f"{dataset_} is not in the trash. Move it there first."
         raise Problem(409, message, code="datasets.not_in_trash")
-    found.team = access.team  # avoids a query
+    dataset_.team = access.team  # avoids a query
     with or_conflict():
-        trash.delete_dataset(found, access.user)
+        trash.delete_dataset(dataset_, access.user)
     return Done(done=True)

@@ -134,8 +134,8 @@ def open_external_run(request: HttpRequest, payload: OpeningIn) -> Status[Opened
         raise _full(error) from None
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
-        known = field in OpeningIn.model_fields
-        raise refuse_field(f"body.{field}" if known else "body", error) from None
+        is_field = field in OpeningIn.model_fields
+        raise refuse_field(f"body.{field}" if is_field else "body", error) from None
     address = reverse("run", args=[access.team.slug, run.pk])
     opened = OpenedOut(
         id=run.pk, attempt=run.attempt, address=request.build_absolute_uri(address)
@@ -288,11 +288,11 @@ def _unzip(body: bytes) -> Iterator[bytes]:
             if num_members > MAX_LINES:
                 raise _no_gzip(f"has more than {MAX_LINES:,} members")
             piece = view[:PIECE_BYTES]
-            found = unzip.decompress(piece, UNZIPPED_BYTES)
-            num_bytes += len(found)
+            data = unzip.decompress(piece, UNZIPPED_BYTES)
+            num_bytes += len(data)
             if num_bytes > MAX_BATCH_BYTES:
                 raise _too_large()
-            yield found
+            yield data
             # At its end the tail is that of the call before.
             rest = unzip.unused_data if unzip.eof else unzip.unconsumed_tail
             view = view[len(piece) - len(rest) :]

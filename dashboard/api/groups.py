@@ -168,25 +168,25 @@ def groups(
 ) -> Page[Any]:
     """List groups by step and prompt, without superseded groups."""
     run = get_run(access_of(request).team, run_id)
-    found = Group.objects.current().filter(run=run)
+    groups_ = Group.objects.current().filter(run=run)
     if step is not None:
-        found = found.filter(step=step)
+        groups_ = groups_.filter(step=step)
     if signal is not None:
-        found = found.filter(signal=signal)
+        groups_ = groups_.filter(signal=signal)
     if sort:
         if step is None:
             raise refuse_field(
                 "query.step", "`sort` requires a step.", code="groups.step_required"
             )
-        ordered = found.order_by(*ORDERS[sort])
+        ordered = groups_.order_by(*ORDERS[sort])
         page = page_from(ordered, lambda row: row, cursor=cursor, limit=limit)
         return _as_page(run, page)
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
         # `step__gte` is redundant, but lets the database use an index.
         behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
-        found = found.filter(behind, step__gte=at)
-    rows = list(found.order_by("step", "prompt_index")[: limit + 1])
+        groups_ = groups_.filter(behind, step__gte=at)
+    rows = list(groups_.order_by("step", "prompt_index")[: limit + 1])
     page = cut(rows, limit, lambda row: row, _cursor_of)
     return _as_page(run, page)
 
@@ -207,32 +207,32 @@ def group(
     """Return completions with rule contributions, advantages and annotations."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    found = get_group(run, step, prompt_index, with_texts=True)
-    marks = read_annotations([found.pk], access.user)
-    notes = notes_of(found)
+    group_ = get_group(run, step, prompt_index, with_texts=True)
+    marks = read_annotations([group_.pk], access.user)
+    notes = notes_of(group_)
     ranks = rank_completions(
-        found, found.completions, rule_weights(run, step), step_recipe(run, step)
+        group_, group_.completions, rule_weights(run, step), step_recipe(run, step)
     )
     return fill(
         GroupDetail,
-        found,
-        answer=found.answer_value,
-        snippet=read_snippets(run, [found])[prompt_index],
+        group_,
+        answer=group_.answer_value,
+        snippet=read_snippets(run, [group_])[prompt_index],
         completions=[
             completion_out(
                 MarkedCompletion,
                 rank.completion,
-                found.rule_names,
+                group_.rule_names,
                 parts=[fill(RulePartOut, part, rule=part.name) for part in rank.parts],
                 notes=[
                     fill(NoteOfRule, note)
                     for note in notes.get(rank.completion.position, [])
                 ],
                 marks=marks_out(
-                    marks.get((found.pk, rank.completion.position), Annotations())
+                    marks.get((group_.pk, rank.completion.position), Annotations())
                 ),
             )
             for rank in ranks
         ],
-        marks=marks_out(marks.get((found.pk, None), Annotations())),
+        marks=marks_out(marks.get((group_.pk, None), Annotations())),
     )

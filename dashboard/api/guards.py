@@ -145,18 +145,18 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
 
 def digest_of(request: HttpRequest) -> str:
     """Hash of the request; of a form its fields and files, however they are encoded."""
-    found = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
+    digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
     if request.content_type != "multipart/form-data":
-        found.update(request.body)
-        return found.hexdigest()
+        digest.update(request.body)
+        return digest.hexdigest()
     for name, values in sorted(request.POST.lists()):
-        found.update(json.dumps([name, values]).encode())
+        digest.update(json.dumps([name, values]).encode())
     for name, file in sorted(request.FILES.items()):
-        found.update(json.dumps([name, getattr(file, "name", "")]).encode())
+        digest.update(json.dumps([name, getattr(file, "name", "")]).encode())
         for chunk in file.chunks():  # type: ignore[union-attr]  # one file by name
-            found.update(chunk)
+            digest.update(chunk)
         file.seek(0)  # type: ignore[union-attr]  # as above
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def guarded(view: View, *, is_atomic: bool = True) -> View:

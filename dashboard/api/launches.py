@@ -207,17 +207,17 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
 
 def _controls(sets: list[SetIn]) -> dict[str, str]:
     controls: dict[str, str] = {}
-    for number, each in enumerate(sets, start=1):
-        controls[f"eval-{number}-dataset"] = str(each.dataset_version_id)
-        controls[f"eval-{number}-name"] = each.name
-        rows = "" if each.max_rows is None else str(each.max_rows)
+    for number, evaluation_set in enumerate(sets, start=1):
+        controls[f"eval-{number}-dataset"] = str(evaluation_set.dataset_version_id)
+        controls[f"eval-{number}-name"] = evaluation_set.name
+        rows = "" if evaluation_set.max_rows is None else str(evaluation_set.max_rows)
         controls[f"eval-{number}-max_rows"] = rows
     return controls
 
 
 def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
-    known = all_fields()
-    unknown = [path for path in settings if path not in known]
+    fields = all_fields()
+    unknown = [path for path in settings if path not in fields]
     if unknown:
         errors = [
             WrongField(f"body.settings.{path[:80]}", "Unknown setting.")
@@ -230,7 +230,7 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
             errors=errors,
         )
     for path, value in settings.items():
-        form.texts[path] = known[path].write(value)
+        form.texts[path] = fields[path].write(value)
 
 
 def checked_launch(form: LaunchForm) -> Launch:
@@ -330,7 +330,7 @@ def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
     summary = summarize(form)
     return LaunchCheckOut(
         name=checked.name,
-        amounts=[fill(LaunchAmountOut, one) for one in summary.amounts],
+        amounts=[fill(LaunchAmountOut, amount) for amount in summary.amounts],
         memory=MemoryOut(
             num_bytes=summary.memory.total,
             peak=summary.memory.peak,

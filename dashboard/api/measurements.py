@@ -175,9 +175,9 @@ def evaluations(
 ) -> Page[Any]:
     """List evaluations on held-out sets, in order of time, without superseded ones."""
     run = get_run(access_of(request).team, run_id)
-    found = Evaluation.objects.filter(run=run, superseded_by=None)
+    evaluations_ = Evaluation.objects.filter(run=run, superseded_by=None)
     read = partial(fill, EvaluationOut)
-    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
+    return page_by(evaluations_, read, cursor=cursor, limit=limit, key="pk")
 
 
 @router.get("/{run_id}/files/{file}", response=FILE, summary="Export a run")
@@ -341,8 +341,8 @@ def group_tokens(
 ) -> GroupTokensOut:
     """Return the tokens of a group; 404 says which groups have token values."""
     run = get_run(access_of(request).team, run_id)
-    found = read_tokens(get_group(run, step, prompt_index))
-    return GroupTokensOut(completions=plain(or_404(found, which_are_kept(run))))
+    completions = read_tokens(get_group(run, step, prompt_index))
+    return GroupTokensOut(completions=plain(or_404(completions, which_are_kept(run))))
 
 
 @traces_router.get(

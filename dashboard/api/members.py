@@ -79,8 +79,8 @@ class InvitationOut(Schema):
 )
 def invitations(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first, without used, revoked and expired invitations."""
-    found = open_invitations(access_of(request).team)
-    return page_by(found, InvitationOut.of, cursor=cursor, limit=limit)
+    invitations_ = open_invitations(access_of(request).team)
+    return page_by(invitations_, InvitationOut.of, cursor=cursor, limit=limit)
 
 
 class InvitationIn(Input):
@@ -205,8 +205,8 @@ class MemberOut(Schema):
 @router.get("", response=Page[MemberOut], summary="List members")
 def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List members in order of joining."""
-    found = access_of(request).team.memberships.select_related("user")
-    return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
+    members_ = access_of(request).team.memberships.select_related("user")
+    return page_by(members_, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
 
 class MemberChange(Change):
@@ -245,9 +245,9 @@ def change_member(
 def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
     """Keeps their data. Only owners can remove an owner."""
     access = access_of(request)
-    found = _find(access, member_id)
+    member = _find(access, member_id)
     with or_conflict():
-        remove_member(by=access.membership, member=found)
+        remove_member(by=access.membership, member=member)
     return Done(done=True)
 
 
@@ -282,8 +282,8 @@ def _token(token: ApiToken) -> TokenOut:
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List all tokens of the team, newest first, without their text."""
-    found = list_tokens(access_of(request).team)
-    return page_by(found, _token, cursor=cursor, limit=limit)
+    tokens_ = list_tokens(access_of(request).team)
+    return page_by(tokens_, _token, cursor=cursor, limit=limit)
 
 
 @tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")
@@ -293,8 +293,8 @@ def delete_token(request: HttpRequest, token_id: Id) -> Done:
     The owner of a token can revoke it without the scope admin: `DELETE /me/token`.
     """
     team = access_of(request).team
-    found = list_tokens(team).filter(pk=token_id).first()
-    return _revoke(request, or_404(found, f"{team} has no token {token_id}."))
+    token = list_tokens(team).filter(pk=token_id).first()
+    return _revoke(request, or_404(token, f"{team} has no token {token_id}."))
 
 
 @own_token_router.delete("/token", response=Done, summary="Revoke this token")
@@ -303,7 +303,7 @@ def revoke_own_token(request: HttpRequest) -> Done:
     return _revoke(request, access_of(request).token)
 
 
-def _revoke(request: HttpRequest, found: ApiToken) -> Done:
-    if revoke_token(token=found, user=access_of(request).user):
+def _revoke(request: HttpRequest, token: ApiToken) -> Done:
+    if revoke_token(token=token, user=access_of(request).user):
         return Done(done=True)
     return Done(done=False, detail="It was already revoked.")

@@ -66,7 +66,7 @@ def example_of(schema: Schema, parts: Mapping[str, Schema]) -> Any:
         return [example_of(schema.get("items", {}), parts)]
     if kind == "object":
         fields = schema.get("properties", {})
-        return {name: example_of(each, parts) for name, each in fields.items()}
+        return {name: example_of(part, parts) for name, part in fields.items()}
     return BY_FORMAT.get(schema.get("format", ""), BY_TYPE.get(str(kind)))
 
 
@@ -92,9 +92,9 @@ def openapi_document() -> dict[str, Any]:
 def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for body in bodies:
-        for media, each in body.get("content", {}).items():
+        for media, content in body.get("content", {}).items():
             if media in ("application/json", TYPE):
-                each["example"] = example_of(each["schema"], schemas)
+                content["example"] = example_of(content["schema"], schemas)
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:

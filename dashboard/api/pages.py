@@ -67,7 +67,7 @@ class TokenForm(forms.Form):
     def offered(self) -> list[tuple[str, str, bool]]:
         """List each scope, what it is for, and whether it is chosen."""
         chosen = self["scopes"].value() or ([] if self.is_bound else [Scope.READ])
-        return [(one.value, ABOUT[one], one in chosen) for one in self.allowed]
+        return [(scope.value, ABOUT[scope], scope in chosen) for scope in self.allowed]
 
     @property
     def lifetimes(self) -> list[tuple[str, str, bool]]:
@@ -100,7 +100,7 @@ def tokens(request: HttpRequest, team: str) -> HttpResponse:
             form = TokenForm(membership)
         except ValueError as error:
             form.add_error(None, str(error))
-    found = Paginator(visible_tokens(membership), PER_PAGE)
+    pages = Paginator(visible_tokens(membership), PER_PAGE)
     context = {
         "team": membership.team,
         "membership": membership,
@@ -108,7 +108,7 @@ def tokens(request: HttpRequest, team: str) -> HttpResponse:
         "made": made,
         "text": text,
         "base": request.build_absolute_uri("/api/v1"),
-        "page": found.get_page(request.GET.get("page")),
+        "page": pages.get_page(request.GET.get("page")),
     }
     status = 422 if is_posted and made is None else 200
     return render(request, "api/tokens.html", context, status=status)

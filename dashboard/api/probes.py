@@ -104,8 +104,8 @@ def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
 @router.get("", response=Page[ProbeOut], summary="List probes")
 def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    found = access_of(request).team.probes.select_related(*RELATED)
-    return page_by(found, probe_out, cursor=cursor, limit=limit)
+    probes_ = access_of(request).team.probes.select_related(*RELATED)
+    return page_by(probes_, probe_out, cursor=cursor, limit=limit)
 
 
 class ProbeDetail(ProbeOut):
@@ -114,8 +114,8 @@ class ProbeDetail(ProbeOut):
 
 @router.get("/{probe_id}", response=ProbeDetail, summary="Get a probe")
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
-    found = get_probe(access_of(request).team, probe_id)
-    return _probe(ProbeDetail, found, waiting=waiting_reason(found))
+    probe_ = get_probe(access_of(request).team, probe_id)
+    return _probe(ProbeDetail, probe_, waiting=waiting_reason(probe_))
 
 
 class ProbeCompletion(Schema):
@@ -144,9 +144,9 @@ def probe_groups(
     request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
     """Completions with their scores, in sampling order."""
-    found = get_probe(access_of(request).team, probe_id).groups.all()
+    groups = get_probe(access_of(request).team, probe_id).groups.all()
     read = partial(fill, ProbeGroupOut)
-    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
+    return page_by(groups, read, cursor=cursor, limit=limit, key="pk")
 
 
 class ProbeIn(LaunchIn):
@@ -172,7 +172,7 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
     access = access_of(request)
     launch = checked_launch(read_launch(access.team, payload))
     num_rows = launch.dataset_version.num_rows
-    if beyond := [each for each in payload.positions if each >= num_rows]:
+    if beyond := [position for position in payload.positions if position >= num_rows]:
         raise refuse_field(
             "body.positions",
             f"{launch.dataset_version} has rows 0 to {num_rows - 1:,}; got "
@@ -196,6 +196,6 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
 def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
     """Completions sampled so far are kept."""
     access = access_of(request)
-    found = get_probe(access.team, probe_id)
-    is_done = request_stop(probe=found, user=access.user)
-    return Done.or_state(is_done, found, "Nothing to stop: the probe is")
+    probe_ = get_probe(access.team, probe_id)
+    is_done = request_stop(probe=probe_, user=access.user)
+    return Done.or_state(is_done, probe_, "Nothing to stop: the probe is")

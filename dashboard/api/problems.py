@@ -190,16 +190,16 @@ def answer(problem: Problem) -> HttpResponse:
     if problem.errors:
         tree["errors"] = [
             {
-                "field": each.field,
-                "code": each.code or problem.code,
-                "message": each.message,
+                "field": error.field,
+                "code": error.code or problem.code,
+                "message": error.message,
             }
-            for each in problem.errors
+            for error in problem.errors
         ]
     if problem.conflicts:
         tree["conflicts"] = [
-            {"field": one.field, "now": one.now, "sent": one.typed}
-            for one in problem.conflicts
+            {"field": conflict.field, "now": conflict.now, "sent": conflict.typed}
+            for conflict in problem.conflicts
         ]
     response = HttpResponse(json.dumps(tree), status=problem.status, content_type=TYPE)
     for name, value in problem.headers.items():
@@ -324,10 +324,10 @@ def _message(error: Mapping[str, Any]) -> str:
 
 def _shown(value: str | float | None) -> str:
     try:
-        shown = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
     except ValueError:  # an integer too long to write
-        shown = "a number too long to show"
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 1]}…"
+        text = "a number too long to show"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def _place(location: Iterable[Any]) -> str:

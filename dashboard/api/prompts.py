@@ -105,13 +105,13 @@ def run_prompts(
     run = get_run(access_of(request).team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
     refuse_errors(form)
-    found = find_prompts(run, form)
+    matches = find_prompts(run, form)
     start = read_cursor(cursor) if cursor else 0
-    chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
-    shown = chosen[start : start + limit]
-    lines = [] if found.visits is None else make_lines(run, shown, found.visits)
+    chosen: list[Any] = [] if matches.chosen is None else list(matches.chosen)
+    page = chosen[start : start + limit]
+    lines = [] if matches.visits is None else make_lines(run, page, matches.visits)
     end = start + len(lines)
-    kinds = found.counts.kinds.items() if found.counts else ()
+    kinds = matches.counts.kinds.items() if matches.counts else ()
     return LearnedPromptsOut(
         items=[
             fill(
@@ -124,9 +124,9 @@ def run_prompts(
         ],
         next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
         total=len(chosen),
-        num_seen=found.counts.seen if found.counts else 0,
+        num_seen=matches.counts.seen if matches.counts else 0,
         kinds={str(kind): num for kind, num in kinds},
-        first_step=found.span.first if found.span else None,
-        last_step=found.span.last if found.span else None,
-        problem=found.problem,
+        first_step=matches.span.first if matches.span else None,
+        last_step=matches.span.last if matches.span else None,
+        problem=matches.problem,
     )

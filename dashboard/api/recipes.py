@@ -77,8 +77,8 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
 @router.get("", response=Page[RecipeOut], summary="List recipes")
 def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    found = access_of(request).team.recipes.select_related("created_by")
-    return page_by(found, _recipe, cursor=cursor, limit=limit)
+    recipes_ = access_of(request).team.recipes.select_related("created_by")
+    return page_by(recipes_, _recipe, cursor=cursor, limit=limit)
 
 
 @router.get(
@@ -91,8 +91,8 @@ def recipe_versions(
 ) -> Page[Any]:
     """Newest first. A version never changes."""
     own = get_recipe(access_of(request).team, recipe_id)
-    found = own.versions.select_related("recipe")
-    return page_by(found, version_out, cursor=cursor, limit=limit)
+    versions = own.versions.select_related("recipe")
+    return page_by(versions, version_out, cursor=cursor, limit=limit)
 
 
 class VersionIn(Input):
@@ -213,8 +213,8 @@ def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersion
 
 
 def find_recipe_version(team: Team, version_id: int) -> RecipeVersion:
-    found = RecipeVersion.objects.select_related("recipe")
-    version = found.filter(recipe__team=team, pk=version_id).first()
+    versions = RecipeVersion.objects.select_related("recipe")
+    version = versions.filter(recipe__team=team, pk=version_id).first()
     return or_404(version, f"{team} has no recipe version with the ID {version_id}.")
 
 
@@ -256,8 +256,8 @@ def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut
     return RecipeCheckOut(
         **_summarize(recipe).model_dump(),
         findings=[
-            fill(RecipeFindingOut, found, rows=list(found.positions))
-            for found in findings
+            fill(RecipeFindingOut, finding, rows=list(finding.positions))
+            for finding in findings
         ],
     )
 

@@ -85,10 +85,10 @@ def reports(
     ],
 ) -> Page[Any]:
     """Last saved first."""
-    found = find_reports(access_of(request).team, q)
-    found = found.select_related("created_by", "saved_by")
+    reports_ = find_reports(access_of(request).team, q)
+    reports_ = reports_.select_related("created_by", "saved_by")
     return page_from(
-        found, lambda row: _report(ReportOut, row), cursor=cursor, limit=limit
+        reports_, lambda row: _report(ReportOut, row), cursor=cursor, limit=limit
     )
 
 
@@ -136,13 +136,13 @@ def save_report(
 ) -> ReportDetail:
     """Saves a new version. Omitted fields keep their values."""
     access = access_of(request)
-    found = get_report(access.team, report_id)
-    title = found.title if payload.title is None else payload.title
-    text = found.text if payload.text is None else payload.text
+    report_ = get_report(access.team, report_id)
+    title = report_.title if payload.title is None else payload.title
+    text = report_.text if payload.text is None else payload.text
     _check(title, text)
     try:
         services.save_report(
-            report=found,
+            report=report_,
             user=access.user,
             number=payload.number,
             title=title,

@@ -70,8 +70,8 @@ def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
 @router.get("", response=Page[RescoringOut], summary="List rescorings")
 def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    found = list_rescorings(access_of(request).team, None)
-    return page_by(found, rescoring_out, cursor=cursor, limit=limit)
+    rescorings_ = list_rescorings(access_of(request).team, None)
+    return page_by(rescorings_, rescoring_out, cursor=cursor, limit=limit)
 
 
 class RescoringIn(Input):
@@ -146,13 +146,13 @@ class RescoringDetail(RescoringOut):
 
 @router.get("/{rescoring_id}", response=RescoringDetail, summary="Get a rescoring")
 def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
-    found = get_rescoring(access_of(request).team, rescoring_id)
+    rescoring_ = get_rescoring(access_of(request).team, rescoring_id)
     return RescoringDetail(
-        **rescoring_out(found, tells_why=True).model_dump(),
-        spec=found.spec,
+        **rescoring_out(rescoring_, tells_why=True).model_dump(),
+        spec=rescoring_.spec,
         failures=[
-            fill(RescoringFailureOut, each, prompt_index=each.prompt)
-            for each in list_failures(found)
+            fill(RescoringFailureOut, failure, prompt_index=failure.prompt)
+            for failure in list_failures(rescoring_)
         ],
     )
 
@@ -162,9 +162,9 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
 )
 def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     access = access_of(request)
-    found = get_rescoring(access.team, rescoring_id)
-    is_done = services.request_stop(rescoring=found, user=access.user)
-    return Done.or_state(is_done, found, "Nothing to stop: the rescoring is")
+    rescoring_ = get_rescoring(access.team, rescoring_id)
+    is_done = services.request_stop(rescoring=rescoring_, user=access.user)
+    return Done.or_state(is_done, rescoring_, "Nothing to stop: the rescoring is")
 
 
 @router.delete(
@@ -173,9 +173,9 @@ def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
 def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     """Permanent. 409 while the rescoring is open."""
     access = access_of(request)
-    found = get_rescoring(access.team, rescoring_id)
+    rescoring_ = get_rescoring(access.team, rescoring_id)
     with or_conflict():
-        services.delete_rescoring(rescoring=found, user=access.user)
+        services.delete_rescoring(rescoring=rescoring_, user=access.user)
     return Done(done=True)
 
 
@@ -190,9 +190,9 @@ def rescoring_file(
     """Return one line per completion: old and new reward, rank, advantage and rule
     scores.
     """
-    found = get_rescoring(access_of(request).team, rescoring_id)
+    rescoring_ = get_rescoring(access_of(request).team, rescoring_id)
     return attach(
-        joined(WRITERS[file_format](found)),
-        filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
+        joined(WRITERS[file_format](rescoring_)),
+        filename=f"{rescoring_.run.name}-rescoring-{rescoring_.pk}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )

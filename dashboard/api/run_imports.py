@@ -88,26 +88,26 @@ def _import(shape: type[S], row: Any, *, tells_why: bool = False, **fields: Any)
 
 
 def _counted(team: Team) -> QuerySet[RunImport]:
-    found = RunImport.objects.filter(team=team).select_related(
+    imports = RunImport.objects.filter(team=team).select_related(
         "team", "created_by", "job"
     )
-    return found.annotate(num_files=Count("files"), num_bytes=Sum("files__num_bytes"))
+    return imports.annotate(num_files=Count("files"), num_bytes=Sum("files__num_bytes"))
 
 
 def find_import(team: Team, import_id: int) -> RunImport:
-    found = _counted(team).filter(pk=import_id).first()
-    return or_404(found, f"{team} has no run import {import_id}.")
+    import_ = _counted(team).filter(pk=import_id).first()
+    return or_404(import_, f"{team} has no run import {import_id}.")
 
 
 def _detail(team: Team, import_id: int) -> RunImportDetail:
-    found = find_import(team, import_id)
-    findings = {} if found.is_open else plain(found.findings)
+    import_ = find_import(team, import_id)
+    findings = {} if import_.is_open else plain(import_.findings)
     return _import(
         RunImportDetail,
-        found,
+        import_,
         tells_why=True,
         unfinished=[
-            fill(RunFileOut, file) for file in found.files.all() if not file.is_whole
+            fill(RunFileOut, file) for file in import_.files.all() if not file.is_whole
         ],
         findings=findings,
     )
@@ -116,9 +116,9 @@ def _detail(team: Team, import_id: int) -> RunImportDetail:
 @router.get("", response=Page[RunImportOut], summary="List run imports")
 def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first, including finished imports. Imports are kept for a week."""
-    found = _counted(access_of(request).team)
+    imports = _counted(access_of(request).team)
     return page_by(
-        found, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
+        imports, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
     )
 
 
@@ -168,9 +168,9 @@ def send_run_file(
 
     409: the offset is wrong; `unfinished` of the import gives the right one.
     """
-    found = find_import(access_of(request).team, import_id)
+    import_ = find_import(access_of(request).team, import_id)
     with or_refuse("query.num_bytes"):
-        file = begin_file(found, **sent.model_dump())
+        file = begin_file(import_, **sent.model_dump())
     with part_problems(lambda: file.num_received, offset):
         append_part(file, offset=offset, part=request, size=size_of(request))
     return fill(RunFileOut, file)
@@ -185,8 +185,8 @@ def send_run_file(
 def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
     """Reads small files now, others in a worker: poll until the state is done."""
     team = access_of(request).team
-    found = find_import(team, import_id)
-    files = list(found.files.all())
+    import_ = find_import(team, import_id)
+    files = list(import_.files.all())
     if not files:
         raise Problem(
             409,
@@ -202,7 +202,7 @@ def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDeta
             f"{message}{unfinished[0]}. Upload the missing parts.",
             code="run_imports.incomplete_files",
         )
-    _queue(found, RunImport.READ)
+    _queue(import_, RunImport.READ)
     return Status(202, _detail(team, import_id))
 
 
@@ -245,34 +245,34 @@ def make_run_import(
 ) -> Status[RunImportDetail]:
     """Creates the run from the files; `run_id` names it once the state is done."""
     team = access_of(request).team
-    found = find_import(team, import_id)
-    read = found.findings if not found.is_open else {}
+    import_ = find_import(team, import_id)
+    read = import_.findings if not import_.is_open else {}
     if not read or not (read["num_samples"] or read["num_points"]):
         raise Problem(
             409,
             "The import has no data to create a run from. Read its files first.",
             code="run_imports.not_read",
         )
-    defaults = MakeForm(found).weights
+    defaults = MakeForm(import_).weights
     if unknown := [name for name in payload.weights if name not in defaults]:
         message = f"The files have no score column {unknown[0][:80]!r}."
         raise refuse_field("body.weights", message, code="run_imports.no_column")
-    given = payload.model_dump(exclude={"weights"})
+    values = payload.model_dump(exclude={"weights"})
     if "right_from" not in payload.model_fields_set:
-        given["right_from"] = found.findings["highest"]  # as the page proposes
+        values["right_from"] = import_.findings["highest"]  # as the page proposes
     weights = {WEIGHT + k: v for k, v in {**defaults, **payload.weights}.items()}
-    form = MakeForm(found, query_of({**given, **weights}))
+    form = MakeForm(import_, query_of({**values, **weights}))
     form.is_valid()
     refuse_errors(
         form, place="body", names={WEIGHT + k: f"weights.{k}" for k in defaults}
     )
-    _queue(found, RunImport.MAKE, choices=form.choices)
+    _queue(import_, RunImport.MAKE, choices=form.choices)
     return Status(202, _detail(team, import_id))
 
 
-def _queue(found: RunImport, kind: str, **fields: Any) -> None:
-    if not jobs.start(found, kind, **fields):
-        is_made = found.run_id is not None
+def _queue(import_: RunImport, kind: str, **fields: Any) -> None:
+    if not jobs.start(import_, kind, **fields):
+        is_made = import_.run_id is not None
         message = (
             "The import already has a run." if is_made else "The import is running."
         )
@@ -285,10 +285,10 @@ def _queue(found: RunImport, kind: str, **fields: Any) -> None:
 )
 def discard_run_import(request: HttpRequest, import_id: Id) -> Done:
     """Deletes the import and its files; the run stays. 409 while it is running."""
-    found = find_import(access_of(request).team, import_id)
-    if found.is_open:
+    import_ = find_import(access_of(request).team, import_id)
+    if import_.is_open:
         raise Problem(
             409, "The import is running. Stop it first.", code="run_imports.running"
         )
-    discard(found)
+    discard(import_)
     return Done(done=True)

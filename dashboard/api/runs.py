@@ -88,14 +88,14 @@ def runs(
             "runs.unknown_column",
         )
     try:
-        found = query.find(access.team, access.user)
+        runs_ = query.find(access.team, access.user)
     except QueryError as error:
         at = f" (characters {error.start + 1} to {error.end})"
         raise refuse_field("query.q", f"{error}{at}", "runs.bad_query") from error
-    shown = with_shown(found)
+    rows = with_shown(runs_)
     if query.sort in ("", "-num"):
-        return page_by(shown, RunOut.of, cursor=cursor, limit=limit)
-    ordered = sort_runs(shown, query.sort)
+        return page_by(rows, RunOut.of, cursor=cursor, limit=limit)
+    ordered = sort_runs(rows, query.sort)
     return page_from(ordered, RunOut.of, cursor=cursor, limit=limit)
 
 
@@ -125,8 +125,8 @@ def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetai
     """Applies all fields or none. A 409 states the reason."""
     access = access_of(request)
     with transaction.atomic():
-        found = get_any_run(access.team, run_id)
-        Run.objects.select_for_update().get(pk=found.pk)
+        run_ = get_any_run(access.team, run_id)
+        Run.objects.select_for_update().get(pk=run_.pk)
         sent = payload.over(RunDetail.of(get_any_run(access.team, run_id)))
         # Locks and the like are removed first and set last.
         for name, (_, undo) in SWITCHES.items():
@@ -138,9 +138,9 @@ def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetai
             if sent.get(name) is not None
         }
         if described:
-            found = get_run(access.team, run_id)
+            run_ = get_run(access.team, run_id)
             try:
-                describe_run(run=found, user=access.user, typed=described)
+                describe_run(run=run_, user=access.user, typed=described)
             except ValueError as error:
                 raise refuse_field("body", error) from error
         for name, (do, _) in reversed(SWITCHES.items()):
@@ -296,12 +296,12 @@ def change_settings(
     """Intervals and retention. A running trainer applies them after its step."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    known = {field.path for field in changes.interval_fields()}
-    if unknown := [path for path in payload.settings if path not in known]:
+    paths = {field.path for field in changes.interval_fields()}
+    if unknown := [path for path in payload.settings if path not in paths]:
         raise refuse_field(
             f"body.settings.{unknown[0][:80]}",
             "This setting cannot change after launch. These can: "
-            f"{', '.join(sorted(known))}.",
+            f"{', '.join(sorted(paths))}.",
             "runs.fixed_setting",
         )
     with or_conflict("body.settings"):

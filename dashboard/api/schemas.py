@@ -102,11 +102,11 @@ class Change(Input):
 
     @model_validator(mode="after")
     def refuse_unknown_names(self) -> Self:
-        known = type(self).model_fields.keys() - {"was"}
-        if unknown := [name for name in self.was if name not in known]:
+        names = type(self).model_fields.keys() - {"was"}
+        if unknown := [name for name in self.was if name not in names]:
             raise ValueError(
                 f"was.{unknown[0][:60]}: unknown field; known fields: "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(names))}"
             )
         return self
 
@@ -116,10 +116,10 @@ class Change(Input):
         `now`: of a locked row. EditConflict if someone changed a field since `was`.
         """
         sent = self.model_dump(mode="json", exclude_unset=True, exclude={"was"})
-        held = now.model_dump(mode="json")
-        compared = {name: value for name, value in sent.items() if name in held}
-        changes = find_changes(held, compared, self.was)
-        return sent | {name: held[name] for name in compared} | changes
+        stored = now.model_dump(mode="json")
+        compared = {name: value for name, value in sent.items() if name in stored}
+        changes = find_changes(stored, compared, self.was)
+        return sent | {name: stored[name] for name in compared} | changes
 
 
 def _check(value: Any, place: tuple[str, ...] = ()) -> None:
@@ -256,7 +256,7 @@ def query_of(values: Mapping[str, Any]) -> QueryDict:
             if value:
                 query[name] = "on"
         elif isinstance(value, list):
-            query.setlist(name, [str(each) for each in value])
+            query.setlist(name, [str(item) for item in value])
         elif value is not None and value != "":
             query[name] = str(value)
     return query
@@ -312,8 +312,8 @@ def page_by(
     if cursor:
         after = "lt" if key.startswith("-") else "gt"
         rows = rows.filter(**{f"{name}__{after}": read_cursor(cursor)})
-    found = list(rows.order_by(key)[: limit + 1])
-    return cut(found, limit, read, lambda row: getattr(row, name), total=total)
+    items = list(rows.order_by(key)[: limit + 1])
+    return cut(items, limit, read, lambda row: getattr(row, name), total=total)
 
 
 def page_from(
@@ -321,10 +321,10 @@ def page_from(
 ) -> Page[Any]:
     """Rows in another order: the cursor says how many came before."""
     start, total = read_cursor(cursor) if cursor else 0, rows.count()
-    shown = list(rows[start : start + limit])
-    end = start + len(shown)
-    more = write_cursor(end) if shown and end < total else None
-    return Page(items=[read(row) for row in shown], next_cursor=more, total=total)
+    items = list(rows[start : start + limit])
+    end = start + len(items)
+    more = write_cursor(end) if items and end < total else None
+    return Page(items=[read(row) for row in items], next_cursor=more, total=total)
 
 
 def cut(
@@ -336,9 +336,9 @@ def cut(
     total: int | None = None,
 ) -> Page[Any]:
     """`found` has one row more than the page if there is a next page."""
-    shown = found[:limit]
-    more = write_cursor(key_of(shown[-1])) if len(found) > limit else None
-    return Page(items=[read(row) for row in shown], next_cursor=more, total=total)
+    items = found[:limit]
+    more = write_cursor(key_of(items[-1])) if len(found) > limit else None
+    return Page(items=[read(row) for row in items], next_cursor=more, total=total)
 
 
 def write_cursor(place: int) -> str:

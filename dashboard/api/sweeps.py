@@ -63,16 +63,16 @@ def _sweep(sweep: Sweep) -> SweepOut:
 
 
 def _sweeps(team: Team) -> QuerySet[Sweep]:
-    found = team.sweep_set.select_related("launched_by")
+    sweeps_ = team.sweep_set.select_related("launched_by")
     runs = Run.objects.kept().only("sweep_id").order_by("pk")
-    return found.prefetch_related(Prefetch("runs", runs))
+    return sweeps_.prefetch_related(Prefetch("runs", runs))
 
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first. `/compare/sweep` has the importance of their settings."""
-    found = _sweeps(access_of(request).team)
-    return page_by(found, _sweep, cursor=cursor, limit=limit)
+    sweeps_ = _sweeps(access_of(request).team)
+    return page_by(sweeps_, _sweep, cursor=cursor, limit=limit)
 
 
 class ValuesIn(Input):
@@ -100,7 +100,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
     access = access_of(request)
     form = read_launch(access.team, payload)
     refuse_warnings(checked_launch(form), payload)
-    rows = [_row(each, index) for index, each in enumerate(payload.sweep)]
+    rows = [_row(values, index) for index, values in enumerate(payload.sweep)]
     planned = SweepPlan(rows=rows, mode=payload.mode)
     planned.plan(form)
     if planned.problem:
@@ -110,29 +110,29 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
             team=access.team,
             user=access.user,
             name=form.name,
-            launches=[one.launch for one in planned.runs],
+            launches=[plan.launch for plan in planned.runs],
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
     return Status(201, _sweep(_sweeps(access.team).get(pk=sweep.pk)))
 
 
-def _row(given: ValuesIn, index: int) -> Row:
+def _row(values: ValuesIn, index: int) -> Row:
     """Read as in the form: values separated by commas."""
-    setting = all_fields().get(given.setting)
+    setting = all_fields().get(values.setting)
     at = f"body.sweep.{index}"
     if setting is None:
-        message = f"Unknown setting {given.setting[:80]!r}."
+        message = f"Unknown setting {values.setting[:80]!r}."
         raise refuse_field(f"{at}.setting", message, "runs.unknown_setting")
     texts = []
-    for value in given.values:
+    for value in values.values:
         is_switch = isinstance(value, bool)
         text = ("on" if value else "off") if is_switch else setting.write(value)
         if not text.strip() or "," in text:
             message = f"A value cannot be empty or contain a comma; got {text[:40]!r}."
             raise refuse_field(f"{at}.values", message, "sweeps.bad_value")
         texts.append(text)
-    return Row(path=given.setting, text=", ".join(texts))
+    return Row(path=values.setting, text=", ".join(texts))
 
 
 # The settings in which runs differ, and their importance for the outcome.
@@ -205,20 +205,20 @@ def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
             f"Choose 1 to {MAX_SWEPT} runs; got {selection.num_chosen}.",
             "sweeps.bad_runs",
         )
-    found = read_sweep(
+    summary_ = read_sweep(
         selection.runs,
         read_outcomes(selection.runs, filters.metric, filters.of),
         title=filters.metric,
         without=filters.without,
         keep=filters.keep,
     )
-    if found.problem:
-        raise refuse_field("query.keep", found.problem)
-    weighed = found.weighed
+    if summary_.problem:
+        raise refuse_field("query.keep", summary_.problem)
+    weighed = summary_.weighed
     weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
-    keys = [setting.key for setting in found.settings]
+    keys = [setting.key for setting in summary_.settings]
     return SweptOut(
-        settings=[fill(SweptSetting, one) for one in found.all_settings],
+        settings=[fill(SweptSetting, one) for one in summary_.all_settings],
         runs=[
             SweptRun(
                 run_id=line.run.pk,
@@ -227,9 +227,9 @@ def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
                 values=dict(zip(keys, line.values, strict=True)),
                 is_kept=line.is_kept,
             )
-            for line in found.lines
+            for line in summary_.lines
         ],
-        num_without=found.num_without,
+        num_without=summary_.num_without,
         weights=[_weight(weight) for weight in weights],
         not_weighed=weighed.problem,
         together=[list(pair) for pair in weighed.together],

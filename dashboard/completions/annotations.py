@@ -62,12 +62,14 @@ def mention(comment: Comment, team: Team) -> None:
 
 
 def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
-    found = Mention.objects.filter(
+    mentions = Mention.objects.filter(
         user=user,
         comment__group__run__team=team,
         comment__group__run__deleted_at=None,
     )
-    return found.select_related("comment__user", "comment__group__run").order_by("-id")
+    return mentions.select_related("comment__user", "comment__group__run").order_by(
+        "-id"
+    )
 
 
 def see_mentions(user: User, ids: list[int]) -> None:
@@ -213,22 +215,22 @@ def read_annotations(
     """Read those of groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
     has_thumbs, has_tags, has_comments = _kinds_at(ids)
-    found: defaultdict[Key, Annotations] = defaultdict(Annotations)
+    annotations: defaultdict[Key, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
-        own = found[thumb.group_id, thumb.position]
+        own = annotations[thumb.group_id, thumb.position]
         own.num_up += thumb.is_up
         own.num_down += not thumb.is_up
         if user is not None and thumb.user_id == user.pk:
             own.mine = thumb.is_up
     tags = Tag.objects.filter(group__in=ids).select_related("user")
     for tag in tags if has_tags else ():
-        found[tag.group_id, tag.position].tags.append(tag)
+        annotations[tag.group_id, tag.position].tags.append(tag)
     comments = Comment.objects.filter(group__in=ids).select_related("user")
     for comment in comments.order_by("pk") if has_comments else ():
-        found[comment.group_id, comment.position].comments.append(comment)
-    for own in found.values():
+        annotations[comment.group_id, comment.position].comments.append(comment)
+    for own in annotations.values():
         own.tags.sort(key=lambda tag: tag.name)
-    return found
+    return annotations
 
 
 def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
@@ -253,13 +255,13 @@ def suggest_tags(team: Team) -> list[str]:
 def annotated_group_ids(run: Run) -> list[int]:
     """List annotated groups of the current history; three queries."""
     ids: set[int] = set()
-    for found in _of_run(run):
-        ids.update(found.values_list("group", flat=True).distinct())
+    for rows in _of_run(run):
+        ids.update(rows.values_list("group", flat=True).distinct())
     return sorted(ids)
 
 
 def has_annotations(run: Run) -> bool:
-    return any(found.exists() for found in _of_run(run))
+    return any(rows.exists() for rows in _of_run(run))
 
 
 def _of_run(run: Run) -> list[QuerySet[Any]]:
@@ -271,8 +273,8 @@ def annotation_lines(run: Run) -> Iterator[str]:
     """Write a line for each annotated group and completion."""
     for group, completions, by_key in _read(run):
         for position in [None, *completions]:
-            found = by_key.get((group.pk, position))
-            if found is None:
+            annotations = by_key.get((group.pk, position))
+            if annotations is None:
                 continue
             row = {**_group_fields(run, group), "position": position}
             if position is not None:
@@ -289,16 +291,18 @@ def annotation_lines(run: Run) -> Iterator[str]:
                     "rules": dict(zip(group.rule_names, scores, strict=False)),
                 }
             row |= {
-                "good": found.num_up,
-                "bad": found.num_down,
-                "tags": [{"name": t.name, "by": _name(t.user)} for t in found.tags],
+                "good": annotations.num_up,
+                "bad": annotations.num_down,
+                "tags": [
+                    {"name": t.name, "by": _name(t.user)} for t in annotations.tags
+                ],
                 "comments": [
                     {
                         "text": comment.text,
                         "by": _name(comment.user),
                         "at": comment.created_at.isoformat(),
                     }
-                    for comment in found.comments
+                    for comment in annotations.comments
                 ],
             }
             yield _line(row)

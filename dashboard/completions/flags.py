@@ -64,7 +64,7 @@ def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
     by_words: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, text in enumerate(texts):
         by_words[tuple(text.lower().split())].append(index)
-    found = [False] * len(texts)
+    is_duplicate = [False] * len(texts)
     alike = [indices for indices in by_words.values() if len(indices) > 1]
     shingled = [(_shingles(words), indices) for words, indices in by_words.items()]
     for (some, indices), (others, other_indices) in combinations(shingled, 2):
@@ -72,8 +72,8 @@ def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
             alike += [indices, other_indices]
     for indices in alike:
         for index in indices:
-            found[index] = True
-    return found
+            is_duplicate[index] = True
+    return is_duplicate
 
 
 def _shingles(words: tuple[str, ...]) -> set[int]:

@@ -69,7 +69,7 @@ MATCHES = [("text", "substring"), ("words", "whole words")]
 
 
 def labelled(filters: Mapping[str, FlagFilter]) -> list[tuple[str, str]]:
-    return [(name, each.label) for name, each in filters.items()]
+    return [(name, flag_filter.label) for name, flag_filter in filters.items()]
 
 
 def number_field(
@@ -140,8 +140,8 @@ class FilterForm(forms.Form):
         return form
 
     def value(self, name: str) -> Any:
-        found = self.cleaned_data.get(name)
-        return self.defaults.get(name) if found in (None, "") else found
+        value = self.cleaned_data.get(name)
+        return self.defaults.get(name) if value in (None, "") else value
 
     @property
     def filters(self) -> list[forms.BoundField]:

@@ -99,13 +99,15 @@ def list_groups(
     prompts = list(groups.values_list("prompt_index", flat=True))
     if at in prompts:
         page = prompts.index(at) // GROUPS_PER_PAGE + 1
-    shown = Paginator(prompts, GROUPS_PER_PAGE).get_page(page)
-    kept = GroupTokens.objects.filter(group=OuterRef("pk"))
-    found = groups.filter(prompt_index__in=list(shown)).defer("answer", "prompt")
+    prompt_page = Paginator(prompts, GROUPS_PER_PAGE).get_page(page)
+    tokens = GroupTokens.objects.filter(group=OuterRef("pk"))
+    groups_ = groups.filter(prompt_index__in=list(prompt_page)).defer(
+        "answer", "prompt"
+    )
     columns = GroupCompletions.objects.only("rewards", "end_reasons")
-    return shown, make_cards(
+    return prompt_page, make_cards(
         run,
-        found.annotate(has_tokens=Exists(kept)).prefetch_related(
+        groups_.annotate(has_tokens=Exists(tokens)).prefetch_related(
             Prefetch("packed_completions", columns)
         ),
     )
@@ -122,18 +124,18 @@ def _packed(group: Group) -> GroupCompletions:
 def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
     groups = list(groups)
     packed = [_packed(group) for group in groups]
-    rewards = [reward for each in packed for reward in each.rewards]
+    rewards = [reward for completions in packed for reward in completions.rewards]
     step = groups[0].step if groups else 0
     scale = reward_scale(reward_bounds(run, step), rewards)
     snippets = read_snippets_of(run, [group.pk for group in groups])
     cards = []
-    for group, each in zip(groups, packed, strict=True):
-        cut = [reason == "length" for reason in each.end_reasons]
+    for group, completions in zip(groups, packed, strict=True):
+        cut = [reason == "length" for reason in completions.end_reasons]
         cards.append(
             GroupCard(
                 group=group,
                 snippet=snippets[group.prompt_index],
-                strip=draw_sparkline(each.rewards, cut, scale).svg(
+                strip=draw_sparkline(completions.rewards, cut, scale).svg(
                     f"{len(cut)} rewards, mean {sig4(group.reward_mean)}"
                 ),
                 num_completions=len(cut),
@@ -172,10 +174,10 @@ def find_page(found: QuerySet[Any], number: int) -> FoundPage:
     num_pages = max(1, -(-len(ids) // PAGE_SIZE))
     number = min(number, num_pages)
     start = (number - 1) * PAGE_SIZE
-    shown = ids[start : start + PAGE_SIZE]
+    page_ids = ids[start : start + PAGE_SIZE]
     return FoundPage(
-        ids=shown,
-        num_shown=len(shown),
+        ids=page_ids,
+        num_shown=len(page_ids),
         number=number,
         num_pages=num_pages,
         first=start + 1 if ids else 0,
@@ -286,9 +288,9 @@ def get_group(
 
 def _groups_at(run: int, step: int, prompt_index: int) -> QuerySet[Group]:
     """Order the current group first."""
-    found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
+    groups = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
     newest = F("superseded_by").desc(nulls_first=True)
-    return found.order_by(newest, "-attempt")
+    return groups.order_by(newest, "-attempt")
 
 
 _group = FixedQuery(lambda *place: _groups_at(*place)[:1])
@@ -312,9 +314,9 @@ def visits_around(group: Group) -> VisitsAround:
     place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
     with connection.cursor() as cursor:
         cursor.execute(AROUND, {**place, "limit": MAX_VISITS + 1})
-        found = sorted((Visit(*row) for row in cursor), key=lambda visit: visit.step)
-    before = [visit for visit in found if visit.step < group.step]
-    after = [visit for visit in found if visit.step > group.step]
+        visits = sorted((Visit(*row) for row in cursor), key=lambda visit: visit.step)
+    before = [visit for visit in visits if visit.step < group.step]
+    after = [visit for visit in visits if visit.step > group.step]
     this = Visit(group.step, group.signal, group.reward_mean)
     return VisitsAround(
         visits=[*before[-MAX_VISITS:], this, *after[:MAX_VISITS]],
@@ -347,7 +349,7 @@ def read_completions_of(
     )
     ordered = groups.defer("prompt", "answer").order_by("-step")
     whole = ordered.select_related("packed_completions")
-    found = [each for group in whole for each in group.completions]
+    found = [completion for group in whole for completion in group.completions]
     completions = found[skipped : skipped + end - start]
     page = FoundPage(
         num_shown=len(completions),
@@ -401,8 +403,8 @@ def find_newest_step(run: Run, until: int | None) -> int | None:
     groups = Group.objects.current().filter(run=run)
     if until is None:
         return groups.order_by("-step").values_list("step", flat=True).first()
-    found = groups.filter(step__lte=until).order_by("-step")
-    step: int | None = found.values_list("step", flat=True).first()
+    earlier = groups.filter(step__lte=until).order_by("-step")
+    step: int | None = earlier.values_list("step", flat=True).first()
     if step is None:
         return groups.order_by("step").values_list("step", flat=True).first()
     return step

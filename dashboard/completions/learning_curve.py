@@ -72,15 +72,15 @@ def _make_point(part: Visits) -> Point:
 
 def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
     """Draw pass (pass rate by step) and reward (mean reward and its spread)."""
-    known = [point for point in points if point.share is not None]
+    scored = [point for point in points if point.share is not None]
     line = go.Scatter(
-        **_along(known),
-        y=[point.share for point in known],
+        **_along(scored),
+        y=[point.share for point in scored],
         line={"color": "var(--cohort-series-3)", "width": 2},
         hovertext=[
             f"{point.words}<br>correct: {point.num_right:,} of {point.num_scored:,} "
             f"({point.percent:.3g} %)"
-            for point in known
+            for point in scored
         ],
         hovertemplate="%{hovertext}<extra></extra>",
     )
@@ -92,12 +92,12 @@ def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
 
 
 def _reward(points: Sequence[Point]) -> dict[str, Any]:
-    known = [point for point in points if point.mean is not None]
-    means = [point.mean or 0.0 for point in known]
-    stds = [point.std or 0.0 for point in known]
+    scored = [point for point in points if point.mean is not None]
+    means = [point.mean or 0.0 for point in scored]
+    stds = [point.std or 0.0 for point in scored]
     edges = [
         go.Scatter(
-            x=[point.last for point in known],
+            x=[point.last for point in scored],
             y=[mean + side * std for mean, std in zip(means, stds, strict=True)],
             mode="lines",
             line={"width": 0},
@@ -109,12 +109,12 @@ def _reward(points: Sequence[Point]) -> dict[str, Any]:
         for side in (-1, 1)
     ]
     line = go.Scatter(
-        **_along(known),
+        **_along(scored),
         y=means,
         line={"color": "var(--cohort-series-1)", "width": 2},
         hovertext=[
             f"{point.words}<br>mean {mean:.4g}, spread {std:.4g}"
-            for point, mean, std in zip(known, means, stds, strict=True)
+            for point, mean, std in zip(scored, means, stds, strict=True)
         ],
         hovertemplate="%{hovertext}<extra></extra>",
     )
@@ -154,12 +154,12 @@ def _ticks(steps: Sequence[int]) -> dict[str, Any]:
 def describe(points: Sequence[Point], *, of: str) -> str:
     """Describe the chart in words, for screen readers."""
     values = [(p.percent if of == "pass" else p.mean, p.last) for p in points]
-    known = [(v, step) for v, step in values if v is not None and math.isfinite(v)]
+    pairs = [(v, step) for v, step in values if v is not None and math.isfinite(v)]
     name, unit = ("Pass rate", " %") if of == "pass" else ("Mean reward", "")
-    if not known:
+    if not pairs:
         return f"{name}: no values."
-    (low, low_at), (high, high_at) = min(known), max(known)
-    first, last = known[0], known[-1]
+    (low, low_at), (high, high_at) = min(pairs), max(pairs)
+    first, last = pairs[0], pairs[-1]
     return (
         f"{name} by step: {first[0]:.3g}{unit} at step {first[1]:,}, "
         f"{last[0]:.3g}{unit} at step {last[1]:,}; lowest {low:.3g}{unit} at step "

@@ -65,25 +65,25 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
     last = np.maximum(start, end - num_last)
     few = np.minimum(num_last, (end - start) // 2)
 
-    found = np.empty(len(prompts), TALLY)
-    found["prompt"], found["num_seen"] = prompts, num_seen
-    found["last_step"] = visits["step"][begin + num_seen - 1]
-    found["num_visits"] = end - start
-    found["num_scored"] = count.scored(last, end)
-    found["num_right"] = count.right(last, end)
-    found["change"] = count.share(end - few, end) - count.share(start, start + few)
+    tallies = np.empty(len(prompts), TALLY)
+    tallies["prompt"], tallies["num_seen"] = prompts, num_seen
+    tallies["last_step"] = visits["step"][begin + num_seen - 1]
+    tallies["num_visits"] = end - start
+    tallies["num_scored"] = count.scored(last, end)
+    tallies["num_right"] = count.right(last, end)
+    tallies["change"] = count.share(end - few, end) - count.share(start, start + few)
     first_right, last_right = count.ends_of_right(start, end)
-    found["solved_at"] = _step_at(scored, first_right, first_right >= 0)
+    tallies["solved_at"] = _step_at(scored, first_right, first_right >= 0)
     is_forgotten = (last_right >= 0) & (last_right < last)
-    found["forgotten_at"] = _step_at(scored, last_right + 1, is_forgotten)
+    tallies["forgotten_at"] = _step_at(scored, last_right + 1, is_forgotten)
     wrong_since = count.wrong_visits(np.maximum(first_right, last), end)
-    found["kind"] = np.select(
+    tallies["kind"] = np.select(
         [
             end == start,
             first_right < 0,
             is_forgotten,
             wrong_since > 0,
-            found["num_right"] == found["num_scored"],
+            tallies["num_right"] == tallies["num_scored"],
         ],
         [
             KINDS.index("unscored"),
@@ -94,7 +94,7 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
         ],
         KINDS.index("solved"),
     )
-    return found
+    return tallies
 
 
 class _Count:
@@ -144,9 +144,9 @@ def _divide(right: Numbers, scored: Numbers) -> Shares:
 
 
 def _step_at(visits: Visits, indices: Numbers, is_there: NDArray[np.bool_]) -> Numbers:
-    found = np.full(len(indices), NONE)
-    found[is_there] = visits["step"][indices[is_there]]
-    return found
+    steps = np.full(len(indices), NONE)
+    steps[is_there] = visits["step"][indices[is_there]]
+    return steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,12 +161,12 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
     bounds = [
         {
             "step": step,
-            "is_known": each.is_known,
-            "least_reward": each.least_reward,
-            "names": list(each.full_scores),
-            "needed": list(each.full_scores.values()),
+            "is_known": correctness.is_known,
+            "least_reward": correctness.least_reward,
+            "names": list(correctness.full_scores),
+            "needed": list(correctness.full_scores.values()),
         }
-        for step, each in correctness_by_step(run, steps).items()
+        for step, correctness in correctness_by_step(run, steps).items()
     ]
     with connection.cursor() as cursor:
         cursor.execute(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])

@@ -116,8 +116,8 @@ class _Prompted(NamedTuple):
 def read_snippets_of(run: Run, group_ids: Iterable[int]) -> dict[int, str]:
     """Read snippets by prompt, of groups without their prompts. Two queries."""
     end = Right("prompt", 8 * SNIPPET_CHARS)
-    found = Group.objects.filter(pk__in=group_ids).values_list("prompt_index", end)
-    return read_snippets(run, [_Prompted(*each) for each in found])
+    ends = Group.objects.filter(pk__in=group_ids).values_list("prompt_index", end)
+    return read_snippets(run, [_Prompted(*each) for each in ends])
 
 
 def shorten(text: str) -> str:
@@ -137,15 +137,15 @@ def percent(num_right: int, num_scored: int) -> str:
 
 def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptLine]:
     """Describe prompts in lines. One query. `visits` by prompt and step."""
-    positions = [int(each["prompt"]) for each in tallies]
+    positions = [int(tally_["prompt"]) for tally_ in tallies]
     version = run.dataset_version
     stored = version.rows.filter(position__in=positions) if version else ()
     rows = {row.position: row for row in stored}
     starts = np.searchsorted(visits["prompt"], positions)
     ends = np.searchsorted(visits["prompt"], positions, side="right")
     return [
-        _make_line(each, rows.get(position), visits[start:end])
-        for each, position, start, end in zip(
+        _make_line(tally_, rows.get(position), visits[start:end])
+        for tally_, position, start, end in zip(
             tallies, positions, starts, ends, strict=True
         )
     ]

@@ -189,8 +189,8 @@ def _formula(token: Token, *, display: str) -> str:
     if len(source) <= MAX_FORMULA_CHARS:
         try:
             # The library only supports align*.
-            known = source.replace("{aligned}", "{align*}")
-            made = convert_to_element(known, display=display)
+            rewritten = source.replace("{aligned}", "{align*}")
+            made = convert_to_element(rewritten, display=display)
         except Exception:  # noqa: BLE001 - it raises arbitrary exceptions
             made = None
         if made is not None and _clean(made):

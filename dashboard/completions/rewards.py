@@ -59,8 +59,8 @@ def rank_completions(
     rewards = [c.reward for c in completions if c.reward is not None]
     best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
     differ = best > worst
-    known = [abs(c.advantage) for c in completions if c.advantage is not None]
-    largest_advantage = max(known, default=0.0)
+    advantages = [abs(c.advantage) for c in completions if c.advantage is not None]
+    largest_advantage = max(advantages, default=0.0)
     split = [_split(group, c, weights, recipe) for c in completions]
     largest_part = max(
         (abs(p.part) for parts in split for p in parts if p.part is not None),
@@ -153,17 +153,17 @@ def merge_equal(
 
     Those at the positions of `separate` stay alone.
     """
-    found: dict[Any, tuple[GroupRank, list[int]]] = {}
+    merged: dict[Any, tuple[GroupRank, list[int]]] = {}
     for rank in ranks:
         c = rank.completion
         key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens)
         if c.position in separate:
-            found[c.position] = (rank, [])
-        elif key in found:
-            found[key][1].append(c.position)
+            merged[c.position] = (rank, [])
+        elif key in merged:
+            merged[key][1].append(c.position)
         else:
-            found[key] = (rank, [])
-    return list(found.values())
+            merged[key] = (rank, [])
+    return list(merged.values())
 
 
 def count_right(run: Run, step: int, completions: Iterable[Completion]) -> int | None:
@@ -245,23 +245,23 @@ def correctness_by_step(run: Run, steps: Iterable[int]) -> dict[int, Correctness
     if run.is_imported:
         threshold = Correctness(least_reward=run.config["reward"]["right_from"])
         return dict.fromkeys(steps, threshold)
-    found: dict[int, Correctness] = {}
+    by_step: dict[int, Correctness] = {}
     recipes: dict[int, Recipe | None] = {}
-    known: dict[tuple[int, tuple[float, ...]], Correctness] = {}
+    by_config: dict[tuple[int, tuple[float, ...]], Correctness] = {}
     for step in steps:
         spec = recipe_spec(run, step)
         if id(spec) not in recipes:
             recipes[id(spec)] = step_recipe(run, step)
         recipe = recipes[id(spec)]
         if recipe is None:
-            found[step] = Correctness()
+            by_step[step] = Correctness()
             continue
         # A schedule changes the weights at each step.
         weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
-        if weights not in known:
-            known[weights] = correctness_of(recipe, step=step)
-        found[step] = known[weights]
-    return found
+        if weights not in by_config:
+            by_config[weights] = correctness_of(recipe, step=step)
+        by_step[step] = by_config[weights]
+    return by_step
 
 
 def why_nothing_is_right(run: Run, step: int) -> str:

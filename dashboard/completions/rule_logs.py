@@ -62,7 +62,7 @@ class Entry:
 
 def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     """Find notes, the newest step's first, within a step as they came."""
-    found = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
+    notes = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
     lookups = {
         "text": "text__icontains",
         "rule": "rule",
@@ -72,7 +72,7 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     }
     values = {lookup: form.value(name) for name, lookup in lookups.items()}
     values["is_error"] = KINDS.get(form.value("kind"))
-    return found.filter(
+    return notes.filter(
         **{k: v for k, v in values.items() if v not in (None, "")}
     ).order_by("-step", "id")
 
@@ -80,13 +80,13 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
 def read_entries(run: Run, ids: list[int]) -> list[Entry]:
     """Three queries."""
     notes = RuleNote.objects.select_related("group").in_bulk(ids)
-    kept = count_kept({note.group_id for note in notes.values()})
+    num_kept = count_kept({note.group_id for note in notes.values()})
     snippets = read_snippets(run, [note.group for note in notes.values()])
     return [
         Entry(
             note=notes[i],
             snippet=snippets[notes[i].group.prompt_index],
-            num_kept=kept[notes[i].group_id],
+            num_kept=num_kept[notes[i].group_id],
         )
         for i in ids
         if i in notes
@@ -95,8 +95,8 @@ def read_entries(run: Run, ids: list[int]) -> list[Entry]:
 
 def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
     """Number of stored entries by group; groups without entries are missing."""
-    kept = RuleNote.objects.filter(group__in=group_ids).values_list("group")
-    return dict(kept.annotate(num=Count("id")).order_by())
+    notes = RuleNote.objects.filter(group__in=group_ids).values_list("group")
+    return dict(notes.annotate(num=Count("id")).order_by())
 
 
 _notes_of = FixedQuery(
@@ -108,7 +108,7 @@ _notes_of = FixedQuery(
 
 def notes_of(group: Group) -> dict[int, list[RuleNote]]:
     """Read notes by completion, errors first."""
-    found: dict[int, list[RuleNote]] = {}
+    by_position: dict[int, list[RuleNote]] = {}
     for note in _notes_of(group.pk):
-        found.setdefault(note.position, []).append(note)
-    return found
+        by_position.setdefault(note.position, []).append(note)
+    return by_position

@@ -79,8 +79,10 @@ def _tokens(completion: MeasuredCompletion) -> Iterator[tuple[int, str, int]]:
 
 def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
     values = chain.from_iterable(
-        [None] * len(each.ids) if getattr(each, name) is None else getattr(each, name)
-        for each in completions
+        [None] * len(completion.ids)
+        if getattr(completion, name) is None
+        else getattr(completion, name)
+        for completion in completions
     )
     if name == CLIPPED:
         signs = (ABSENT if value is None else value for value in values)
@@ -138,8 +140,8 @@ def _read_column(values: NDArray[Any]) -> list[float | None] | None:
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:
     """Read tokens of each completion; None if not stored. One query."""
-    kept = GroupTokens.objects.filter(group=group)
-    packed = kept.values_list("packed", flat=True).first()
+    rows = GroupTokens.objects.filter(group=group)
+    packed = rows.values_list("packed", flat=True).first()
     return None if packed is None else unpack_tokens(bytes(packed))
 
 
@@ -153,9 +155,9 @@ class Near:
 
 def find_near(group: Group) -> Near:
     """Find the nearest few of each. Two queries."""
-    kept = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
-    here = kept.filter(step=group.step).values_list("prompt_index", flat=True)
-    same = kept.filter(prompt_index=group.prompt_index).values_list("step", flat=True)
+    groups = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
+    here = groups.filter(step=group.step).values_list("prompt_index", flat=True)
+    same = groups.filter(prompt_index=group.prompt_index).values_list("step", flat=True)
     return Near(
         prompts=_nearest(here, group.prompt_index), steps=_nearest(same, group.step)
     )

@@ -127,13 +127,13 @@ def all_pages() -> dict[str, Page]:
 def glossary() -> dict[str, tuple[str, SafeString]]:
     """Return each term and its definition, by the term in lower case."""
     lines = (FOLDER / "glossary.md").read_text(encoding="utf-8")
-    found = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", lines, re.MULTILINE)
+    terms = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", lines, re.MULTILINE)
     return {
         term.lower(): (
             term,
             render_document(parse_document(text[0].upper() + text[1:]), folder=FOLDER),
         )
-        for term, text in found
+        for term, text in terms
     }
 
 
@@ -303,25 +303,29 @@ def search(query: str) -> list[SearchResult]:
             p.search(f"{section.title} {section.text}") for p in patterns
         ):
             ranked.append((has.index(True), place, page, section))
-    found = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
+    any_word = re.compile(
+        "|".join(pattern.pattern for pattern in patterns), re.IGNORECASE
+    )
     return [
-        SearchResult(page=page, section=section, excerpt=_excerpt(section.text, found))
+        SearchResult(
+            page=page, section=section, excerpt=_excerpt(section.text, any_word)
+        )
         for _, _, page, section in sorted(ranked, key=lambda each: each[:2])
     ]
 
 
-def _excerpt(text: str, found: re.Pattern[str]) -> list[tuple[str, bool]]:
-    first = found.search(text)
+def _excerpt(text: str, pattern: re.Pattern[str]) -> list[tuple[str, bool]]:
+    first = pattern.search(text)
     middle = first.start() if first else 0
     begin = max(0, middle - EXCERPT // 3)
     begin = text.find(" ", begin) + 1 if begin else 0
     end = begin + EXCERPT
     end = len(text) if end >= len(text) else text.rfind(" ", begin, end)
-    shown = text[begin:end]
+    excerpt = text[begin:end]
     pieces: list[tuple[str, bool]] = [("… ", False)] if begin else []
     at = 0
-    for match in found.finditer(shown):
-        pieces += [(shown[at : match.start()], False), (match[0], True)]
+    for match in pattern.finditer(excerpt):
+        pieces += [(excerpt[at : match.start()], False), (match[0], True)]
         at = match.end()
-    pieces.append((shown[at:] + (" …" if end < len(text) else ""), False))
+    pieces.append((excerpt[at:] + (" …" if end < len(text) else ""), False))
     return [piece for piece in pieces if piece[0]]

@@ -82,11 +82,11 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
     is_post = request.method == "POST"
     team_ = (get_writable_team if is_post else get_team)(request, team)
     start = {"for_steps": 1, "is_sent": True, "kind": "above"}
-    given = {
+    requested = {
         name: request.GET[name] for name in ("metric", "run") if name in request.GET
     }
     form = RuleForm(
-        request.POST if is_post else None, team=team_, initial=start | given
+        request.POST if is_post else None, team=team_, initial=start | requested
     )
     if is_post and form.is_valid():
         try:
@@ -278,7 +278,7 @@ def _show_delivery(
         "team": team,
         "form": form,
         "channels": [(channel, shown_address(channel)) for channel in channels],
-        "logged": [(one, shown_address(one.channel)) for one in page],
+        "logged": [(delivery, shown_address(delivery.channel)) for delivery in page],
         "page": page,
         "state": state,
         "states": DeliveryState.values,

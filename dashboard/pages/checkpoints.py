@@ -155,7 +155,7 @@ def models(request: Request, team: str) -> HttpResponse:
     context = {
         "team": team_,
         "listed": [
-            (each, needs.get(folder_of(each), [])) for each in listed.order_by("-pk")
+            (model, needs.get(folder_of(model), [])) for model in listed.order_by("-pk")
         ],
     }
     return render(request, "supervision/models.html", context)
@@ -176,5 +176,5 @@ def model_unpublish(request: Request, team: str, model_id: int) -> HttpResponse:
 
 def _checkpoint(team: Team, run_id: int, name: str) -> Checkpoint:
     run = get_run(team, run_id)
-    found = run.checkpoints.select_related("run__team")
-    return get_object_or_404(found, name=name)
+    checkpoints_ = run.checkpoints.select_related("run__team")
+    return get_object_or_404(checkpoints_, name=name)

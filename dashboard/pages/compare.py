@@ -112,8 +112,8 @@ def compare_charts(request: Request, team: str) -> HttpResponse:
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:
         return JsonResponse({"charts": [], "answer": "", "is_live": False})
-    known = [name for run in selection.runs for name in run.metric_names]
-    pins = choose_pins(request.GET.getlist("pin"), known)
+    names = [name for run in selection.runs for name in run.metric_names]
+    pins = choose_pins(request.GET.getlist("pin"), names)
     conclusion = conclude(arrangement, window=form.value("window"))
     context = {"team": team_, "conclusion": conclusion}
     return JsonResponse(
@@ -132,15 +132,15 @@ def compare_figure(request: Request, team: str) -> HttpResponse:
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:
         return JsonResponse({"data": [], "layout": {}})
-    found = compare_runs(arrangement, form)
-    context = {"team": team_, "arrangement": arrangement, "found": found}
+    comparison = compare_runs(arrangement, form)
+    context = {"team": team_, "arrangement": arrangement, "found": comparison}
     context |= {"view": {name: form.value(name) for name in form.fields}}
     context |= {"marks": _marks(arrangement)}
     return JsonResponse(
         {
-            **found.figure,
-            "differences": found.differences,
-            "better": found.better,
+            **comparison.figure,
+            "differences": comparison.differences,
+            "better": comparison.better,
             "notes": render_to_string("compare/curve_notes.html", context, request),
             "contrasts": render_to_string(
                 "compare/baseline_comparisons.html", context, request
@@ -151,25 +151,27 @@ def compare_figure(request: Request, team: str) -> HttpResponse:
 
 def _read(request: Request, team: Team) -> tuple[Selection, Arrangement, CompareForm]:
     form = CompareForm.read(request.GET)
-    found = read_selection(team, request.GET)
-    arrangement = arrange(found.runs, form.value("by"))
-    return found.kept_in(arrangement), arrangement, form
+    selection = read_selection(team, request.GET)
+    arrangement = arrange(selection.runs, form.value("by"))
+    return selection.kept_in(arrangement), arrangement, form
 
 
 def _compared(
     request: Request, selection: Selection, arrangement: Arrangement, form: CompareForm
 ) -> dict[str, Any]:
     sets, runs = arrangement.sets, selection.runs
-    settings = join_settings(arrangement.settings, [one.indices for one in sets])
+    settings = join_settings(
+        arrangement.settings, [run_set.indices for run_set in sets]
+    )
     differing = [setting for setting in settings if setting.differs]
-    firsts = [one.run for one in sets]
+    firsts = [run_set.run for run_set in sets]
     metrics = list_metrics(runs, shown=form.value("metric"))
-    known = [name for _, names in metrics for name in names]
-    pins = choose_pins(request.GET.getlist("pin"), known)
+    metric_names = [name for _, names in metrics for name in names]
+    pins = choose_pins(request.GET.getlist("pin"), metric_names)
     # One metric at length, only where the address names it.
     shows_metric = "metric" in request.GET
     others = sets[1:]
-    changes = find_changes(sets[0].run, [one.run for one in others])
+    changes = find_changes(sets[0].run, [run_set.run for run_set in others])
     return {
         **_summary_rows(selection, arrangement),
         **_answers(firsts, form),
@@ -183,11 +185,13 @@ def _compared(
         "settings": settings,
         "num_settings": len(settings),
         "differing": _by_value(differing, _marks(arrangement)),
-        "silent": [one for one in sets if all(map(lack_settings, one.runs))],
+        "silent": [
+            run_set for run_set in sets if all(map(lack_settings, run_set.runs))
+        ],
         "recipes": [
-            {"set": one, "changes": found, "formula": formula_of(one.run)}
-            for one, found in zip(others, changes, strict=True)
-            if found
+            {"set": run_set, "changes": change, "formula": formula_of(run_set.run)}
+            for run_set, change in zip(others, changes, strict=True)
+            if change
         ],
         # The first runs of the sets first: they are laid side by side.
         "compared": selection.with_baseline(firsts),
@@ -202,15 +206,15 @@ def _by_value(
 
     Without those that differ within the sets alone, as the seed does.
     """
-    found = []
+    listed = []
     for setting in settings:
         values: dict[str | None, list[LineStyle]] = {}
         for mark, (value, _, is_unknown) in zip(marks, setting.cells, strict=True):
             if not is_unknown:
                 values.setdefault(value, []).append(mark)
         if len(values) > 1:
-            found.append((setting, list(values.items())))
-    return found
+            listed.append((setting, list(values.items())))
+    return listed
 
 
 def _is_live(selection: Selection) -> bool:
@@ -225,35 +229,37 @@ def _answers(runs: list[Run], form: CompareForm) -> dict[str, Any]:
     if prompt is None:
         return {"answers": []}
     answers = find_answers(runs, prompt, form.value("step"))
-    asked = next((each.group for each in answers if each.group), None)
+    asked = next(
+        (answer_of_set.group for answer_of_set in answers if answer_of_set.group), None
+    )
     return {"answers": answers, "asked": asked, "prompt": prompt}
 
 
 def _marks(arrangement: Arrangement) -> list[LineStyle]:
     """Choose a line style for each set, in the order of the sets."""
-    marks = line_styles(one.pk for one in arrangement.sets)
-    return [marks[one.pk] for one in arrangement.sets]
+    marks = line_styles(run_set.pk for run_set in arrangement.sets)
+    return [marks[run_set.pk] for run_set in arrangement.sets]
 
 
 def _summary_rows(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
     runs = arrangement.runs
     indices = {run.pk: index for index, run in enumerate(runs)}
-    sets = [[indices[run.pk] for run in one.runs] for one in arrangement.sets]
+    sets = [[indices[run.pk] for run in run_set.runs] for run_set in arrangement.sets]
     columns = compare_summaries(runs, sets)
     marks = _marks(arrangement)
     rows = [
         {
-            "set": one,
-            "run": one.run,
+            "set": run_set,
+            "run": run_set.run,
             "mark": marks[i],
             "figures": [column.figures[i] for column in columns],
             "is_baseline": i == 0,
-            "as_baseline": selection.with_baseline(one.runs),
-            "without": selection.without(one.runs),
-            "members": [(run, selection.without([run])) for run in one.runs],
-            **_progress(one.runs),
+            "as_baseline": selection.with_baseline(run_set.runs),
+            "without": selection.without(run_set.runs),
+            "members": [(run, selection.without([run])) for run in run_set.runs],
+            **_progress(run_set.runs),
         }
-        for i, one in enumerate(arrangement.sets)
+        for i, run_set in enumerate(arrangement.sets)
     ]
     return {"rows": rows, "columns": [column.title for column in columns]}
 

@@ -123,8 +123,8 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     form = CompletionFilterForm.of_run(request.GET, run)
     is_mine = form.value("by") == "me"
     all_marks = read_labels(run, by=membership.user if is_mine else None)
-    found, facets = _find(request, run, form, membership.user, all_marks)
-    groups = {c.group_id for c in found.completions}
+    matches, facets = _find(request, run, form, membership.user, all_marks)
+    groups = {c.group_id for c in matches.completions}
     marks = read_annotations(groups, membership.user)
     snippets = read_snippets_of(run, groups)
     chips = form.chips(request.GET)
@@ -136,16 +136,16 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "completions",
         "form": form,
-        "page": found,
+        "page": matches,
         "completions": [
             _line(
                 c,
                 snippet=snippets.get(c.group.prompt_index, ""),
-                pieces=excerpt(c.text, found.pattern),
+                pieces=excerpt(c.text, matches.pattern),
                 marks=marks.get((c.group_id, c.position)),
                 of_group=marks.get((c.group_id, None)),
             )
-            for c in found.completions
+            for c in matches.completions
         ],
         "chips": chips,
         "last_chip": next((chip for chip in reversed(chips) if chip.words), None),
@@ -196,9 +196,9 @@ def _find(
 ) -> tuple[Found, list[Facet]]:
     for attempt in range(ATTEMPTS):
         try:
-            found = find(run, form, reader)
-            facets = Facets(found.selections, request.GET, outcomes_of(run))
-            return found, facets.all(marks)
+            matches = find(run, form, reader)
+            facets = Facets(matches.selections, request.GET, outcomes_of(run))
+            return matches, facets.all(marks)
         except BlocksChanged:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -209,11 +209,11 @@ def _find(
 def mentions(request: Request, team: str) -> HttpResponse:
     """List the user's own mentions; showing the page marks them as seen."""
     membership = get_membership_for(request, team)
-    found = mentions_of(membership.user, membership.team)
+    mentions_ = mentions_of(membership.user, membership.team)
     number = MentionForm.read(request.GET).value("page")
-    page: Page[Mention] = Paginator(found, MENTIONS_PER_PAGE).get_page(number)
+    page: Page[Mention] = Paginator(mentions_, MENTIONS_PER_PAGE).get_page(number)
     context = {"team": membership.team, "page": page, "mentions": list(page)}
-    answer = render(request, "completions/mentions.html", context)
+    response = render(request, "completions/mentions.html", context)
     if request.method == "GET":
         see_mentions(membership.user, [mention.pk for mention in page])
-    return answer
+    return response

@@ -89,9 +89,9 @@ def _show(
 ) -> HttpResponse:
     dataset = get_dataset(team, dataset_id)
     versions = versions_with_use(dataset)
-    given = request.POST if request.method == "POST" else request.GET
-    version = choose_version(versions, given.get("version"))
-    found = find_statistics(version)
+    fields = request.POST if request.method == "POST" else request.GET
+    version = choose_version(versions, fields.get("version"))
+    statistics = find_statistics(version)
     tokens = _tokens(version, request.GET.get("model", ""))
     models = list_models(team)
     form.initial.setdefault("model", next(iter(models), ""))
@@ -101,14 +101,14 @@ def _show(
         "versions": versions,
         "version": version,
         "tab": "statistics",
-        "found": found,
+        "found": statistics,
         "tokens": tokens,
         "form": form,
         "models": models,
         "can_write": can_write,
         "counted": version.token_lengths.values_list("model", flat=True),
-        "is_working": _is_working(found) or (tokens and _is_working(tokens)),
-        **_results(found.result, tokens, _limit(request)),
+        "is_working": _is_working(statistics) or (tokens and _is_working(tokens)),
+        **_results(statistics.result, tokens, _limit(request)),
     }
     return render(request, "datasets/statistics.html", context, status=status)
 
@@ -120,8 +120,8 @@ def _tokens(version: DatasetVersion, model: str) -> TokenLengths | None:
     return find_token_lengths(version, model) if is_requested else None
 
 
-def _is_working(found: Any) -> bool:
-    return not (found.is_done or found.problem)
+def _is_working(analysis: Any) -> bool:
+    return not (analysis.is_done or analysis.problem)
 
 
 def _results(
@@ -131,12 +131,14 @@ def _results(
     figures: dict[str, Any] = {}
     if result:
         duplicates = list_duplicates(result)
-        num_repeats = sum(one.num_more for one in duplicates)
+        num_repeats = sum(duplicate.num_more for duplicate in duplicates)
         context |= {
             "result": result,
             "duplicates": duplicates,
             "num_repeats": num_repeats,
-            "clean": [one.title for one in duplicates if not one.num_more],
+            "clean": [
+                duplicate.title for duplicate in duplicates if not duplicate.num_more
+            ],
         }
         figures |= {
             name: _drawn(result[name], unit="characters")
@@ -166,17 +168,19 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
     versions = versions_with_use(dataset)
     new = choose_version(versions, request.GET.get("version"))
     # The requested version; else the one before the new one, if any.
-    wanted = request.GET.get("old")
+    number = request.GET.get("old")
     old = (
-        choose_version(versions, wanted)
-        if wanted
-        else next((one for one in versions if one.number < new.number), None)
+        choose_version(versions, number)
+        if number
+        else next(
+            (version for version in versions if version.number < new.number), None
+        )
     )
-    found = find_difference(old, new) if old and old != new else None
+    difference = find_difference(old, new) if old and old != new else None
     page = None
-    if found and found.result is not None:
-        kind = _read_kind(request, differences.KINDS, found.result, "changed")
-        page = read_changes(found, kind, read_number(request.GET.get("from")) or 0)
+    if difference and difference.result is not None:
+        kind = _read_kind(request, differences.KINDS, difference.result, "changed")
+        page = read_changes(difference, kind, read_number(request.GET.get("from")) or 0)
     context = {
         "team": team_,
         "dataset": dataset,
@@ -185,7 +189,7 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
         "versions": versions,
         "version": new,
         "old": old,
-        "found": found,
+        "found": difference,
         "page": page,
         "kinds": list(differences.KINDS),
     }
@@ -197,8 +201,8 @@ def _read_kind(
 ) -> str:
     """Return the kind in the URL; else the first with results."""
     kind = request.GET.get("kind", "")
-    found = (name for name in kinds if result[name])
-    return kind if kind in kinds else next(found, default)
+    with_results = (name for name in kinds if result[name])
+    return kind if kind in kinds else next(with_results, default)
 
 
 @require_GET
@@ -216,11 +220,11 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
     )
     if key and other is None:
         raise Http404("No such version.")
-    found = find_leak(version, other) if other and other != version else None
+    leak = find_leak(version, other) if other and other != version else None
     page = None
-    if found and found.result is not None:
-        kind = _read_kind(request, leaks.KINDS, found.result, "exact")
-        page = read_leaks(found, kind, read_number(request.GET.get("from")) or 0)
+    if leak and leak.result is not None:
+        kind = _read_kind(request, leaks.KINDS, leak.result, "exact")
+        page = read_leaks(leak, kind, read_number(request.GET.get("from")) or 0)
     context = {
         "team": team_,
         "dataset": dataset,
@@ -230,13 +234,13 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "version": version,
         "others": others.exclude(pk=version.pk),
         "other": other,
-        "found": found,
+        "found": leak,
         "page": page,
         "kinds": [
             (
                 kind,
                 leaks.KINDS[kind],
-                found.result[kind] if found and found.result else 0,
+                leak.result[kind] if leak and leak.result else 0,
             )
             for kind in leaks.KINDS
         ],

@@ -50,10 +50,10 @@ def dataset_generate(request: Request, team: str) -> HttpResponse:
     team_ = get_membership_for(request, team).team
     try:
         tasks = {task.name: task for task in list_tasks()}
-        wanted = request.GET.get("task")
-        if wanted and wanted not in tasks:
+        name = request.GET.get("task")
+        if name and name not in tasks:
             raise Http404("No such task.")
-        task = tasks[wanted] if wanted else None
+        task = tasks[name] if name else None
     except GeneratorsMissing as missing:
         context = {"team": team_, "missing": str(missing)}
         return render(request, "datasets/generate.html", context)
@@ -195,8 +195,8 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
-    given = request.POST if is_post else request.GET
-    version = choose_version(versions, given.get("version"))
+    fields = request.POST if is_post else request.GET
+    version = choose_version(versions, fields.get("version"))
     version.dataset = dataset  # with its team; avoids a query
     form = SplitForm(version, request.POST if is_post else None)
     if is_post and form.is_valid():
@@ -225,7 +225,7 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
         "version": version,
         "form": form,
         "splits": splits,
-        "is_working": any(not (one.is_done or one.problem) for one in splits),
+        "is_working": any(not (split_.is_done or split_.problem) for split_ in splits),
         "can_write": membership.can_write,
     }
     status = 422 if is_post else 200

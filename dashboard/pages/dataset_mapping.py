@@ -62,8 +62,8 @@ def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
         return redirect("dataset_map", team_.slug, upload.pk)
     if not is_post:
         return _render_choices(request, upload, choices)
-    wanted = request.POST.get("choice", "")
-    picked = next((one for one in choices if one.name == wanted), None)
+    name = request.POST.get("choice", "")
+    picked = next((choice for choice in choices if choice.name == name), None)
     if picked is None:
         problem = "Choose a split or a file."
         return _render_choices(request, upload, choices, problem, status=422)
@@ -80,8 +80,8 @@ def _render_choices(
     status: int = 200,
 ) -> HttpResponse:
     groups = [
-        ("Splits", [one for one in choices if one.is_split]),
-        ("Files", [one for one in choices if not one.is_split]),
+        ("Splits", [choice for choice in choices if choice.is_split]),
+        ("Files", [choice for choice in choices if not choice.is_split]),
     ]  # each of one commit
     context = {
         "team": upload.team,
@@ -150,14 +150,14 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     if seen is None:
         return _file_missing(request, upload)
     # The URL may contain only settings of the preview.
-    given = request.GET if "prompt" in request.GET else None
-    if job and not job.is_fetch and given is None:
+    fields = request.GET if "prompt" in request.GET else None
+    if job and not job.is_fetch and fields is None:
         data = {**job.mapping, "answer": job.mapping["answer"] or "", "name": job.name}
         form = MappingForm(upload, seen, data)
         form.is_valid()
         refused = _refusals(job) if job.is_refused else None
         return _render(request, upload, seen, form, refused)
-    form = MappingForm(upload, seen, given)
+    form = MappingForm(upload, seen, fields)
     form.is_valid()
     if request.htmx:
         context = {

@@ -87,9 +87,11 @@ def _fetch(request: Request, team: Team) -> HttpResponse:
     dataset = _requested_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
-        given = form.cleaned_data
+        fields = form.cleaned_data
         try:
-            link = read(given["link"], revision=given["revision"], part=given["part"])
+            link = read(
+                fields["link"], revision=fields["revision"], part=fields["part"]
+            )
             purge_uploads()
             job = begin_fetch(team=team, user=request.user, link=link, dataset=dataset)
         except ValueError as error:
@@ -127,8 +129,8 @@ def _sent_in_parts(request: Request, team: Team) -> Upload:
 
 
 def _requested_dataset(request: Request, team: Team) -> Dataset | None:
-    wanted = request.GET.get("dataset")
-    return get_dataset(team, read_id(wanted) or 0) if wanted else None
+    key = request.GET.get("dataset")
+    return get_dataset(team, read_id(key) or 0) if key else None
 
 
 def _render(
@@ -140,8 +142,8 @@ def _render(
     **forms: object,
 ) -> HttpResponse:
     # A form with errors is shown on its own tab.
-    given = next((name for name in TABS if name in request.POST), "file")
-    tab = TABS.get(given) or request.GET.get("from", "")
+    field = next((name for name in TABS if name in request.POST), "file")
+    tab = TABS.get(field) or request.GET.get("from", "")
     context = {
         "form": UploadForm(),
         "paste": PasteForm(),

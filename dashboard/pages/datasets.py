@@ -170,8 +170,12 @@ def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpRespon
         "versions": versions,
         "version": choose_version(versions, request.GET.get("version")),
         "lines": [
-            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
-            for one in versions
+            (
+                version,
+                uses.get(version.pk, []),
+                parents.get(version.source.get("parent_id")),
+            )
+            for version in versions
         ],
         "can_write": membership.can_write,
     }

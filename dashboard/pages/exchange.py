@@ -109,9 +109,9 @@ def _begin(request: Request, team: Team) -> RunImport:
 
 
 def get_import(team: Team, import_id: int) -> RunImport:
-    found = RunImport.objects.select_related("team", "created_by", "run", "job")
+    imports = RunImport.objects.select_related("team", "created_by", "run", "job")
     try:
-        return found.get(team=team, pk=import_id)
+        return imports.get(team=team, pk=import_id)
     except RunImport.DoesNotExist:
         raise Http404("Import not found.") from None
 
@@ -123,32 +123,32 @@ def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
     """
     if request.method == "POST":
         team_ = get_writable_team(request, team)
-        found = get_import(team_, import_id)
+        import_ = get_import(team_, import_id)
         if "discard" in request.POST:
-            if found.is_open:
+            if import_.is_open:
                 messages.error(request, "The import is running. Stop it first.")
-                return redirect("run_import", found.team.slug, found.pk)
-            discard(found)
-            return redirect("run_imports", found.team.slug)
-        if "stop" in request.POST and not cancel(found.job):
+                return redirect("run_import", import_.team.slug, import_.pk)
+            discard(import_)
+            return redirect("run_imports", import_.team.slug)
+        if "stop" in request.POST and not cancel(import_.job):
             messages.info(request, "The import had already ended.")
         if "read" in request.POST:
-            _read(request, found)
-        if "make" in request.POST and found.findings:
-            form = MakeForm(found, request.POST)
+            _read(request, import_)
+        if "make" in request.POST and import_.findings:
+            form = MakeForm(import_, request.POST)
             if not form.is_valid():
-                return _show(request, found, form, status=422)
-            jobs.start(found, RunImport.MAKE, choices=form.choices)
-        return redirect("run_import", team_.slug, found.pk)
+                return _show(request, import_, form, status=422)
+            jobs.start(import_, RunImport.MAKE, choices=form.choices)
+        return redirect("run_import", team_.slug, import_.pk)
     team_ = get_team(request, team)
     # Also here, because the lost worker may be the one that reaps jobs.
     reap_of(get_import(team_, import_id))
-    found = get_import(team_, import_id)
-    if found.run_id and found.state == JobState.DONE:
-        address = resolve_url("run", found.team.slug, found.run_id)
+    import_ = get_import(team_, import_id)
+    if import_.run_id and import_.state == JobState.DONE:
+        address = resolve_url("run", import_.team.slug, import_.run_id)
         is_part = bool(getattr(request, "htmx", False))
         return HttpResponseClientRedirect(address) if is_part else redirect(address)
-    return _show(request, found)
+    return _show(request, import_)
 
 
 def _show(
@@ -254,8 +254,8 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
         )
     elif what == "completions":
         taken, in_all = (
-            count_completions(run, first=each.first, last=each.last)
-            for each in (span, Span())
+            count_completions(run, first=span_.first, last=span_.last)
+            for span_ in (span, Span())
         )
         context["offer"] = _offer(
             completions_table(run, span), num_rows=taken, num_all=in_all
@@ -316,12 +316,12 @@ class FileForm(forms.Form):
 
 @require_POST
 def run_import_files(request: Request, team: str, import_id: int) -> JsonResponse:
-    found = get_import(get_writable_team(request, team), import_id)
+    import_ = get_import(get_writable_team(request, team), import_id)
     form = FileForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)
     try:
-        return _file_json(begin_file(found, **form.cleaned_data))
+        return _file_json(begin_file(import_, **form.cleaned_data))
     except ValueError as error:
         return refuse(str(error), status=422)
 

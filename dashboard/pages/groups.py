@@ -116,11 +116,11 @@ def groups(request: Request, team: str, run_id: int) -> HttpResponse:
         "requested": requested,
         "is_following": requested is None and not run.has_ended,
     }
-    if found := _find_step(run, requested, view, page=form.value("page")):
-        context |= _describe_step(found, view)
-        if found.cards:
-            prompt = found.cards[0].group.prompt_index
-            first = get_group(run, found.position.step, prompt, with_texts=True)
+    if step_page := _find_step(run, requested, view, page=form.value("page")):
+        context |= _describe_step(step_page, view)
+        if step_page.cards:
+            prompt = step_page.cards[0].group.prompt_index
+            first = get_group(run, step_page.position.step, prompt, with_texts=True)
             context |= _describe_group(membership, run, first, view)
     return _render_reader(request, membership, run, view, context)
 
@@ -132,16 +132,16 @@ def group(
     """Show the page with one group open; only that group for a link of the list."""
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
-    found = get_group(run, step, prompt, with_texts=True)
+    group_ = get_group(run, step, prompt, with_texts=True)
     view = GroupViewForm.read(request.GET)
-    context = _describe_group(membership, run, found, view)
+    context = _describe_group(membership, run, group_, view)
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
         context |= {"is_part": True, "is_open": True}
         context |= {"team": membership.team, "run": run, "view": view}
         return _vary(render(request, "completions/group.html", context))
     context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
-    if shown := _find_step(run, step, view, at=prompt):
-        context |= _describe_step(shown, view)
+    if step_page := _find_step(run, step, view, at=prompt):
+        context |= _describe_step(step_page, view)
     return _render_reader(request, membership, run, view, context)
 
 
@@ -155,7 +155,7 @@ def _render_reader(
     is_part = request.htmx.target == "reader"
     is_part = is_part and not request.htmx.history_restore_request
     template = "completions/reader.html" if is_part else "completions/groups.html"
-    shown = {
+    page = {
         "team": membership.team,
         "run": run,
         "tab": "groups",
@@ -165,13 +165,13 @@ def _render_reader(
         "can_write": membership.can_write,
         **context,
     }
-    return _vary(render(request, template, shown))
+    return _vary(render(request, template, page))
 
 
-def _vary(answer: HttpResponse) -> HttpResponse:
+def _vary(response: HttpResponse) -> HttpResponse:
     """Mark a response that may be a part of the page at the same address."""
-    patch_vary_headers(answer, ["HX-Target"])
-    return answer
+    patch_vary_headers(response, ["HX-Target"])
+    return response
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,18 +218,22 @@ def _read_step(
     position = find_step(run, requested, is_exact=at is not None)
     if position is None:
         return None
-    shown, cards = list_groups(
+    prompts, cards = list_groups(
         run, position.step, signal=signal, sort=order, page=page, at=at
     )
     counts = count_signals(run, position.step)
-    return _StepPage(position=position, counts=counts, page=shown, cards=cards)
+    return _StepPage(position=position, counts=counts, page=prompts, cards=cards)
 
 
 _read_step_once = lru_cache(maxsize=32)(_read_step)
 
 
-def _describe_step(found: _StepPage, view: GroupViewForm) -> dict[str, Any]:
-    position, counts, signal = found.position, found.counts, view.value("signal")
+def _describe_step(step_page: _StepPage, view: GroupViewForm) -> dict[str, Any]:
+    position, counts, signal = (
+        step_page.position,
+        step_page.counts,
+        view.value("signal"),
+    )
     step = position.step
     return {
         "position": position,
@@ -259,23 +263,23 @@ def _describe_step(found: _StepPage, view: GroupViewForm) -> dict[str, Any]:
         ],
         "this_query": view.query_of_step(step),
         "newest_query": view.query_of_step(None),
-        "page": found.page,
-        "groups": found.cards,
+        "page": step_page.page,
+        "groups": step_page.cards,
     }
 
 
 def _describe_group(
-    membership: Membership, run: Run, found: Group, view: GroupViewForm
+    membership: Membership, run: Run, group_: Group, view: GroupViewForm
 ) -> dict[str, Any]:
-    completions = found.completions
-    recipe = step_recipe(run, found.step)
-    weights = rule_weights(run, found.step)
-    ranks = rank_completions(found, completions, weights, recipe)
-    notes = notes_of(found)
-    marks = read_annotations([found.pk], membership.user)
-    marked = {position for pk, position in marks if pk == found.pk}
+    completions = group_.completions
+    recipe = step_recipe(run, group_.step)
+    weights = rule_weights(run, group_.step)
+    ranks = rank_completions(group_, completions, weights, recipe)
+    notes = notes_of(group_)
+    marks = read_annotations([group_.pk], membership.user)
+    marked = {position for pk, position in marks if pk == group_.pk}
     form = view.value("view")
-    are_tokens_kept = _tokens_of.first(found.pk) is not None
+    are_tokens_kept = _tokens_of.first(group_.pk) is not None
     merged = merge_equal(
         sort_ranks(ranks, view.value("sort")),
         # Each has values of its own, or its own notes and annotations.
@@ -288,10 +292,10 @@ def _describe_group(
     share = MAX_CHARS // len(texts) if is_much else None
     rendered = render_texts(texts) if form == "rendered" else [None] * len(texts)
     groups_url = reverse("groups", args=[membership.team.slug, run.pk])
-    visits = visits_around(found)
+    visits = visits_around(group_)
     return {
-        "group": found,
-        "question": read_question(run, found),
+        "group": group_,
+        "question": read_question(run, group_),
         "recipe": recipe,
         "cards": [
             Card(
@@ -300,35 +304,35 @@ def _describe_group(
                 text=rank.completion.text[:share],
                 notes=notes.get(rank.completion.position, []),
                 rendered=html,
-                marks=marks.get((found.pk, rank.completion.position), Annotations()),
+                marks=marks.get((group_.pk, rank.completion.position), Annotations()),
             )
             for (rank, alike), html in zip(merged, rendered, strict=True)
         ],
-        "num_rules": min(len(found.rule_names), MAX_RULES),
-        "rules": found.rule_names[:MAX_RULES],
-        "rules_left": found.rule_names[MAX_RULES:],
-        "marks": marks.get((found.pk, None), Annotations()),
+        "num_rules": min(len(group_.rule_names), MAX_RULES),
+        "rules": group_.rule_names[:MAX_RULES],
+        "rules_left": group_.rule_names[MAX_RULES:],
+        "marks": marks.get((group_.pk, None), Annotations()),
         "are_tokens_kept": are_tokens_kept,
         "shows_tokens": form == "tokens" and are_tokens_kept,
         "which_tokens": lambda: which_are_kept(run),
-        "near": lambda: find_near(found),
+        "near": lambda: find_near(group_),
         "can_write": membership.can_write,
         "base": find_base(ranks) if view.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_completions": len(completions),
-        "correct_if": correct_if(run, found.step),
-        "num_right": count_right(run, found.step, completions),
+        "correct_if": correct_if(run, group_.step),
+        "num_right": count_right(run, group_.step, completions),
         "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
         "visits": visits,
-        "visit_links": _link_visits(visits, found, groups_url, view.query),
+        "visit_links": _link_visits(visits, group_, groups_url, view.query),
         "views": _choices(view, "view", GROUP_VIEWS),
         "layouts": _choices(view, "layout", GROUP_LAYOUTS),
         "heads": _heads(view),
         "diff_query": view.query_with(diff=not view.value("diff")),
         "group_query": view.query,
         "groups_url": groups_url,
-        "step_query": view.query_of_step(found.step),
+        "step_query": view.query_of_step(group_.step),
     }
 
 
@@ -436,7 +440,7 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
     step = read_number(request.GET.get("step", ""))
     place = read_number(request.GET.get("group", "")) or 1
     sample = pick_sample(run, step, place=place)
-    shown = [("Best", sample.best), ("Worst", sample.worst)] if sample else []
+    completions = [("Best", sample.best), ("Worst", sample.worst)] if sample else []
     context = {
         "team": team_,
         "run": run,
@@ -445,7 +449,7 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
         "around": explain(run, step) if step else None,
         "completions": [
             (title, completion, completion.text[:MAX_SAMPLE_CHARS])
-            for title, completion in shown
+            for title, completion in completions
             if completion
         ],
     }
@@ -464,11 +468,11 @@ def signals(request: Request, team: str, run_id: int, chart: str) -> HttpRespons
     form = SignalForm.read(request.GET)
     if form.errors:
         return JsonResponse({"errors": form.errors}, status=400)
-    shown = form.value("rows"), *form.steps.values()
+    chosen = form.value("rows"), *form.steps.values()
     # All viewers of a running run get the same until its next step. Rollups of an ended
     # run may still be filled, so do not cache them.
     read = _read if run.has_ended else _read_once
-    packed = read(as_of(run, run.last_step), chart, Keyed(shown, form))
+    packed = read(as_of(run, run.last_step), chart, Keyed(chosen, form))
     return send_packed(request, packed)
 
 

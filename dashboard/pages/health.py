@@ -97,8 +97,8 @@ def run_health_examples(
         around = explain(run, at) if at else _explain_jump(run)
         change = around.change if around else None
     else:
-        found = audit(run)
-        finding, change = found.find(signal), found.change_of(signal)
+        result = audit(run)
+        finding, change = result.find(signal), result.change_of(signal)
     if change is None and not (signal == "reward" and at):
         raise Http404(f"The audit of run {run.pk} has no change of {signal!r}.")
     context = {
@@ -125,7 +125,7 @@ def _sides(run: Run, change: Change) -> dict[str, Any]:
     sides = zip(("Before", "After"), windows, drawn, strict=True)
     return {
         "is_paired": pairs is not None,
-        "sides": [_side(run, *one) for one in sides],
+        "sides": [_side(run, *side) for side in sides],
     }
 
 

@@ -87,8 +87,8 @@ def explain(term: str) -> tuple[Explanation, ...]:
         return tuple(_explain_metric(metric, metric.name) for metric in _family(term))
     if setting := all_fields().get(term):
         return (_explain_setting(setting),)
-    if known := glossary().get(term.lower()):
-        title, text = known
+    if entry := glossary().get(term.lower()):
+        title, text = entry
         address = f"{reverse('help_topic', args=['glossary'])}#{title[0].lower()}"
         return (Explanation(title, "", text, (), address),)
     return ()
@@ -98,7 +98,7 @@ def _family(term: str) -> Iterator[Metric]:
     """`eval/math/…`: the metrics of each set."""
     pattern = escape(term).replace("…", "?*")
     _, _, rest = term.partition("eval/")
-    for metric in (one for group in METRICS.values() for one in group):
+    for metric in (metric_ for group in METRICS.values() for metric_ in group):
         if fnmatchcase(metric.name.replace("<set>", rest.split("/")[0]), pattern):
             yield metric
 
@@ -112,7 +112,9 @@ def _explain_metric(metric: Metric, name: str) -> Explanation:
         facts.append(("Band", "95 % interval"))
     group = next(title for title, group in METRICS.items() if metric in group)
     page = all_pages()["watch-a-run"]
-    slug = next((one.slug for one in page.sections if one.title == group), "")
+    slug = next(
+        (section.slug for section in page.sections if section.title == group), ""
+    )
     address = f"{reverse('help_topic', args=[page.name])}#{slug}"
     return Explanation(title_of(name), name, text, facts, address)
 
@@ -132,10 +134,14 @@ def _explain_setting(setting: ConfigField) -> Explanation:
 @require_safe
 def about(request: HttpRequest, term: str) -> HttpResponse:
     """Explain a term on a page, or with ?part for the popover."""
-    found = explain(term)
-    if not found:
+    explanations = explain(term)
+    if not explanations:
         raise Http404(f"Help has no entry {term!r}.")
-    context = {"groups": grouped_pages(), "title": found[0].title, "found": found}
+    context = {
+        "groups": grouped_pages(),
+        "title": explanations[0].title,
+        "found": explanations,
+    }
     part = "explanation" if "part" in request.GET else "about"
     return render(request, f"help/{part}.html", context)
 
@@ -163,10 +169,10 @@ def _metrics() -> str:
     return _sections(parts, level=3)
 
 
-def _metric(one: Metric) -> tuple[str, str, str, str]:
-    interval = " `/low` and `/high`: its 95 % interval." if one.has_interval else ""
-    title = one.title.replace("<", "*").replace(">", "*")
-    return title, f"`{one.name}`", one.about + interval, one.unit
+def _metric(metric: Metric) -> tuple[str, str, str, str]:
+    interval = " `/low` and `/high`: its 95 % interval." if metric.has_interval else ""
+    title = metric.title.replace("<", "*").replace(">", "*")
+    return title, f"`{metric.name}`", metric.about + interval, metric.unit
 
 
 def _alert(rule: AlertRule) -> tuple[str, str]:

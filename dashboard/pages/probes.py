@@ -63,11 +63,11 @@ def probes(request: Request, team: str) -> HttpResponse:
 @require_GET
 def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    found = get_probe(team_, probe_id)
-    if found.checkpoint is not None:
-        path = reverse("run_try", args=[team_.slug, found.checkpoint.run_id])
-        return redirect(f"{path}?probe={found.pk}")
-    context = _context(team_, found)
+    probe_ = get_probe(team_, probe_id)
+    if probe_.checkpoint is not None:
+        path = reverse("run_try", args=[team_.slug, probe_.checkpoint.run_id])
+        return redirect(f"{path}?probe={probe_.pk}")
+    context = _context(team_, probe_)
     return render(request, "probes/probe.html", context)
 
 
@@ -75,13 +75,13 @@ def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
 def probe_progress(request: Request, team: str, probe_id: int) -> HttpResponse:
     """Show the part that changes; requested every second while it does."""
     team_ = get_team(request, team)
-    found = get_probe(team_, probe_id)
+    probe_ = get_probe(team_, probe_id)
     is_short = request.GET.get("short") == "1"
     if is_short:
-        waits = waiting_reason(found)
-        context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
+        waits = waiting_reason(probe_)
+        context = {"team": team_, "probe": probe_, "waits": waits, "is_asked": True}
         return render(request, "probes/progress.html", context)
-    context = _context(team_, found)
+    context = _context(team_, probe_)
     return render(request, f"probes/{context['body']}", context)
 
 
@@ -114,17 +114,17 @@ def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
     run = get_run(team_, run_id)
     version = tested_version(run)
-    given: Mapping[str, Any] = request.POST if is_sent else request.GET
-    if given.get("row") == RANDOM:
+    fields: Mapping[str, Any] = request.POST if is_sent else request.GET
+    if fields.get("row") == RANDOM:
         row = secrets.randbelow(version.num_rows)
         query = request.GET.copy()
         query["row"] = str(row)
         return redirect(f"{request.path}?{query.urlencode()}")
-    shown = read_id(given.get("probe"))
-    probe = None if shown is None else get_test(run, shown)
+    probe_id = read_id(fields.get("probe"))
+    probe = None if probe_id is None else get_test(run, probe_id)
     if probe is not None:
-        given = {**settings_of(probe), **dict(given.items())}
-    form = CheckpointTestForm(run, given)
+        fields = {**settings_of(probe), **dict(fields.items())}
+    form = CheckpointTestForm(run, fields)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:
         try:

@@ -62,22 +62,22 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
     if run.dataset_version:
         run.dataset_version.dataset.team = membership.team  # saves a query
     form = PromptFilterForm.read(request.GET)
-    found = find_prompts(run, form)
+    matches = find_prompts(run, form)
     which = form.value("which")
     target = TargetForm(
         membership.team,
         name=f"{run.name[:60]} {CLASS_WORDS.get(which, which)}",
         data=request.POST if is_post else None,
     )
-    has_rows = run.dataset_version is not None and found.chosen is not None
+    has_rows = run.dataset_version is not None and matches.chosen is not None
     if is_post and has_rows and target.is_valid():
         assert run.dataset_version
-        assert found.chosen is not None
+        assert matches.chosen is not None
         job = target.start(
             parent=run.dataset_version,
-            source=source_of_prompts(run, form, found),
+            source=source_of_prompts(run, form, matches),
             user=membership.user,
-            positions=sorted(found.chosen["prompt"].tolist()),
+            positions=sorted(matches.chosen["prompt"].tolist()),
         )
         if job:
             return follow(request, job)
@@ -87,24 +87,24 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
         "tab": "prompts",
         "form": form,
         "chips": form.chips(request.GET),
-        "found": found,
+        "found": matches,
         "target": target,
         "can_write": membership.can_write,
-        **_shown(run, form, found),
+        **_shown(run, form, matches),
     }
     status = 422 if is_post else 200
     return render(request, "completions/prompts.html", context, status=status)
 
 
-def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
+def _shown(run: Run, form: PromptFilterForm, matches: Found) -> dict[str, Any]:
     """Describe a page of the matching prompts; one query."""
-    if found.span is None or found.counts is None or found.visits is None:
+    if matches.span is None or matches.counts is None or matches.visits is None:
         return {}
     # The histogram of pass rates, each bar a filter.
-    most = max((num for *_, num in found.bins), default=0)
+    most = max((num for *_, num in matches.bins), default=0)
     chosen = form.bounds
-    shown = {
-        "tiles": _tiles(form, found.counts),
+    context = {
+        "tiles": _tiles(form, matches.counts),
         "bars": [
             {
                 "low": f"{low:g}",
@@ -114,30 +114,30 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
                 "height": 100 * num / most if most else 0,
                 "is_set": chosen is not None and chosen[0] <= low and high <= chosen[1],
             }
-            for low, high, num in found.bins
+            for low, high, num in matches.bins
         ],
-        "visits_counted": form.span_words(found.span),
+        "visits_counted": form.span_words(matches.span),
         "sort": form.value("sort"),
         "view_query": form.view_query,
     }
-    if found.chosen is None:
-        return shown
-    page: Page[Any] = Paginator(found.chosen, PROMPTS_PER_PAGE).get_page(
+    if matches.chosen is None:
+        return context
+    page: Page[Any] = Paginator(matches.chosen, PROMPTS_PER_PAGE).get_page(
         form.value("page")
     )
-    return shown | {
+    return context | {
         "page": page,
-        "lines": make_lines(run, list(page), found.visits),
-        "query": form.query_of(found.span),
+        "lines": make_lines(run, list(page), matches.visits),
+        "query": form.query_of(matches.span),
     }
 
 
 def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
     """Filters by class; another click removes one."""
     which = form.value("which")
-    shown: list[Kind] = ["never", "forgotten", "oscillating", "solved", "always"]
+    kinds: list[Kind] = ["never", "forgotten", "oscillating", "solved", "always"]
     if counts.kinds["unscored"] or which == "unscored":
-        shown.append("unscored")
+        kinds.append("unscored")
     return [
         {
             "kind": kind,
@@ -145,7 +145,7 @@ def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
             "is_set": which == kind,
             "query": None if which == kind else kind,
         }
-        for kind in shown
+        for kind in kinds
     ]
 
 

@@ -37,8 +37,8 @@ from dashboard.web.edits import BASE, EditConflict, list_changes
 @require_safe
 def report(request: Request, team: str, report_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
-    found = get_report(membership.team, report_id)
-    return render_report(request, membership, found)
+    report_ = get_report(membership.team, report_id)
+    return render_report(request, membership, report_)
 
 
 def render_report(
@@ -63,15 +63,15 @@ def report_block(
 ) -> HttpResponse:
     """Show one block, live or pinned, as it is now."""
     membership = get_membership_for(request, team)
-    found = get_report(membership.team, report_id)
-    blocks = list_blocks(found.text)
+    report_ = get_report(membership.team, report_id)
+    blocks = list_blocks(report_.text)
     if index >= len(blocks):
         raise Http404(f"The report has no block {index}.")
-    shown = show_one(found, blocks[index], index=index)
+    part = show_one(report_, blocks[index], index=index)
     context = {
-        "team": found.team,
-        "report": found,
-        "part": shown,
+        "team": report_.team,
+        "report": report_,
+        "part": part,
         "can_write": membership.can_write,
     }
     return render(request, "reports/block.html", context)
@@ -79,11 +79,11 @@ def report_block(
 
 @require_POST
 def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
-    found = get_report(get_writable_team(request, team), report_id)
+    report_ = get_report(get_writable_team(request, team), report_id)
     index = read_number(request.POST.get("index"))
     try:
         change_pin(
-            report=found,
+            report=report_,
             user=request.user,
             number=read_number(request.POST.get(BASE)) or 0,
             index=-1 if index is None else index,
@@ -91,8 +91,8 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
         )
     except EditConflict:
         message = (
-            f"{found.saved_by or 'Another member'} saved this report in the meantime, "
-            "so nothing was changed. "
+            f"{report_.saved_by or 'Another member'} saved this report in the "
+            "meantime, so nothing was changed. "
         )
         messages.error(request, message + "Reload the page and try again.")
     except ValueError as error:
@@ -104,16 +104,16 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
 def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
     """?version=3 shows that one, and what has changed since."""
     membership = get_membership_for(request, team)
-    found = get_report(membership.team, report_id)
+    report_ = get_report(membership.team, report_id)
     requested = request.GET.get("version", "")
-    version = _find_version(found, requested) if requested else None
+    version = _find_version(report_, requested) if requested else None
     context = {
         "team": membership.team,
-        "report": found,
-        "versions": list_versions(found),
+        "report": report_,
+        "versions": list_versions(report_),
         "max_versions": MAX_VERSIONS,
         "version": version,
-        "changes": list_changes(version.text, found.text) if version else [],
+        "changes": list_changes(version.text, report_.text) if version else [],
         "can_write": membership.can_write,
     }
     return render(request, "reports/history.html", context)
@@ -121,22 +121,24 @@ def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
 
 @require_POST
 def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
-    found = get_report(get_writable_team(request, team), report_id)
-    version = _find_version(found, request.POST.get("version", ""))
+    report_ = get_report(get_writable_team(request, team), report_id)
+    version = _find_version(report_, request.POST.get("version", ""))
     base = read_number(request.POST.get(BASE))
-    number = found.number if base is None else base
+    number = report_.number if base is None else base
     try:
-        restore_version(report=found, user=request.user, number=number, version=version)
+        restore_version(
+            report=report_, user=request.user, number=number, version=version
+        )
     except EditConflict:
         message = (
-            f"{found.saved_by or 'Another member'} saved version {found.number} "
+            f"{report_.saved_by or 'Another member'} saved version {report_.number} "
             "after you opened this page, so nothing was restored. Review that "
             "version, then try again."
         )
         messages.error(request, message)
         return redirect("report_history", team, report_id)
     messages.success(
-        request, f"Restored version {version.number} as version {found.number}."
+        request, f"Restored version {version.number} as version {report_.number}."
     )
     return redirect("report", team, report_id)
 
@@ -163,20 +165,20 @@ def reports(request: Request, team: str) -> HttpResponse:
 @require_POST
 def report_share(request: Request, team: str, report_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
-    found = get_report(membership.team, report_id)
+    report_ = get_report(membership.team, report_id)
     if request.POST.get("to") == "public":
-        token = publish(report=found, user=request.user)
+        token = publish(report=report_, user=request.user)
         address = request.build_absolute_uri(reverse("public_report", args=[token]))
-        return render_report(request, membership, found, public_address=address)
+        return render_report(request, membership, report_, public_address=address)
     if request.POST.get("to") == "team":
-        revoke(report=found, user=request.user)
+        revoke(report=report_, user=request.user)
         messages.success(request, "Revoked the public link.")
     return redirect("report", team, report_id)
 
 
 @require_POST
 def report_delete(request: Request, team: str, report_id: int) -> HttpResponse:
-    found = get_report(get_writable_team(request, team), report_id)
-    delete_report(report=found, user=request.user)
-    messages.success(request, f"Deleted “{found.title}”.")
+    report_ = get_report(get_writable_team(request, team), report_id)
+    delete_report(report=report_, user=request.user)
+    messages.success(request, f"Deleted “{report_.title}”.")
     return redirect("reports", team)

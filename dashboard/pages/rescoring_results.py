@@ -56,13 +56,13 @@ def rescorings(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     run_id = read_id(request.GET.get("run"))
     run = None if run_id is None else get_run(team_, run_id)
-    found = Paginator(list_rescorings(team_, run).defer("steps"), PER_PAGE)
-    page = found.get_page(request.GET.get("page"))
+    pages = Paginator(list_rescorings(team_, run).defer("steps"), PER_PAGE)
+    page = pages.get_page(request.GET.get("page"))
     context = {
         "team": team_,
         "run": run,
         "page": page,
-        "listed": [(each, _sentence(each)) for each in page],
+        "listed": [(rescoring_, _sentence(rescoring_)) for rescoring_ in page],
         "kept_days": KEPT.days,
         "most_kept": MOST_KEPT,
     }
@@ -73,10 +73,10 @@ def rescorings(request: Request, team: str) -> HttpResponse:
 def rescoring(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     """?show=&sort=&page= of the table of completions."""
     team_ = get_team(request, team)
-    found = get_rescoring(team_, rescoring_id)
-    context = _context(team_, found)
-    if not found.is_open:
-        context |= _result(found, ChangesForm(request.GET))
+    rescoring_ = get_rescoring(team_, rescoring_id)
+    context = _context(team_, rescoring_)
+    if not rescoring_.is_open:
+        context |= _result(rescoring_, ChangesForm(request.GET))
     return render(request, "rescoring/result.html", context)
 
 
@@ -84,9 +84,9 @@ def rescoring(request: Request, team: str, rescoring_id: int) -> HttpResponse:
 def rescoring_progress(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     """Show the progress; requested every second while it changes."""
     team_ = get_team(request, team)
-    found = get_rescoring(team_, rescoring_id)
-    response = render(request, "rescoring/progress.html", _context(team_, found))
-    if not found.is_open:
+    rescoring_ = get_rescoring(team_, rescoring_id)
+    response = render(request, "rescoring/progress.html", _context(team_, rescoring_))
+    if not rescoring_.is_open:
         response["HX-Refresh"] = "true"  # for what was found, with its charts
     return response
 
@@ -101,9 +101,9 @@ def rescoring_stop(request: Request, team: str, rescoring_id: int) -> HttpRespon
 @require_POST
 def rescoring_delete(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    found = get_rescoring(team_, rescoring_id)
+    rescoring_ = get_rescoring(team_, rescoring_id)
     try:
-        delete_rescoring(rescoring=found, user=request.user)
+        delete_rescoring(rescoring=rescoring_, user=request.user)
     except ValueError as error:
         messages.error(request, str(error))
         return redirect("rescoring", team_.slug, rescoring_id)
@@ -115,42 +115,42 @@ def rescoring_delete(request: Request, team: str, rescoring_id: int) -> HttpResp
 def rescoring_export(
     request: Request, team: str, rescoring_id: int, file_format: str
 ) -> HttpResponseBase:
-    found = get_rescoring(get_team(request, team), rescoring_id)
+    rescoring_ = get_rescoring(get_team(request, team), rescoring_id)
     if file_format not in WRITERS:
         raise Http404(f"Unknown export format {file_format!r}.")
     file = attach(
-        joined(WRITERS[file_format](found)),
-        filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
+        joined(WRITERS[file_format](rescoring_)),
+        filename=f"{rescoring_.run.name}-rescoring-{rescoring_.pk}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )
     return mark_for_spreadsheets(file)
 
 
-def _sentence(found: Rescoring) -> str:
-    if found.spec is None:
+def _sentence(rescoring_: Rescoring) -> str:
+    if rescoring_.spec is None:
         return "The recipe of each step"
     try:
-        return recipe_sentence(Recipe.model_validate(found.spec))
+        return recipe_sentence(Recipe.model_validate(rescoring_.spec))
     except ValueError:
         return "A recipe with unknown rules"
 
 
-def _context(team: Team, found: Rescoring) -> dict[str, Any]:
+def _context(team: Team, rescoring_: Rescoring) -> dict[str, Any]:
     return {
         "team": team,
-        "rescoring": found,
-        "run": found.run,
-        "sentence": _sentence(found),
-        "waiting": waiting_reason(found.job) if found.job else "",
-        "kept_until": found.finished_at and found.finished_at + KEPT,
+        "rescoring": rescoring_,
+        "run": rescoring_.run,
+        "sentence": _sentence(rescoring_),
+        "waiting": waiting_reason(rescoring_.job) if rescoring_.job else "",
+        "kept_until": rescoring_.finished_at and rescoring_.finished_at + KEPT,
     }
 
 
-def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
-    summary = found.result or summarize(found)
+def _result(rescoring_: Rescoring, form: ChangesForm) -> dict[str, Any]:
+    summary = rescoring_.result or summarize(rescoring_)
     if not summary:
         return {}
-    completions = read_columns(found).completions
+    completions = read_columns(rescoring_).completions
     page = list_changes(completions, **form.chosen)
     scatter, means = draw_scatter(completions), draw_means(completions)
     names = {rule["name"] for rule in summary["rules"]}
@@ -160,7 +160,7 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
         "shares": _shares(summary),
         "signals": SIGNALS,
         "matrix": list(zip(SIGNALS, summary["matrix"], strict=True)),
-        "left_out": [name for name in rule_names(found.run) if name not in names],
+        "left_out": [name for name in rule_names(rescoring_.run) if name not in names],
         "form": form,
         "page": page,
         "changes": [Change.of(completions[index]) for index in page],
@@ -168,7 +168,7 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
         "scatter": scatter,
         "means": means,
         "figures": {"scatter": scatter.figure, "means": means.figure},
-        "failures": list_failures(found) if summary["num_failures"] else [],
+        "failures": list_failures(rescoring_) if summary["num_failures"] else [],
         "max_failures": MAX_FAILURES,
     }
 

@@ -49,7 +49,7 @@ def runs_act(request: Request, team: str) -> HttpResponse:
             ids = _ids(runs.filter(trashed_at=None)[:1_000])
             return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
         if name == "export":
-            text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
+            text = "".join(f"{pk}\n" for pk in _ids(runs.order_by("-pk")))
             disposition = f'attachment; filename="{team}-runs.txt"'
             return HttpResponse(
                 text,
@@ -90,8 +90,8 @@ def _chosen(request: Request, team: Team, address: str) -> QuerySet[Run]:
     if "all" in request.POST:
         return ListQuery.read(QueryDict(address)).find(team, request.user)
     named = request.POST.get("star") or request.POST.get("unstar")
-    given = [named] if named else request.POST.getlist("runs")
-    ids = [pk for text in given if (pk := read_id(text)) is not None]
+    keys = [named] if named else request.POST.getlist("runs")
+    ids = [pk for text in keys if (pk := read_id(text)) is not None]
     if not ids:
         raise UserError(
             "runs.none_selected", "No runs selected. Select runs, or all that match."
@@ -153,13 +153,13 @@ def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
         messages.success(request, f"Deleted {run.name} permanently.")
         return redirect(f"{reverse('runs', args=[team])}?q=trashed")
     if name not in ACTIONS:
-        known = join_or(sorted(ACTIONS))
-        messages.error(request, f"Unknown action {name[:40]!r}. Use {known}.")
+        names = join_or(sorted(ACTIONS))
+        messages.error(request, f"Unknown action {name[:40]!r}. Use {names}.")
         return redirect("run", team, run.pk)
-    one = Run.objects.filter(pk=run.pk)
+    runs = Run.objects.filter(pk=run.pk)
     tag = request.POST.get("tag", "")
     try:
-        outcome = act(name, one, team=team_, user=request.user, argument=tag)
+        outcome = act(name, runs, team=team_, user=request.user, argument=tag)
     except ValueError as error:
         messages.error(request, str(error))
     else:

@@ -74,7 +74,7 @@ def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
     """Describe the chart controls, and what a fork's charts begin with."""
     return {
         "kept_settings": read_settings(request.user),
-        "ancestors": [_ancestor(team, *each) for each in list_ancestors(run)],
+        "ancestors": [_ancestor(team, *ancestor) for ancestor in list_ancestors(run)],
     }
 
 
@@ -126,7 +126,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     # Charts of several metrics first, then one of each other metric.
     together = {chart.name for chart in combined} | OF_THE_BAND
-    found: dict[str, MetricGroup] = {}
+    groups: dict[str, MetricGroup] = {}
     for title in METRICS:
         group = MetricGroup(
             title=title,
@@ -135,15 +135,15 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
             notes=notes.get(title, []),
         )
         if group.charts or group.signals or group.notes:
-            found[title] = group
+            groups[title] = group
     for title, own in group_names(name for name in items if name not in together):
-        group = found.setdefault(title, MetricGroup(title=title))
+        group = groups.setdefault(title, MetricGroup(title=title))
         group.items.extend(items[name] for name in own)
     context = {
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "groups": sorted(found.values(), key=lambda group: _rank(group.title)),
+        "groups": sorted(groups.values(), key=lambda group: _rank(group.title)),
         "pinned": pinned_metrics(team_),
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
@@ -162,8 +162,8 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
 
 def _rank(group: str) -> tuple[int, str]:
     """Rank the registry's groups first."""
-    known = list(METRICS)
-    return (known.index(group), "") if group in known else (len(known), group)
+    titles = list(METRICS)
+    return (titles.index(group), "") if group in titles else (len(titles), group)
 
 
 def _items(run: Run, names: Iterable[str]) -> Iterator[Item]:
@@ -253,10 +253,10 @@ def chart_settings(request: Request, team: str) -> JsonResponse:
     """Keeps how this person wants charts drawn; an empty form forgets it."""
     get_team(request, team)
     try:
-        kept = keep_settings(request.user, request.POST)
+        settings_ = keep_settings(request.user, request.POST)
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    return JsonResponse({"kept": kept})
+    return JsonResponse({"kept": settings_})
 
 
 @require_POST
@@ -279,12 +279,14 @@ def _machine(request: Request, run: Run) -> dict[str, Any]:
     attempts = list(run.attempts.order_by("number"))
     machines = {
         worker.name: worker
-        for worker in Worker.objects.filter(name__in=[each.worker for each in attempts])
+        for worker in Worker.objects.filter(
+            name__in=[attempt.worker for attempt in attempts]
+        )
     }
     last = machines.get(attempts[-1].worker) if attempts else None
     device, engine = where_it_runs(run)
     return {
-        "attempts": [(each, machines.get(each.worker)) for each in attempts],
+        "attempts": [(attempt, machines.get(attempt.worker)) for attempt in attempts],
         "device": device,
         "engine": engine,
         "has_samples": SystemSample.objects.filter(run=run).exists(),

@@ -158,8 +158,8 @@ def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
 def _refusal(request: Request, form: ResumeForm) -> str:
     if "max_error_share" not in form.errors:
         return "The form is incomplete. Press Resume again."
-    given = request.POST.get("max_error_share", "")[:40]
-    return f"Not resumed: Errors allowed must be a number from 0 to 1; got {given!r}."
+    share = request.POST.get("max_error_share", "")[:40]
+    return f"Not resumed: Errors allowed must be a number from 0 to 1; got {share!r}."
 
 
 def _not_resumed(run: Run, seen_attempt: int | None) -> str:

@@ -59,14 +59,14 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
         }
         return render(request, "runs/trashed.html", context)
     config = settings_of(run_)
-    shown = _charts_of(run_, config)
+    charts = _charts_of(run_, config)
     context = {
         "team": team_,
         "run": run_,
         "tab": "overview",
-        "charts": shown,
-        "figures": {chart.id: chart.figure for chart in shown},
-        **_headline(run_, shown),
+        "charts": charts,
+        "figures": {chart.id: chart.figure for chart in charts},
+        **_headline(run_, charts),
         **chart_context(request, team_, run_),
         "phases": _phases(config) if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
@@ -106,10 +106,10 @@ def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
 
 
 def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
-    found = read_headline(run)
+    headline_ = read_headline(run)
     return {
-        "headline": found,
-        "jump": explain_jump(run, found.reward),
+        "headline": headline_,
+        "jump": explain_jump(run, headline_.reward),
         "charts_here": {chart.id for chart in charts},
     }
 
@@ -118,8 +118,8 @@ def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
 def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
-    found = find_lineage(run_)
-    context = {"team": team_, "run": run_, "tab": "lineage", "lineage": found}
+    lineage_ = find_lineage(run_)
+    context = {"team": team_, "run": run_, "tab": "lineage", "lineage": lineage_}
     return render(request, "runs/lineage.html", context)
 
 
@@ -164,11 +164,11 @@ def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
         for part in parts
     ]
     return {
-        "parts": [(title, found) for title, found in shown if found],
+        "parts": [(title, settings_) for title, settings_ in shown if settings_],
         "phases": phases,
         "num_settings": len(settings),
         "num_changed": sum(s.differs or s.path in changed for s in settings),
-        "num_shown": sum(len(found) for _, found in shown),
+        "num_shown": sum(len(settings_) for _, settings_ in shown),
         "text": text,
         "is_all": is_all,
         "evaluation_sets": list_evaluation_sets(run),

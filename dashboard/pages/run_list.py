@@ -169,10 +169,10 @@ def _chips(
     }
     for name, (title, value) in active.items():
         if value:
-            left = request.GET.copy()
+            remaining = request.GET.copy()
             for gone in (name, "page", *(["open"] if name == "by" else [])):
-                left.pop(gone, None)
-            yield f"{title}: {value}", f"?{left.urlencode() or 'view='}"
+                remaining.pop(gone, None)
+            yield f"{title}: {value}", f"?{remaining.urlencode() or 'view='}"
 
 
 def _first_steps(team: Team) -> dict[str, bool]:
@@ -208,8 +208,8 @@ def _query_of(query: ListQuery, start: int, stop: int) -> FixedQuery[Run]:
     )
 
 
-def _drawn(found: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet[Run]:
-    runs = with_related(found, user)
+def _drawn(runs_: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet[Run]:
+    runs = with_related(runs_, user)
     runs = sort_runs(runs, query.sort) if query.sort else pin_runs_at_work(runs)
     return with_settings(runs, query.columns)
 
@@ -217,17 +217,17 @@ def _drawn(found: QuerySet[Run], user: User | int, query: ListQuery) -> QuerySet
 def _listed(
     request: Request, team: Team, query: ListQuery, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
-    shown: Any
+    rows_: Any
     if query.by or query.is_filtered:
-        found = query.find(team, request.user)
-        count = found.count()
+        runs_ = query.find(team, request.user)
+        count = runs_.count()
         if query.by:
-            return {"num_found": count, **_grouped(request, found, query)}
-        shown = _drawn(found, request.user, query)
+            return {"num_found": count, **_grouped(request, runs_, query)}
+        rows_ = _drawn(runs_, request.user, query)
     else:
         count = numbers["shown"]
-        shown = _AllRuns(team, request.user, query)
-    page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
+        rows_ = _AllRuns(team, request.user, query)
+    page = CountedPaginator(rows_, PAGE_SIZE, count).get_page(request.GET.get("page"))
     rows = make_rows(page, query.columns, has_panel=_has_panel(request))
     return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
 
@@ -256,9 +256,9 @@ def _grouped(
     for group in groups:
         if group.values in is_open:
             group.is_open = True
-            shown = _drawn(runs_of(found, group), request.user, query)
+            runs_ = _drawn(runs_of(found, group), request.user, query)
             group.rows = make_rows(
-                shown[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
+                runs_[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
             )
     return {
         "page": page,
@@ -285,19 +285,19 @@ def runs_live(request: Request, team: str) -> JsonResponse:
     """Changes of the displayed rows, and the current number of runs."""
     team_ = get_membership(request, team).team
     parts = request.GET.get("ids", "").split(",")
-    shown = [pk for part in parts if (pk := read_id(part)) is not None]
+    pks = [pk for part in parts if (pk := read_id(part)) is not None]
     query = ListQuery.read(request.GET)
     try:
         total = query.find(team_, request.user).count()
     except QueryError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    ids = shown[: PAGE_SIZE * ROWS_IN_A_GROUP]
+    ids = pks[: PAGE_SIZE * ROWS_IN_A_GROUP]
     has_panel = _has_panel(request)
     # Settings and texts do not change.
     live = [column for column in query.columns if not column.setting]
     runs = Run.objects.filter(team=team_, pk__in=ids).select_related("owner")
-    found = runs.defer("config", "metric_names", "summary", "notes")
-    timed = found.annotate(pace=pace_of_active(), trained=trained_seconds())
+    runs_ = runs.defer("config", "metric_names", "summary", "notes")
+    timed = runs_.annotate(pace=pace_of_active(), trained=trained_seconds())
     rows = make_rows(timed, live, draws_all=False, has_panel=has_panel)
     drawn = {row.run.pk: {"curve": row.drawn} for row in rows if has_panel}
     by_run = {row.run.pk: row.live | drawn.get(row.run.pk, {}) for row in rows}

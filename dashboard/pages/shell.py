@@ -176,9 +176,9 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
     }
     with connection.cursor() as cursor:
         cursor.execute(COUNTS, parameters)
-        found = {pk: counts for pk, *counts in cursor}
+        counts_by_pk = {pk: counts for pk, *counts in cursor}
     for place in places:
-        vars(place).update(zip(NAMES, found.get(place.pk, ()), strict=False))
+        vars(place).update(zip(NAMES, counts_by_pk.get(place.pk, ()), strict=False))
 
 
 def _own_place(request: Request, team: str) -> Membership:
@@ -223,10 +223,10 @@ def notifications(request: Request, team: str) -> HttpResponse:
         "mentions": mentions[:SHOWN_NOTIFICATIONS],
         "ended": ended.order_by("-finished_at")[:SHOWN_NOTIFICATIONS],
     }
-    answer = render(request, "includes/notifications.html", context)
+    response = render(request, "includes/notifications.html", context)
     if request.method == "GET":
         Membership.objects.filter(pk=place.pk).update(notifications_seen_at=opened)
-    return answer
+    return response
 
 
 # The command palette.
@@ -363,18 +363,18 @@ PAGES = (
 @cache
 def _metrics() -> tuple[Entry, ...]:
     return tuple(
-        Entry(one.title, f"run_metrics?q={one.name}", one.name)
+        Entry(metric.title, f"run_metrics?q={metric.name}", metric.name)
         for group in METRICS.values()
-        for one in group
-        if "<" not in one.name
+        for metric in group
+        if "<" not in metric.name
     )
 
 
 @cache
 def _launch_settings() -> tuple[Entry, ...]:
     return tuple(
-        Entry(one.title, f"run_new#{one.html_id}", one.path, "write")
-        for one in all_fields().values()
+        Entry(field.title, f"run_new#{field.html_id}", field.path, "write")
+        for field in all_fields().values()
     )
 
 
@@ -428,10 +428,12 @@ def _groups(
     if words and named:
         yield Group("Names", named)
     for title, entries in listed:
-        found = _match(entries, words, place)[:SHOWN_ENTRIES]
-        shown = [Found(one.title, one.address(place.team, run)) for one in found]
-        if shown:
-            yield Group(title, shown)
+        matches = _match(entries, words, place)[:SHOWN_ENTRIES]
+        listed_ = [
+            Found(entry.title, entry.address(place.team, run)) for entry in matches
+        ]
+        if listed_:
+            yield Group(title, listed_)
     if not words and named:
         yield Group("Newest runs", named)
 
@@ -470,9 +472,9 @@ def _named(team: Team, words: Sequence[str]) -> Iterator[Found]:
             matches &= Q(**{f"{field}__icontains": word})
         if kind == "Run" and len(words) == 1 and (pk := read_id(words[0].lstrip("#"))):
             matches |= Q(pk=pk)
-        found = rows.filter(matches).annotate(kind=Value(kind), shown=F(field))
-        found = found.order_by("-pk").values_list("kind", "pk", "shown")
-        parts.append(found[:SHOWN_NAMES])
+        matching = rows.filter(matches).annotate(kind=Value(kind), shown=F(field))
+        matching = matching.order_by("-pk").values_list("kind", "pk", "shown")
+        parts.append(matching[:SHOWN_NAMES])
     names = {kind: name for kind, name, *_ in kinds}
     for kind, pk, shown in parts[0].union(*parts[1:], all=True):
         args = [team.slug] if kind == "Model" else [team.slug, pk]

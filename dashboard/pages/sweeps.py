@@ -46,46 +46,52 @@ def sweep(request: Request, team: str) -> HttpResponse:
         metric, kind = form.value("metric"), form.value("of")
         outcomes = read_outcomes(selection.runs, metric, kind)
         # The ranges of the address, and the one typed into the form.
-        kept = request.GET.getlist("keep")
+        ranges = request.GET.getlist("keep")
         key, low, high = (
             request.GET.get(f"keep_{part}", "").strip()
             for part in ("axis", "from", "to")
         )
-        found = read_sweep(
+        summary = read_sweep(
             selection.runs,
             outcomes,
             title=f"{title_of(metric, with_unit=True)}, {dict(KINDS)[kind]}",
             x=form.value("x") or "",
             without=request.GET.getlist("without"),
-            keep=[*kept, f"{key}:{low}..{high}"] if low or high else kept,
+            keep=[*ranges, f"{key}:{low}..{high}"] if low or high else ranges,
         )
-        best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
+        best = [line.run.pk for line in summary.lines if line.is_kept][:MAX_COMPARED]
         context |= {
-            "sweep": found,
-            "kept": [_chip(found, kept, request.GET) for kept in found.kept],
-            "kept_words": [str(kept) for kept in found.kept],
+            "sweep": summary,
+            "kept": [_chip(summary, chosen, request.GET) for chosen in summary.kept],
+            "kept_words": [str(axis_range) for axis_range in summary.kept],
             "compared": join_ids(best),
             "num_compared": len(best),
         }
         context["metrics"] = list_metrics(selection.runs, shown=metric)
-        known = [value for value in outcomes.values() if value is not None]
-        context["note"] = NOTE if has_clipped(known) else ""
+        values = [value for value in outcomes.values() if value is not None]
+        context["note"] = NOTE if has_clipped(values) else ""
     return render(request, "sweeps/sweep.html", context)
 
 
-def _chip(found: SweepSummary, kept: AxisRange, query: QueryDict) -> dict[str, str]:
-    axis = next(axis for axis in found.axes if axis.key == kept.key)
-    left = query.copy()
+def _chip(
+    summary: SweepSummary, axis_range: AxisRange, query: QueryDict
+) -> dict[str, str]:
+    axis = next(axis for axis in summary.axes if axis.key == axis_range.key)
+    remaining = query.copy()
     for name in ("keep_axis", "keep_from", "keep_to"):
-        left.pop(name, None)
-    left.setlist("keep", [str(one) for one in found.kept if one is not kept])
-    return {"words": _say(axis, kept), "query": f"?{left.urlencode()}"}
+        remaining.pop(name, None)
+    remaining.setlist(
+        "keep", [str(other) for other in summary.kept if other is not axis_range]
+    )
+    return {"words": _say(axis, axis_range), "query": f"?{remaining.urlencode()}"}
 
 
-def _say(axis: Axis, kept: AxisRange) -> str:
+def _say(axis: Axis, axis_range: AxisRange) -> str:
     if axis.texts is None:
-        return f"{axis.key} from {kept.low:.4g} to {kept.high:.4g}"
+        return f"{axis.key} from {axis_range.low:.4g} to {axis_range.high:.4g}"
     inside = [
-        text for place, text in enumerate(axis.texts) if kept.low <= place <= kept.high
+        text
+        for place, text in enumerate(axis.texts)
+        if axis_range.low <= place <= axis_range.high
     ]
     return f"{axis.key}: {', '.join(inside) or 'none'}"

@@ -134,13 +134,13 @@ def _show(
 
 def _rows(reader: Membership) -> Iterator[MemberRow]:
     members = Membership.objects.filter(team=reader.team).select_related("user")
-    given = roles_given_by(reader.role)
+    roles = roles_given_by(reader.role)
     for member in members.order_by("user__username"):
         is_self = member.pk == reader.pk
         yield MemberRow(
             membership=member,
-            roles=given if member.role in given else [],
-            can_remove=member.role in given and not is_self,
+            roles=roles if member.role in roles else [],
+            can_remove=member.role in roles and not is_self,
             can_switch=not is_self
             and reader.is_owner
             and may_switch(reader, member.user),
@@ -226,21 +226,21 @@ def team_invite(request: Request, team: str) -> HttpResponse:
     except ValueError as refusal:
         return _show_invitations(request, by, refusal=refusal)
     address = link(request, reverse("invitation", args=[token]))
-    shown = {"invited": made, "invitation_address": address}
+    context = {"invited": made, "invitation_address": address}
     if made.email and settings.MAIL_IS_SET_UP:
         try:
             send_invitation(made, address)
-            shown["is_sent"] = True
+            context["is_sent"] = True
         except ValueError as trouble:
-            shown["trouble"] = trouble
-    return _show_invitations(request, by, **shown)
+            context["trouble"] = trouble
+    return _show_invitations(request, by, **context)
 
 
 @require_POST
 def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
-    found = get_object_or_404(by.team.invitations, pk=invitation_id)
-    if revoke(found, by=by.user):
+    invitation_ = get_object_or_404(by.team.invitations, pk=invitation_id)
+    if revoke(invitation_, by=by.user):
         messages.success(request, "Invitation revoked.")
     else:
         messages.info(request, "The invitation was already used, revoked or expired.")
@@ -253,13 +253,13 @@ def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpRe
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     """Accept an invitation: signed-in users by a button, others by signing up or in."""
-    found = find_invitation(token)
-    if found is None:
+    invitation_ = find_invitation(token)
+    if invitation_ is None:
         return _gone(request)
     if not request.user.is_authenticated:
-        return _sign_up(request, found, token)
+        return _sign_up(request, invitation_, token)
     assert isinstance(request.user, User)
-    context = {"invitation": found}
+    context = {"invitation": invitation_}
     if request.method == "POST":
         try:
             member = accept(token, request.user)
@@ -270,8 +270,8 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     return render(request, "accounts/invitation.html", context)
 
 
-def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpResponse:
-    form = SignUpForm(request.POST or None, initial={"email": found.email})
+def _sign_up(request: HttpRequest, invitation_: Invitation, token: str) -> HttpResponse:
+    form = SignUpForm(request.POST or None, initial={"email": invitation_.email})
     if form.is_bound and form.is_valid():
         with transaction.atomic():
             user = form.save()
@@ -285,7 +285,7 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
             # It is verified by a mail, if there is a server for it.
             EmailAddress.objects.add_email(request, user, user.email, confirm=True)
         return _welcome(request, member)
-    context = {"invitation": found, "form": form, "here": request.path}
+    context = {"invitation": invitation_, "form": form, "here": request.path}
     status = 422 if form.is_bound else 200
     return render(request, "accounts/invitation.html", context, status=status)
 

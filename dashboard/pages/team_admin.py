@@ -143,8 +143,11 @@ def team_compute(request: Request, team: str) -> HttpResponse:
 
 def cluster_choices() -> dict[str, str]:
     default: str = settings.COHORT_RAY_ADDRESS
-    others = [each for each in allowed_addresses() if each != default]
-    return {"": f"{default or 'None'} (default)", **{each: each for each in others}}
+    others = [address for address in allowed_addresses() if address != default]
+    return {
+        "": f"{default or 'None'} (default)",
+        **{address: address for address in others},
+    }
 
 
 class ClusterForm(forms.Form):
@@ -170,15 +173,15 @@ def _show_cluster(
     status: int = 200,
 ) -> HttpResponse:
     chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
-    held = chosen.first() or ""
+    address = chosen.first() or ""
     context = {
         "team": team,
         "can_manage": can_manage,
         "cluster": known_cluster(team),
-        "form": form if form.is_bound else ClusterForm(initial={"address": held}),
-        "base_version": request.POST.get(BASE) or version_of({"address": held}),
+        "form": form if form.is_bound else ClusterForm(initial={"address": address}),
+        "base_version": request.POST.get(BASE) or version_of({"address": address}),
         "has_choice": len(allowed_addresses()) > bool(settings.COHORT_RAY_ADDRESS),
-        "withdrawn": held if held and held not in allowed_addresses() else "",
+        "withdrawn": address if address and address not in allowed_addresses() else "",
         "default": settings.COHORT_RAY_ADDRESS,
     }
     return render(request, "supervision/team_compute.html", context, status=status)
@@ -231,7 +234,7 @@ def _details(entry: AuditEntry) -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -90,14 +90,14 @@ class ModelArchive:
     def __iter__(self) -> Iterator[bytes]:
         for name, file in self._files.items():
             yield self._header(name)
-            digest, held = hashlib.sha256(), b""
+            digest, last = hashlib.sha256(), b""
             while piece := self._opened[name].read(PIECE_BYTES):
                 digest.update(piece)
-                yield held
-                held = piece
+                yield last
+                last = piece
             # The last piece goes out only once the whole file is known to be right.
             check_digest(self._path, name, file, digest.hexdigest())
-            yield held
+            yield last
             yield bytes(_padding(file.bytes))
         yield bytes(2 * BLOCK)
 
@@ -109,12 +109,12 @@ class ModelArchive:
             opened = open_file(self._path, name)
         except OSError as error:
             raise Damaged(f"{self._path.name}: {name} cannot be read.") from error
-        found, wanted = opened.seek(0, 2), self._files[name].bytes
+        size, expected = opened.seek(0, 2), self._files[name].bytes
         opened.seek(0)
-        if found != wanted:
+        if size != expected:
             opened.close()
             raise Damaged(
-                f"{self._path.name}: {name} has {found:,} bytes, expected {wanted:,}."
+                f"{self._path.name}: {name} has {size:,} bytes, expected {expected:,}."
             )
         return opened
 

@@ -56,7 +56,7 @@ def allowed_addresses() -> list[str]:
     """List the default first; empty: the operator has set up no cluster."""
     default: str = settings.COHORT_RAY_ADDRESS
     others: tuple[str, ...] = settings.COHORT_RAY_TEAM_ADDRESSES
-    return list(dict.fromkeys(each for each in (default, *others) if each))
+    return list(dict.fromkeys(address for address in (default, *others) if address))
 
 
 def address_of(team: Team) -> str:
@@ -294,13 +294,13 @@ def _failed(problem: str) -> dict[str, Any]:
     return {"error": problem, "ray_version": None, "nodes": []}
 
 
-def check_facts(found: Any) -> dict[str, Any]:
+def check_facts(reading: Any) -> dict[str, Any]:
     """Keep what is stored of a reading. ValueError: it has another form."""
-    if not isinstance(found, dict) or not isinstance(found.get("nodes"), list):
+    if not isinstance(reading, dict) or not isinstance(reading.get("nodes"), list):
         raise ValueError("A reading is an object with nodes.")
-    error, version = found.get("error"), found.get("ray_version")
+    error, version = reading.get("error"), reading.get("ray_version")
     try:
-        nodes = [_checked_node(one) for one in found["nodes"][:MAX_NODES]]
+        nodes = [_checked_node(node) for node in reading["nodes"][:MAX_NODES]]
     except (TypeError, AttributeError, OverflowError) as fault:
         raise ValueError(str(fault)) from fault
     facts: dict[str, Any] = clean_json(
@@ -313,17 +313,17 @@ def check_facts(found: Any) -> dict[str, Any]:
     return facts
 
 
-def _checked_node(one: Mapping[str, Any]) -> dict[str, Any]:
-    kind = one.get("gpu_kind")
+def _checked_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    kind = node.get("gpu_kind")
     return {
-        "name": str(one.get("name") or "")[:LONGEST_NAME],
-        "is_alive": bool(one.get("is_alive", True)),
+        "name": str(node.get("name") or "")[:LONGEST_NAME],
+        "is_alive": bool(node.get("is_alive", True)),
         "gpu_kind": str(kind)[:LONGEST_NAME] if kind else None,
-        "gpus": int(one.get("gpus") or 0),
-        "gpus_free": float(one.get("gpus_free") or 0),
-        "cpus": float(one.get("cpus") or 0),
-        "cpus_free": float(one.get("cpus_free") or 0),
-        "memory_bytes": int(one.get("memory_bytes") or 0),
+        "gpus": int(node.get("gpus") or 0),
+        "gpus_free": float(node.get("gpus_free") or 0),
+        "cpus": float(node.get("cpus") or 0),
+        "cpus_free": float(node.get("cpus_free") or 0),
+        "memory_bytes": int(node.get("memory_bytes") or 0),
     }
 
 
@@ -337,13 +337,13 @@ def _claim_due() -> str:
     if not (default or others):
         return ""
     chosen = TeamCluster.objects.filter(address__in=others)
-    wanted = {*chosen.values_list("address", flat=True), default} - {""}
-    known = Cluster.objects.filter(address__in=wanted)
-    if missing := wanted - {*known.values_list("address", flat=True)}:
+    addresses = {*chosen.values_list("address", flat=True), default} - {""}
+    clusters = Cluster.objects.filter(address__in=addresses)
+    if missing := addresses - {*clusters.values_list("address", flat=True)}:
         rows = [Cluster(address=address) for address in missing]
         Cluster.objects.bulk_create(rows, ignore_conflicts=True)
     due = Q(claimed_at=None) | Q(claimed_at__lt=Now() - READ_EVERY)
-    waiting = Cluster.objects.filter(due, address__in=wanted)
+    waiting = Cluster.objects.filter(due, address__in=addresses)
     oldest = waiting.order_by("claimed_at").values_list("address", flat=True)
     for address in oldest:
         # Guarded: another worker may have come first.

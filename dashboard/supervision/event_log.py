@@ -104,7 +104,7 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
             "Cohort: a newer trainer wrote it.",
         )
     except ValueError as error:
-        shown = text[:MAX_SHOWN].decode("utf-8", "replace")
+        beginning = text[:MAX_SHOWN].decode("utf-8", "replace")
         return Warned(
             line=line,
             attempt=attempt,
@@ -112,7 +112,7 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
             step=0,
             code="unreadable_line",
             message=f"Cohort skipped line {line} of the event log: {_why(error)} The "
-            f"line begins with {shown!r}.",
+            f"line begins with {beginning!r}.",
         )
     return event
 
@@ -177,5 +177,5 @@ def read_tail(path: Path, *, max_lines: int) -> list[str]:
 
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
     """Append the last lines of a log to the message."""
-    shown = "\n".join(lines[-SHOWN_LINES:])
-    return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)
+    tail = "\n".join(lines[-SHOWN_LINES:])
+    return clean_text(f"{sentence} Last log lines:\n{tail}" if tail else sentence)

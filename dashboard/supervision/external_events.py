@@ -169,10 +169,12 @@ def _with_known_names(event: GroupScored) -> GroupScored:
     if all(len(n) <= 40 and n == clean_text(n) for n in _rules_of(event)):
         return event
     completions = [
-        one.model_copy(
-            update={"rules": {clean_text(n[:40]): s for n, s in one.rules.items()}}
+        completion.model_copy(
+            update={
+                "rules": {clean_text(n[:40]): s for n, s in completion.rules.items()}
+            }
         )
-        for one in event.completions
+        for completion in event.completions
     ]
     return event.model_copy(update={"completions": completions})
 

@@ -62,12 +62,12 @@ def end_run(run: Run, last_word: Event) -> None:
     num_prompts = groups.values("prompt_index").distinct().count()
     if num_prompts != highest + 1:
         return
-    known = run.dataset_version.dataset if run.dataset_version else None
-    if known is not None and known.trashed_at is not None:
-        known = None
+    dataset = run.dataset_version.dataset if run.dataset_version else None
+    if dataset is not None and dataset.trashed_at is not None:
+        dataset = None
     try:
         with transaction.atomic():
-            version = create_prompts_version(run, _rows(run), dataset=known)
+            version = create_prompts_version(run, _rows(run), dataset=dataset)
     except ValueError as error:
         logger.warning(
             "run %s: failed to create a dataset from its prompts: %s", run.pk, error
@@ -165,8 +165,8 @@ def take_lines(
             "events.bad_line_number", f"Line numbers start at 1; got first={first}."
         )
     # One writer at a time: a batch that is sent again may overtake its first sending.
-    held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
-    run = held.get(pk=run.pk)
+    runs = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
+    run = runs.get(pk=run.pk)
     if attempt != run.attempt:
         raise AttemptReplaced(
             f"These lines belong to attempt {attempt}, but the run is at attempt "
@@ -238,10 +238,10 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
             Run.objects.filter(pk=run.pk).update(source=source)
         # A rule that the opening did not name counts once.
         rules = run.config["reward"]["recipe"]["rules"]
-        known = {rule["name"] for rule in rules}
+        rule_names = {rule["name"] for rule in rules}
         groups = [event for event in events if isinstance(event, GroupScored)]
         names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
-        new = [name for name in names if name not in known]
+        new = [name for name in names if name not in rule_names]
         if new:
             rules += [{"name": name, "weight": 1.0} for name in new]
             Run.objects.filter(pk=run.pk).update(config=run.config)

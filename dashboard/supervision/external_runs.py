@@ -59,15 +59,15 @@ def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, b
     reached.
     """
     _check(opening)
-    known = Run.objects.filter(team=team, source__key=str(opening.key))
-    if run := known.first():
+    runs = Run.objects.filter(team=team, source__key=str(opening.key))
+    if run := runs.first():
         return run, False
     try:
         with transaction.atomic():
             return _make(opening, team, user), True
     except IntegrityError:
         # The same opening came twice at once; any other conflict is a bug.
-        if run := known.first():
+        if run := runs.first():
             return run, False
         raise
 
@@ -180,8 +180,8 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     Later steps of the previous attempt are superseded, and its further events are
     refused.
     """
-    held = Run.objects.select_for_update(of=("self",)).select_related("team")
-    run = held.get(pk=run.pk)
+    runs = Run.objects.select_for_update(of=("self",)).select_related("team")
+    run = runs.get(pk=run.pk)
     if not 0 <= from_step <= run.last_step:
         raise UserError(
             "external_runs.bad_from_step",

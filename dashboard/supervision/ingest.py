@@ -89,7 +89,7 @@ def _store(
     Run.objects.filter(id=claim.run_id).update(
         seq=last_seq, ingest_lag=max(0.0, time.time() - min(e.time for e in events))
     )
-    known = list(progress.metric_names)
+    metric_names = list(progress.metric_names)
     copy_steps(claim.run_id, placed, progress)
     copy_groups(claim.run_id, placed)
     copy_tokens(claim.run_id, events)
@@ -105,9 +105,11 @@ def _store(
         write_progress(claim.run_id, progress)
     pausing: Sequence[Alert] = ()
     if observes:
-        found = observe(claim.run_id, events, first_seq=first_seq, known=known)
-        pausing = found.pausing
-        if found.has_changed:
+        observation = observe(
+            claim.run_id, events, first_seq=first_seq, known=metric_names
+        )
+        pausing = observation.pausing
+        if observation.has_changed:
             Run.objects.filter(id=claim.run_id).update(alerts_seq=last_seq)
     # A page shows these with their step, so there is nothing to see before.
     parts = GroupScored | TokensMeasured | RanksMeasured

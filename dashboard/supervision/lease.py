@@ -95,9 +95,9 @@ def claim_next(host: Host, *, sees: Callable[[Run], bool]) -> Claim | None:
     """Claim the first queued run that fits and is readable, unless drained."""
     if is_drained(host.name):
         return None
-    suiting = [one for one in list_startable() if host.may_take(one.needs)]
-    for one in suiting:
-        run = Run.objects.filter(STARTABLE, id=one.run_id).first()
+    suiting = [queued for queued in list_startable() if host.may_take(queued.needs)]
+    for queued in suiting:
+        run = Run.objects.filter(STARTABLE, id=queued.run_id).first()
         if run and sees(run) and (claim := claim_run(run.id, host.name)):
             return claim
     return None
@@ -136,34 +136,34 @@ def renew(claim: Claim, *, silent_for: timedelta = timedelta()) -> RunState:
     An expired lease is renewed as well if no other worker took the run, as after a
     database outage.
     """
-    held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
-    if not held.update(lease_until=Now() + LEASE, active_at=Now() - silent_for):
+    runs = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+    if not runs.update(lease_until=Now() + LEASE, active_at=Now() - silent_for):
         raise LeaseLost(claim)
     return read_state(claim)
 
 
 def lock_run(claim: Claim) -> Run:
     """Lock the run until the end of the transaction."""
-    held = Run.objects.select_for_update().filter(
+    runs = Run.objects.select_for_update().filter(
         claim.guard, id=claim.run_id, state__in=HOLDING
     )
-    run = held.first()
+    run = runs.first()
     if run is None:
         raise LeaseLost(claim)
     return run
 
 
 def read_state(claim: Claim) -> RunState:
-    held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
-    state = held.values_list("state", flat=True).first()
+    runs = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+    state = runs.values_list("state", flat=True).first()
     if state is None:
         raise LeaseLost(claim)
     return RunState(state)
 
 
 def close_attempt(run_id: int, number: int, outcome: str) -> None:
-    found = RunAttempt.objects.filter(run_id=run_id, number=number, ended_at=None)
-    found.update(ended_at=Now(), outcome=outcome[:200])
+    attempts = RunAttempt.objects.filter(run_id=run_id, number=number, ended_at=None)
+    attempts.update(ended_at=Now(), outcome=outcome[:200])
 
 
 # Losing a run.
@@ -184,13 +184,13 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     is paused at its last checkpoint. An external run stays lost. False if another
     process was faster. `run` may be stale except for its attempt.
     """
-    held = Run.objects.select_for_update().filter(
+    runs = Run.objects.select_for_update().filter(
         id=run.id, attempt=run.attempt, state__in=HOLDING
     )
-    found = held.first()
-    if found is None:
+    locked = runs.first()
+    if locked is None:
         return False
-    run = found
+    run = locked
     transition(
         run.id,
         sources=[RunState(run.state)],

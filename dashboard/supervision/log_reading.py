@@ -107,7 +107,7 @@ def read_part(
         file.seek(0)
         number = _count_newlines(file, start) + 1
     at, last = lines[-1] if lines else (start, b"\n")
-    shown = [cut_text(at, show_line(raw.removesuffix(b"\n"))) for at, raw in lines]
+    cut_lines = [cut_text(at, show_line(raw.removesuffix(b"\n"))) for at, raw in lines]
     return Part(
         number=number,
         first=start,
@@ -115,7 +115,7 @@ def read_part(
         is_end=not lines or at + len(last) >= size,
         size=size,
         mark=now,
-        lines=shown,
+        lines=cut_lines,
     )
 
 
@@ -165,10 +165,10 @@ def _lines_back(file: BinaryIO, end: int) -> int:
     data = file.read(end - begin)
     at = len(data) - 1 if data.endswith(b"\n") else len(data)
     for _ in range(MAX_LINES):
-        found = data.rfind(b"\n", 0, at)
-        if found < 0:
+        newline = data.rfind(b"\n", 0, at)
+        if newline < 0:
             return begin if begin == 0 else _line_start(file, begin, data)
-        at = found
+        at = newline
     return begin + at + 1
 
 
@@ -180,9 +180,9 @@ def _line_start(file: BinaryIO, begin: int, data: bytes) -> int:
     while begin > 0:
         block = max(0, begin - BLOCK_BYTES)
         file.seek(block)
-        found = file.read(begin - block).rfind(b"\n")
-        if found >= 0:
-            return block + found + 1
+        newline = file.read(begin - block).rfind(b"\n")
+        if newline >= 0:
+            return block + newline + 1
         begin = block
     return 0
 
@@ -241,8 +241,8 @@ class LogClock:
 
     def move(self, num_bytes: int) -> None:
         """Move records by the bytes that were cut from the log's beginning."""
-        kept = _RECORD.iter_unpack(self._times.read_bytes())
-        moved = [(size - num_bytes, at) for size, at in kept if size > num_bytes]
+        records = _RECORD.iter_unpack(self._times.read_bytes())
+        moved = [(size - num_bytes, at) for size, at in records if size > num_bytes]
         draft = self._times.with_name(f"{self._times.name}.draft")
         draft.write_bytes(b"".join(_RECORD.pack(*record) for record in moved))
         draft.replace(self._times)
@@ -274,10 +274,10 @@ def read_times(times: Path, starts: Sequence[int], *, log: Path) -> list[float |
 
 def stamp_of(text: str) -> float | None:
     """When a supervisor wrote a line, from its own timestamp."""
-    found = STAMP.match(text)
-    if found is None:
+    match = STAMP.match(text)
+    if match is None:
         return None
-    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp()
 
 
 def _read(descriptor: int, first: int, count: int) -> list[tuple[int, float]]:

@@ -110,8 +110,10 @@ def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
                 if first <= total < first + MAX_LISTED:
                     # As many as time allows: each search starts at the previous match.
                     spans: list[tuple[int, int]] = []
-                    for found in islice(pattern.finditer(match.line.text), MAX_SPANS):
-                        spans.append(found.span())
+                    for occurrence in islice(
+                        pattern.finditer(match.line.text), MAX_SPANS
+                    ):
+                        spans.append(occurrence.span())
                         if time.monotonic() > deadline:
                             break
                     listed.append(replace(match, spans=spans))
@@ -157,23 +159,23 @@ def _skip_line(file: BinaryIO) -> None:
 
 
 def _matches_in(raw: bytes, pattern: Any, *, number: int, at: int) -> Iterator[Match]:
-    shown = raw
+    text_bytes = raw
     if not _PLAIN.fullmatch(raw):
         # The same lines as a page shows them.
-        shown = b"\n".join([show_line(line).encode() for line in raw.split(b"\n")])
+        text_bytes = b"\n".join([show_line(line).encode() for line in raw.split(b"\n")])
     place, raw_start = 0, 0
-    while found := pattern.search(shown, place):
-        start = shown.rfind(b"\n", 0, found.start()) + 1
-        end = shown.find(b"\n", found.end())
-        end = len(shown) if end < 0 else end
-        skipped = shown.count(b"\n", place, start)
+    while match := pattern.search(text_bytes, place):
+        start = text_bytes.rfind(b"\n", 0, match.start()) + 1
+        end = text_bytes.find(b"\n", match.end())
+        end = len(text_bytes) if end < 0 else end
+        skipped = text_bytes.count(b"\n", place, start)
         number += skipped
         for _ in range(skipped):
             raw_start = raw.find(b"\n", raw_start) + 1
-        text = shown[start:end].decode("utf-8", "replace")
+        text = text_bytes[start:end].decode("utf-8", "replace")
         line = cut_text(at + raw_start, text)
         yield Match(number=number, line=line, spans=[], before=[], after=[])
-        if end >= len(shown):
+        if end >= len(text_bytes):
             return
         number += 1
         raw_start = raw.find(b"\n", raw_start) + 1

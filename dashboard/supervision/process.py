@@ -163,12 +163,12 @@ class TrainerProcess:
             return 0
         with self.log.open("r+b") as file:
             cut = file.seek(-LOG_KEPT_BYTES, os.SEEK_END)
-            kept = file.read()
+            rest = file.read()
             file.truncate(0)
         # The child appends as well, so each write lands at the end, whole.
         note = b"[%d bytes left out]\n" % cut
         with self.log.open("ab") as file:
-            file.write(note + kept)
+            file.write(note + rest)
         return cut - len(note)
 
 
@@ -215,12 +215,14 @@ def write_snapshot(
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         assert run.dataset_version, "launched"
         write_rows(run.dataset_version, directory.rows, on_progress=on_progress)
-        for one in run.evaluation_sets.select_related("dataset_version__dataset"):
-            path = directory.path / eval_rows(one.name)
+        for evaluation_set in run.evaluation_sets.select_related(
+            "dataset_version__dataset"
+        ):
+            path = directory.path / eval_rows(evaluation_set.name)
             write_some_rows(
-                one.dataset_version,
+                evaluation_set.dataset_version,
                 path,
-                max_rows=one.num_rows,
+                max_rows=evaluation_set.num_rows,
                 on_progress=on_progress,
             )
     elif directory.config.read_text(encoding="utf-8") == text:

@@ -123,16 +123,16 @@ def _place(
 def unpublish(*, model: PublishedModel, user: User) -> None:
     """Delete it. ValueError names the runs that still need it."""
     # A launch that is about to need it is waited for.
-    held = PublishedModel.objects.select_for_update().filter(pk=model.pk).first()
-    if held is None:
+    locked = PublishedModel.objects.select_for_update().filter(pk=model.pk).first()
+    if locked is None:
         return
-    if needed := runs_that_need(held):
+    if needed := runs_that_need(locked):
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
         raise UserError(
             "models.in_use",
-            f"{held} is in use by {names}. Stop the run, or wait until it ends.",
+            f"{locked} is in use by {names}. Stop the run, or wait until it ends.",
         )
-    record(held.team, user, "model.unpublished", held, name=held.name)
-    folder = held.folder
-    held.delete()
+    record(locked.team, user, "model.unpublished", locked, name=locked.name)
+    folder = locked.folder
+    locked.delete()
     transaction.on_commit(lambda: discard(folder))

@@ -92,8 +92,8 @@ class Ranks:
     @property
     def slow(self) -> list[RankRow]:
         """The slowest first."""
-        found = [row for row in self.rows if row.is_slow]
-        return sorted(found, key=lambda row: -(row.work or 0))
+        slow_rows = [row for row in self.rows if row.is_slow]
+        return sorted(slow_rows, key=lambda row: -(row.work or 0))
 
 
 def read_ranks(run: Run) -> Ranks | None:
@@ -106,21 +106,23 @@ def read_ranks(run: Run) -> Ranks | None:
 
 def newest_step(run: Run) -> str:
     """Attempt and step of the newest values, "" before the first; one query."""
-    found = RunRanks.objects.filter(run=run).values_list("attempt", "step").first()
-    return "" if found is None else f"{found[0]}-{found[1]}"
+    newest = RunRanks.objects.filter(run=run).values_list("attempt", "step").first()
+    return "" if newest is None else f"{newest[0]}-{newest[1]}"
 
 
 def describe_ranks(row: RunRanks) -> Ranks:
     medians = [_median(own) for own in zip(*row.work, strict=True)]
-    known = [each for each in medians if each is not None]
+    measured = [seconds for seconds in medians if seconds is not None]
     # Of two, the faster one: else the slow one would be compared with half itself.
-    usual = median_low(known) if known else None
+    usual = median_low(measured) if measured else None
     steps = [rank["seconds"].get("step") for rank in row.ranks]
     return Ranks(
         attempt=row.attempt,
         step=row.step,
         num_steps=len(row.work),
-        step_seconds=max((each for each in steps if each is not None), default=None),
+        step_seconds=max(
+            (seconds for seconds in steps if seconds is not None), default=None
+        ),
         median=usual,
         rows=[
             _row(number, rank, work, usual, is_early=len(row.work) < LEAST_STEPS)
@@ -154,5 +156,5 @@ def _row(
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None

@@ -172,9 +172,9 @@ def fill_rollups(run: Run) -> int:
 
 def _missing(run: Run) -> list[Step]:
     current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
-    known = StepRollup.objects.filter(run=run, superseded_by=None)
+    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     is_older = (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
-    whole = known.exclude(is_older)
+    whole = rollups.exclude(is_older)
     return list(current.exclude(step__in=whole.values("step")))
 
 

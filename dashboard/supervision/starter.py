@@ -41,8 +41,8 @@ def copy_starter() -> Path:
     folder = Path(settings.COHORT_DATA) / "starter" / SHIPPED.name
     if not (folder / COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)  # of a copy that was ended
-        left = shutil.ignore_patterns(COMPLETE)
-        shutil.copytree(SHIPPED, folder, ignore=left, copy_function=shutil.copyfile)
+        ignore = shutil.ignore_patterns(COMPLETE)
+        shutil.copytree(SHIPPED, folder, ignore=ignore, copy_function=shutil.copyfile)
         shutil.copyfile(SHIPPED / COMPLETE, folder / COMPLETE)
     return folder
 

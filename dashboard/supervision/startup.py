@@ -104,16 +104,16 @@ def prepare(
 
     Raises CannotStart, LeaseLost or TooLate.
     """
-    found: list[Start] = []
+    starts: list[Start] = []
     holding = DatabaseRetry(supervisor_log, "Renewing the lease")
     DatabaseRetry(supervisor_log, "Preparing the run").insist(
-        lambda: found.append(_start_of(claim, directory, supervisor_log)),
+        lambda: starts.append(_start_of(claim, directory, supervisor_log)),
         is_too_late=is_too_late,
         meanwhile=Periodic(
             lambda: holding.attempt(lambda: _hold(claim)), check_seconds
         ),
     )
-    return found[-1]
+    return starts[-1]
 
 
 def _hold(claim: Claim) -> None:

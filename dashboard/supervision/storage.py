@@ -81,8 +81,8 @@ class Progress:
         self._names = {*self.metric_names, *last}
         # A run that was not counted from its first step on has no totals.
         start = {} if self.last_step else dict.fromkeys(TOTALS.values(), 0.0)
-        known = {name: last[name] for name in TOTALS.values() if name in last}
-        self._totals = start | known
+        totals = {name: last[name] for name in TOTALS.values() if name in last}
+        self._totals = start | totals
 
     def bound(self, event: Event) -> Event:
         """Return the event without metrics beyond the run's limit; the first names
@@ -92,8 +92,8 @@ class Progress:
             event.metrics
         ):
             return event
-        kept = keep_first(event.metrics, self._names, limit=MAX_METRICS)
-        return event.model_copy(update={"metrics": kept})
+        metrics = keep_first(event.metrics, self._names, limit=MAX_METRICS)
+        return event.model_copy(update={"metrics": metrics})
 
     def observe(self, event: Event) -> None:
         if isinstance(event, StepFinished):
@@ -271,18 +271,18 @@ def _group_row(
 
 
 def _completions_row(group_id: int, event: GroupScored) -> tuple[object, ...]:
-    names, each = _rule_names(event), event.completions
-    texts = [clean_text(c.text) for c in each]
+    names, completions = _rule_names(event), event.completions
+    texts = [clean_text(c.text) for c in completions]
     return (
         group_id,
         text_array(texts),
         sum(len(text.encode()) for text in texts),
-        number_array(c.num_tokens for c in each),
-        text_array(c.end_reason for c in each),
-        number_array(c.reward for c in each),
-        number_array(c.advantage for c in each),
-        number_array(c.mean_logprob for c in each),
-        number_array(c.rules.get(name) for c in each for name in names),
+        number_array(c.num_tokens for c in completions),
+        text_array(c.end_reason for c in completions),
+        number_array(c.reward for c in completions),
+        number_array(c.advantage for c in completions),
+        number_array(c.mean_logprob for c in completions),
+        number_array(c.rules.get(name) for c in completions for name in names),
     )
 
 

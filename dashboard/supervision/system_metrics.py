@@ -83,8 +83,8 @@ class Gpus:
                 chosen = [str(i) for i in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError:
             return
-        found = (self._read_or_none(self._find, name) for name in chosen)
-        self._handles = [handle for handle in found if handle is not None]
+        handles = (self._read_or_none(self._find, name) for name in chosen)
+        self._handles = [handle for handle in handles if handle is not None]
 
     def read(self) -> Values:
         """Read of each GPU % of time with a kernel running, and bytes in use."""
@@ -165,7 +165,7 @@ def _read_network() -> _Counts:
 
 def _read_tree(pid: int) -> dict[int, _Use]:
     """Read the process and its descendants that are alive."""
-    found = {}
+    uses = {}
     try:
         root = psutil.Process(pid)
         tree = [root, *root.children(recursive=True)]
@@ -173,8 +173,8 @@ def _read_tree(pid: int) -> dict[int, _Use]:
         return {}
     for process in tree:
         if use := _or_none(partial(_read_process, process)):
-            found[process.pid] = use
-    return found
+            uses[process.pid] = use
+    return uses
 
 
 def _read_process(process: psutil.Process) -> _Use:

@@ -142,9 +142,9 @@ def drain_old_log(
     while lines := tailer.read():
         events = read_events(lines, attempt=written[-1])
         if not is_over:
-            kept = list(takewhile(lambda event: event.step <= up_to_step, events))
-            num_new += ingest(claim, kept)
-            is_over = len(kept) < len(events)
+            own_events = list(takewhile(lambda event: event.step <= up_to_step, events))
+            num_new += ingest(claim, own_events)
+            is_over = len(own_events) < len(events)
         # Superseded steps used these settings, and repeating them uses them again.
         record_changes(claim.run_id, events)
         tailer.advance(lines)

@@ -35,8 +35,8 @@ class MemoryKills:
         """
         files = [*group_files(self._pid), MACHINE]
         counts = {file: _read_count(file) for file in files}
-        known = {file: n for file, n in counts.items() if n is not None}
-        self._looks.append((time.monotonic(), known))
+        counted = {file: n for file, n in counts.items() if n is not None}
+        self._looks.append((time.monotonic(), counted))
         while self._looks[0][0] < self._looks[-1][0] - WINDOW_SECONDS:
             self._looks.popleft()
 
@@ -54,8 +54,8 @@ def group_files(pid: int) -> list[Path]:
     mounts = _read(PROC / "self" / "mountinfo")
     if groups is None or mounts is None:
         return []
-    found = (file for line in groups.splitlines() for file in _candidates(line, mounts))
-    return [file for file in found if file.exists()][:1]
+    files = (file for line in groups.splitlines() for file in _candidates(line, mounts))
+    return [file for file in files if file.exists()][:1]
 
 
 def _candidates(line: str, mounts: str) -> Iterator[Path]:

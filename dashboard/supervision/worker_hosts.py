@@ -48,9 +48,9 @@ class WorkerCard:
     def gpus(self) -> list[dict[str, Any]]:
         """The GPUs with name, memory and, when it is known, their use."""
         used = self.worker.use.get("gpus", []) if self.is_there else []
-        known = self.worker.hardware.get("gpus", [])
-        uses = [*used, *[{}] * len(known)]
-        return [{**gpu, "use": use} for gpu, use in zip(known, uses, strict=False)]
+        gpus = self.worker.hardware.get("gpus", [])
+        uses = [*used, *[{}] * len(gpus)]
+        return [{**gpu, "use": use} for gpu, use in zip(gpus, uses, strict=False)]
 
     @property
     def disk_used(self) -> int:
@@ -71,7 +71,7 @@ class WorkerCounts:
 def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCard]:
     """Five queries, however many workers there are."""
     workers = list(workers)
-    held = list(Run.objects.filter(state__in=HELD).order_by("id"))
+    held_runs = list(Run.objects.filter(state__in=HELD).order_by("id"))
     attempts = list(
         RunAttempt.objects.filter(run__team=team, worker__in=[w.name for w in workers])
         .select_related("run")
@@ -80,9 +80,14 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
     members = {m.pk: str(m) for m in team.members.all()}
     late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
     silent = set(
-        late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
+        late.filter(pk__in=[worker.pk for worker in workers]).values_list(
+            "pk", flat=True
+        )
     )
-    cards = [_describe(one, held, attempts, members, team, silent) for one in workers]
+    cards = [
+        _describe(worker, held_runs, attempts, members, team, silent)
+        for worker in workers
+    ]
     return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
 
 
@@ -98,15 +103,19 @@ def count_workers(cards: Iterable[WorkerCard]) -> WorkerCounts:
 
 def _describe(
     worker: Worker,
-    held: list[Run],
+    held_runs: list[Run],
     attempts: list[RunAttempt],
     members: dict[int, str],
     team: Team,
     silent: set[int],
 ) -> WorkerCard:
-    runs = [run for run in held if run.worker == worker.name]
+    runs = [run for run in held_runs if run.worker == worker.name]
     own = [run for run in runs if run.team_id == team.id]
-    ended = [one for one in attempts if one.worker == worker.name and one.ended_at]
+    ended = [
+        attempt
+        for attempt in attempts
+        if attempt.worker == worker.name and attempt.ended_at
+    ]
     return WorkerCard(
         worker=worker,
         runs=own,
@@ -188,8 +197,8 @@ def this_host(name: str) -> Host:
 
     It may not have registered yet, or the database may have an old row.
     """
-    known = Worker.objects.filter(name=name, stopped_at__isnull=True).first()
-    return _describe_host(name, known.hardware if known else read_hardware())
+    worker = Worker.objects.filter(name=name, stopped_at__isnull=True).first()
+    return _describe_host(name, worker.hardware if worker else read_hardware())
 
 
 def _describe_host(name: str, hardware: Mapping[str, Any]) -> Host:

@@ -59,12 +59,12 @@ def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     As in CUDA, the list ends at the first missing one, such as -1. GPUs named by UUID
     are only counted; the machine's first ones stand for them.
     """
-    shown = visible_gpus()
+    visible = visible_gpus()
     if takes_here() == "cpu":
         return []
-    if shown is None:
+    if visible is None:
         return list(gpus)
-    names = [name.strip() for name in shown.split(",")]
+    names = [name.strip() for name in visible.split(",")]
     if names[0].startswith(("GPU-", "MIG-")):
         return list(gpus)[: len(names)]
     there = {str(number): gpu for number, gpu in enumerate(gpus)}
@@ -110,14 +110,14 @@ def _refusal_of_torch() -> str:
         return f"PyTorch did not respond within {ASK_SECONDS} s"
     if child.returncode or not child.stdout.strip():
         return "PyTorch cannot be imported"
-    version, cuda, found, messages = json.loads(child.stdout.splitlines()[-1])
-    if found:
+    version, cuda, is_available, messages = json.loads(child.stdout.splitlines()[-1])
+    if is_available:
         return ""
     if cuda is None:
-        wanted = f"torch=={version.split('+')[0]}"
+        package = f"torch=={version.split('+')[0]}"
         return (
             f"PyTorch {version} is built without CUDA. Install the CUDA build: "
-            f".venv/bin/pip install --force-reinstall {wanted}"
+            f".venv/bin/pip install --force-reinstall {package}"
         )
     reason = (
         messages[0].splitlines()[0].rstrip(".") if messages else "it finds no device"
@@ -133,12 +133,12 @@ def read_gpus() -> list[dict[str, Any]]:
         "--format=csv,noheader,nounits",
     ]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20)
+        result = subprocess.run(query, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []  # no GPU here that nvidia-smi knows
-    if answer.returncode:
+    if result.returncode:
         return []
-    rows = [line.rsplit(",", 1) for line in answer.stdout.strip().split("\n") if line]
+    rows = [line.rsplit(",", 1) for line in result.stdout.strip().split("\n") if line]
     return [
         {"name": name.strip(), "memory_bytes": int(mib) * 2**20}
         for name, mib in rows

@@ -38,7 +38,7 @@ class LabelIndices:
 
 
 def narrow_to_annotated(
-    found: Sequence[Selection],
+    selections: Sequence[Selection],
     run: Run,
     form: CompletionFilterForm,
     reader: User | None,
@@ -53,35 +53,39 @@ def narrow_to_annotated(
     if by_reader and not (tag or kind):
         kind = "any"
     if not (tag or kind):
-        return list(found)
+        return list(selections)
     found_labels = read_labels(run, by=reader if by_reader else None)
     labels = labels_of_completions(found_labels)
-    blocks = [each.block for each in found]
-    indices = {each.block.pk: each.indices for each in locate(blocks, labels)}
+    blocks = [selection.block for selection in selections]
+    indices = {
+        selection.block.pk: selection.indices for selection in locate(blocks, labels)
+    }
     narrowed = [
-        each.narrow(_is_annotated(each, indices[each.block.pk], tag=tag, kind=kind))
-        for each in found
-        if each.block.pk in indices
+        selection.narrow(
+            _is_annotated(selection, indices[selection.block.pk], tag=tag, kind=kind)
+        )
+        for selection in selections
+        if selection.block.pk in indices
     ]
-    return [each for each in narrowed if each.count]
+    return [selection for selection in narrowed if selection.count]
 
 
 def _is_annotated(
-    each: Selection, indices: dict[tuple[str, str], Column], *, tag: str, kind: str
+    selection: Selection, indices: dict[tuple[str, str], Column], *, tag: str, kind: str
 ) -> Column:
     kinds = ANY if kind == "any" else (kind,)
-    is_so = np.ones(each.high - each.low, bool)
+    is_so = np.ones(selection.high - selection.low, bool)
     if tag:
-        is_so &= _mask(each, [indices.get(("tag", tag), NO_INDICES)])
+        is_so &= _mask(selection, [indices.get(("tag", tag), NO_INDICES)])
     if kind:
-        is_so &= _mask(each, [indices.get(("mark", k), NO_INDICES) for k in kinds])
+        is_so &= _mask(selection, [indices.get(("mark", k), NO_INDICES) for k in kinds])
     return is_so
 
 
-def _mask(each: Selection, indices: Sequence[Column]) -> Column:
-    is_so = np.zeros(each.block.num_completions, bool)
+def _mask(selection: Selection, indices: Sequence[Column]) -> Column:
+    is_so = np.zeros(selection.block.num_completions, bool)
     is_so[np.concatenate(indices)] = True
-    return is_so[each.low : each.high]
+    return is_so[selection.low : selection.high]
 
 
 LABELS = """
@@ -108,22 +112,24 @@ def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
 def labels_of_completions(labels: Sequence[Label]) -> list[Label]:
     """Labels that apply to completions: of groups only tags."""
     return [
-        one
-        for one in labels
-        if one.position is not None or one.label[0] == "tag" or one.label[1] == "tagged"
+        label
+        for label in labels
+        if label.position is not None
+        or label.label[0] == "tag"
+        or label.label[1] == "tagged"
     ]
 
 
 def locate(blocks: Sequence[Block], labels: Iterable[Label]) -> list[LabelIndices]:
     """Locate the labels in their blocks; up to two queries."""
-    known = [block for block in blocks if len(block.steps)]
-    lasts = [int(block.steps["step"][-1]) for block in known]
+    filled = [block for block in blocks if len(block.steps)]
+    lasts = [int(block.steps["step"][-1]) for block in filled]
     by_block: dict[int, list[Label]] = {}
     for label in labels:
         row = int(np.searchsorted(lasts, label.step))
-        if row < len(known) and label.step >= known[row].steps["step"][0]:
+        if row < len(filled) and label.step >= filled[row].steps["step"][0]:
             by_block.setdefault(row, []).append(label)
-    used = [known[row] for row in by_block]
+    used = [filled[row] for row in by_block]
     if not used:
         return []
     ids, sizes = (read_column(used, name) for name in ("group_ids", "group_sizes"))
@@ -140,13 +146,13 @@ def _indices_of(
 ) -> dict[tuple[str, str], Column]:
     starts = np.cumsum(group_sizes, dtype=np.int64) - group_sizes
     rows = {group_id: row for row, group_id in enumerate(group_ids.tolist())}
-    found: dict[tuple[str, str], set[int]] = {}
+    by_label: dict[tuple[str, str], set[int]] = {}
     for one in labels:
         row = rows.get(one.group_id)
         if row is None:
             continue
         start, size = int(starts[row]), int(group_sizes[row])
         positions = range(size) if one.position is None else [one.position]
-        indices = found.setdefault(one.label, set())
+        indices = by_label.setdefault(one.label, set())
         indices.update(start + position for position in positions if position < size)
-    return {label: np.array(sorted(indices)) for label, indices in found.items()}
+    return {label: np.array(sorted(indices)) for label, indices in by_label.items()}

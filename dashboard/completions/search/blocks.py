@@ -79,14 +79,14 @@ class ColumnCache:
         """Return the columns of the keys; missing ones are read at once."""
         requested = list(keys)
         with self._lock:
-            found = {
+            columns = {
                 key: self._columns[key] for key in requested if key in self._columns
             }
-            for key in found:
+            for key in columns:
                 self._columns.move_to_end(key)
-        if missing := [key for key in requested if key not in found]:
+        if missing := [key for key in requested if key not in columns]:
             fresh = read(missing)
-            found.update(fresh)
+            columns.update(fresh)
             with self._lock:
                 for key, column in fresh.items():
                     if key not in self._columns:
@@ -94,7 +94,7 @@ class ColumnCache:
                         self._num_bytes += column.nbytes
                 while self._num_bytes > self._max_bytes:
                     self._num_bytes -= self._columns.popitem(last=False)[1].nbytes
-        return found
+        return columns
 
     def clear(self) -> None:
         with self._lock:
@@ -132,8 +132,8 @@ class Block:
 
     def steps_of(self, indices: Column) -> Column:
         rows = np.searchsorted(self.step_ends, indices, side="right")
-        found: Column = self.steps["step"][rows]
-        return found
+        steps: Column = self.steps["step"][rows]
+        return steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,12 +232,12 @@ def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Colu
     made = {ColumnKey(block.key, name, rule): block for block in blocks if block.key}
 
     def read(missing: list[ColumnKey]) -> dict[ColumnKey, Column]:
-        found = read_parts(name, [_part(made[key], name, rule) for key in missing])
+        columns = read_parts(name, [_part(made[key], name, rule) for key in missing])
         # Replaced blocks are missing.
         return {
-            key: np.frombuffer(found[i], DTYPES[name])
+            key: np.frombuffer(columns[i], DTYPES[name])
             for i, key in enumerate(missing)
-            if i in found
+            if i in columns
         }
 
     known = column_cache.get(made, read)

@@ -99,9 +99,9 @@ SELECT *
 
 def read_columns(run_id: int, *, first: int, last: int) -> Columns:
     """Read completions of the current history; one query."""
-    given = {"run": run_id, "first": first, "last": last}
-    ((*packed, kinds),) = fetch_packed(READ, given)
-    return _make_columns([each or b"" for each in packed], kinds or [])
+    parameters = {"run": run_id, "first": first, "last": last}
+    ((*packed, kinds),) = fetch_packed(READ, parameters)
+    return _make_columns([column or b"" for column in packed], kinds or [])
 
 
 def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Columns:
@@ -109,7 +109,9 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
     steps = np.frombuffer(packed[0], ">i4").astype("<u4")
     sizes = np.frombuffer(packed[3], ">i4").astype(np.int64)
     kinds = np.frombuffer(packed[4], ">i4")
-    names = list(dict.fromkeys(name for each in sorted(rules) for name in each))
+    names = list(
+        dict.fromkeys(name for rule_names in sorted(rules) for name in rule_names)
+    )
     # Of the groups' steps, in order.
     begins = np.flatnonzero(np.diff(steps.astype(np.int64), prepend=-1))
     counted = np.empty(len(begins), STEP)
@@ -117,15 +119,17 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
     counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
     # [rules, completions] of what is stored completion after completion.
     flat = np.frombuffer(packed[9], ">f8")
-    found = np.full((len(names), int(sizes.sum())), np.nan)
-    widths = np.array([len(each) for each in rules], np.int64)
+    scores_by_rule = np.full((len(names), int(sizes.sum())), np.nan)
+    widths = np.array([len(rule_names) for rule_names in rules], np.int64)
     kind_of_completion = np.repeat(kinds, sizes)
     kind_of_score = np.repeat(kinds, sizes * widths[kinds])
     for kind, own in enumerate(rules):
         if own:
             rows = np.array([names.index(name) for name in own])
             scores = flat[kind_of_score == kind].reshape(-1, len(own))
-            found[np.ix_(rows, np.flatnonzero(kind_of_completion == kind))] = scores.T
+            scores_by_rule[np.ix_(rows, np.flatnonzero(kind_of_completion == kind))] = (
+                scores.T
+            )
     return Columns(
         steps=counted,
         prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT),
@@ -136,7 +140,7 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
         lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
         ends=np.frombuffer(packed[8], "u1"),
         rule_names=tuple(names),
-        scores=found,
+        scores=scores_by_rule,
     )
 
 
@@ -235,8 +239,8 @@ def _is_high_and_short(rewards: Column, lengths: Column) -> Column:
     shortest = np.sort(lengths)
     is_high = (rewards >= _at(scored, 1 - TENTH)) & (rewards > _at(scored, 0.5))
     is_short = (lengths <= _at(shortest, TENTH)) & (lengths < _at(shortest, 0.5))
-    found: Column = is_high & is_short
-    return found
+    is_odd: Column = is_high & is_short
+    return is_odd
 
 
 def _at(ordered: Column, share: float) -> float:
@@ -261,6 +265,6 @@ def _first_scores(columns: Columns) -> Column:
 
 def _as_bits(is_so: Column, num: int) -> Column:
     bits = np.zeros(num, KIND)
-    for row, each in enumerate(is_so):
-        bits |= each.astype(KIND) << row
+    for row, is_set in enumerate(is_so):
+        bits |= is_set.astype(KIND) << row
     return bits

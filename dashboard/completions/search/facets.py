@@ -47,20 +47,24 @@ class Facets:
         self._selections, self._outcomes = selections, outcomes
         self._query = query
         # Counts by value of FLAGS, [3, 256], of each selection.
-        parts = [each for each in selections if not each.is_whole]
-        columns = [read_column([each.block for each in parts], name) for name in FLAGS]
+        parts = [selection for selection in selections if not selection.is_whole]
+        columns = [
+            read_column([selection.block for selection in parts], name)
+            for name in FLAGS
+        ]
         counted: dict[int, Column] = {}
-        for each, *bits in zip(parts, *columns, strict=True):
-            indices = each.indices()
+        for selection, *bits in zip(parts, *columns, strict=True):
+            indices = selection.indices()
             values = [column.take(indices) for column in bits]
             tallies = [np.bincount(some, minlength=256) for some in values]
-            counted[id(each)] = np.stack(tallies)
+            counted[id(selection)] = np.stack(tallies)
         self._tallies = [
-            counted.get(id(each), each.block.tallies) for each in selections
+            counted.get(id(selection), selection.block.tallies)
+            for selection in selections
         ]
 
     def all(self, marks: Sequence[Label]) -> list[Facet]:
-        found = [
+        facets = [
             self._of_flags("Outcome", "outcome", self._outcomes),
             self._of_flags("Unusual", "surprise", SURPRISES),
             self._of_flags("Finish", "end", ENDS),
@@ -68,7 +72,7 @@ class Facets:
             self._of_steps(),
             *self._of_marks(marks),
         ]
-        return [facet for facet in found if facet.values]
+        return [facet for facet in facets if facet.values]
 
     def _of_flags(
         self, title: str, field: str, filters: Mapping[str, FlagFilter]
@@ -78,7 +82,7 @@ class Facets:
             (name, label, _count(kinds, mask, value))
             for name, (label, mask, value) in filters.items()
         ]
-        counted = [each for each in counted if each[0] != "unknown" or each[2]]
+        counted = [entry for entry in counted if entry[0] != "unknown" or entry[2]]
         return Facet(title=title, values=self._of_field(field, counted))
 
     def _of_field(
@@ -94,13 +98,17 @@ class Facets:
 
     def _of_rules(self) -> Facet:
         chosen = self._query.get("rule", "")
-        names = {name for each in self._selections for name in each.block.rule_names}
+        names = {
+            name
+            for selection in self._selections
+            for name in selection.block.rule_names
+        }
         full: Counter[str] = Counter()
         none: Counter[str] = Counter()
-        for each, (_, is_full, is_none) in zip(
+        for selection, (_, is_full, is_none) in zip(
             self._selections, self._tallies, strict=True
         ):
-            for row, name in enumerate(each.block.rule_names[:MOST_TALLIED]):
+            for row, name in enumerate(selection.block.rule_names[:MOST_TALLIED]):
                 if chosen in ("", name):
                     full[name] += _count(is_full, 1 << row, 1 << row)
                     none[name] += _count(is_none, 1 << row, 1 << row)
@@ -127,18 +135,20 @@ class Facets:
     def _of_steps(self) -> Facet:
         numbers: list[Column] = [np.empty(0, np.int64)]
         nums: list[Column] = [np.empty(0, np.int64)]
-        for each in self._selections:
-            ends = each.block.step_ends
-            if each.is_whole:
+        for selection in self._selections:
+            ends = selection.block.step_ends
+            if selection.is_whole:
                 of_steps = np.diff(ends, prepend=0)
-            elif each.mask is None:
-                of_steps = np.diff(np.clip(ends, each.low, each.high), prepend=each.low)
+            elif selection.mask is None:
+                of_steps = np.diff(
+                    np.clip(ends, selection.low, selection.high), prepend=selection.low
+                )
             else:
-                running = np.append(0, np.cumsum(each.mask, dtype=np.int64))
-                inside = np.clip(ends, each.low, each.high) - each.low
+                running = np.append(0, np.cumsum(selection.mask, dtype=np.int64))
+                inside = np.clip(ends, selection.low, selection.high) - selection.low
                 of_steps = np.diff(running[inside], prepend=0)
             is_some = of_steps > 0
-            numbers.append(each.block.steps["step"][is_some].astype(np.int64))
+            numbers.append(selection.block.steps["step"][is_some].astype(np.int64))
             nums.append(of_steps[is_some])
         steps, counts = np.concatenate(numbers), np.concatenate(nums)
         if not len(steps) or steps[0] == steps[-1]:
@@ -156,24 +166,26 @@ class Facets:
         return Facet(title="Steps", values=values)
 
     def _of_marks(self, marks: Sequence[Label]) -> list[Facet]:
-        by_block = {each.block.pk: each for each in self._selections}
+        by_block = {selection.block.pk: selection for selection in self._selections}
         counts: Counter[tuple[str, str]] = Counter()
-        blocks = [each.block for each in self._selections]
+        blocks = [selection.block for selection in self._selections]
         for marked in locate(blocks, labels_of_completions(marks)):
-            each = by_block[marked.block.pk]
+            selection = by_block[marked.block.pk]
             for label, indices in marked.indices.items():
-                inside = indices[(indices >= each.low) & (indices < each.high)]
-                if each.mask is not None:
-                    inside = inside[each.mask[inside - each.low]]
+                inside = indices[
+                    (indices >= selection.low) & (indices < selection.high)
+                ]
+                if selection.mask is not None:
+                    inside = inside[selection.mask[inside - selection.low]]
                 counts[label] += len(inside)
         tags = [(name, n) for (field, name), n in counts.items() if field == "tag"]
         tags.sort(key=lambda tag: (-tag[1], tag[0]))
-        shown = [(name, name, n) for name, n in tags[:MOST_TAGS]]
+        most_used = [(name, name, n) for name, n in tags[:MOST_TAGS]]
         cut = f"{MOST_TAGS} of {len(tags)} tags" if len(tags) > MOST_TAGS else "Tags"
         marks_of_users = [(name, label, counts["mark", name]) for name, label in MARKS]
         some = [mark for mark in marks_of_users if mark[2]]
         return [
-            Facet(title=cut, values=self._of_field("tag", shown)),
+            Facet(title=cut, values=self._of_field("tag", most_used)),
             Facet(title="Annotation", values=self._of_field("mark", some)),
         ]
 

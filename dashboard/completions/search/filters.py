@@ -67,46 +67,50 @@ def select(
     selections: Sequence[Selection], form: CompletionFilterForm
 ) -> list[Selection]:
     """Apply the filters by prompt and by numbers; up to one query per filter."""
-    found = list(selections)
+    selected = list(selections)
     if (prompt := form.value("prompt")) is not None:
-        blocks = [each.block for each in found]
+        blocks = [selection.block for selection in selected]
         prompts = read_column(blocks, "prompts")
         sizes = read_column(blocks, "group_sizes")
         narrowed = []
-        for each, of_groups, of_sizes in zip(found, prompts, sizes, strict=True):
+        for selection, of_groups, of_sizes in zip(
+            selected, prompts, sizes, strict=True
+        ):
             is_it = of_groups == prompt
             if is_it.any():
-                is_so = np.repeat(is_it, of_sizes)[each.low : each.high]
-                narrowed.append(each.narrow(is_so))
-        found = _with_some(narrowed)
+                is_so = np.repeat(is_it, of_sizes)[selection.low : selection.high]
+                narrowed.append(selection.narrow(is_so))
+        selected = _with_some(narrowed)
     for name, filters in FLAG_FILTERS.items():
         if choice := form.value(name):
-            found = _test(found, "kinds", filters[choice].matches)
+            selected = _test(selected, "kinds", filters[choice].matches)
     for name, (low, high, dtype) in RANGES.items():
         bounds = form.value(low), form.value(high)
         if bounds != (None, None):
-            found = _test(found, name, _between(*bounds, dtype))
+            selected = _test(selected, name, _between(*bounds, dtype))
     if rule := form.value("rule"):
-        found = [each for each in found if rule in each.block.rule_names]
+        selected = [
+            selection for selection in selected if rule in selection.block.rule_names
+        ]
         bounds = form.value("min_score"), form.value("max_score")
-        found = _test(found, "scores", _between(*bounds, NUMBER), rule=rule)
-    return found
+        selected = _test(selected, "scores", _between(*bounds, NUMBER), rule=rule)
+    return selected
 
 
 def within_steps(
     blocks: Sequence[Block], *, low: int | None, high: int | None
 ) -> list[Selection]:
     """Selections of the blocks with these steps."""
-    found = []
+    selections = []
     for block in blocks:
         steps, ends = block.steps["step"], np.append(0, block.step_ends)
         first = 0 if low is None else np.searchsorted(steps, low)
         last = len(steps) if high is None else np.searchsorted(steps, high, "right")
         if first < last:
-            found.append(
+            selections.append(
                 Selection(block=block, low=int(ends[first]), high=int(ends[last]))
             )
-    return found
+    return selections
 
 
 def _between(low: float | None, high: float | None, dtype: Any) -> Test:
@@ -129,17 +133,21 @@ def _between(low: float | None, high: float | None, dtype: Any) -> Test:
 
 
 def _test(
-    found: Sequence[Selection], name: str, test: Test, *, rule: str = ""
+    selections: Sequence[Selection], name: str, test: Test, *, rule: str = ""
 ) -> list[Selection]:
-    columns = read_column([each.block for each in found], name, rule)
+    columns = read_column([selection.block for selection in selections], name, rule)
     return _with_some(
-        each.narrow(test(column[each.low : each.high]))
-        for each, column in zip(found, columns, strict=True)
+        selection.narrow(test(column[selection.low : selection.high]))
+        for selection, column in zip(selections, columns, strict=True)
     )
 
 
-def _with_some(found: Any) -> list[Selection]:
-    return [each for each in found if each.mask is None or each.mask.any()]
+def _with_some(selections: Any) -> list[Selection]:
+    return [
+        selection
+        for selection in selections
+        if selection.mask is None or selection.mask.any()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,11 +167,11 @@ class Locations:
         )
 
     def steps(self) -> Column:
-        found = np.empty(len(self), np.int64)
+        steps_ = np.empty(len(self), np.int64)
         for row in np.unique(self.rows):
             is_here = self.rows == row
-            found[is_here] = self.blocks[row].steps_of(self.indices[is_here])
-        return found
+            steps_[is_here] = self.blocks[row].steps_of(self.indices[is_here])
+        return steps_
 
     def in_groups(self) -> tuple[Column, Column]:
         """Group IDs and positions in the groups; up to two queries."""
@@ -209,14 +217,18 @@ class Ranking:
         self._is_newest_first = order == "-step"
         if self._is_newest_first:
             self._selections.reverse()
-        self._ends = np.cumsum([each.count for each in self._selections], dtype=int)
+        self._ends = np.cumsum(
+            [selection.count for selection in self._selections], dtype=int
+        )
         self._keys: Column | None = None
         if name := COLUMNS.get(order.removeprefix("-")):
-            columns = read_column([each.block for each in self._selections], name)
+            columns = read_column(
+                [selection.block for selection in self._selections], name
+            )
             is_descending = order.startswith("-")
             keys = [
-                sortable(each.take(column), is_descending=is_descending)
-                for each, column in zip(self._selections, columns, strict=True)
+                sortable(selection.take(column), is_descending=is_descending)
+                for selection, column in zip(self._selections, columns, strict=True)
             ]
             self._keys = np.concatenate(keys) if keys else np.empty(0, np.uint32)
 
@@ -237,15 +249,15 @@ class Ranking:
         rows = np.searchsorted(self._ends, ranks, side="right")
         indices = np.empty(len(ranks), np.int64)
         for row in np.unique(rows):
-            each = self._selections[row]
-            of_block = each.indices()
+            selection = self._selections[row]
+            of_block = selection.indices()
             if self._is_newest_first:
-                steps = each.block.steps_of(of_block).astype(np.int64)
+                steps = selection.block.steps_of(of_block).astype(np.int64)
                 of_block = of_block[np.argsort(-steps, kind="stable")]
             is_here = rows == row
             begin = int(self._ends[row]) - len(of_block)
             indices[is_here] = of_block[ranks[is_here] - begin]
-        blocks = [each.block for each in self._selections]
+        blocks = [selection.block for selection in self._selections]
         return Locations(blocks=blocks, rows=rows, indices=indices)
 
 
@@ -262,8 +274,8 @@ def sortable(values: Column, *, is_descending: bool) -> Column:
     keys = np.where(is_negative, ~bits, bits | np.uint32(2**31))
     if is_descending:
         keys = ~keys
-    found: Column = np.where(np.isnan(values), np.uint32(2**32 - 1), keys)
-    return found
+    sort_keys: Column = np.where(np.isnan(values), np.uint32(2**32 - 1), keys)
+    return sort_keys
 
 
 def ranked(keys: Column, start: int, end: int) -> Column:

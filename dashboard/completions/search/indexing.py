@@ -226,10 +226,10 @@ def _make(run: Run, stretch: Stretch) -> bool:
     with transaction.atomic():
         # Ingestion and resumes lock this row.
         Run.objects.select_for_update().only("pk").get(pk=run.pk)
-        known = CompletionBlock.objects.filter(pk__in=stretch.replaced)
-        if _read_state(run, stretch) != seen or known.count() < len(stretch.replaced):
+        blocks = CompletionBlock.objects.filter(pk__in=stretch.replaced)
+        if _read_state(run, stretch) != seen or blocks.count() < len(stretch.replaced):
             return False
-        known.delete()
+        blocks.delete()
         block.save(force_insert=True)
     return True
 
@@ -247,10 +247,10 @@ def _pack(
     run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
 ) -> CompletionBlock:
     packed = pack_columns(run, columns)
-    found: list[bool] = []
+    is_near: list[bool] = []
     for size in columns.group_sizes.tolist():
-        found += find_near_duplicates(texts[len(found) : len(found) + size])
-    packed["kinds"][np.array(found, bool)] |= NEAR
+        is_near += find_near_duplicates(texts[len(is_near) : len(is_near) + size])
+    packed["kinds"][np.array(is_near, bool)] |= NEAR
     num_bits = choose_num_bits(texts)
     return CompletionBlock(
         run=run,

@@ -99,7 +99,7 @@ class Found:
 
     @property
     def num_selected(self) -> int:
-        return sum(each.count for each in self.selections)
+        return sum(selection.count for selection in self.selections)
 
 
 def find(run: Run, form: CompletionFilterForm, reader: User | None) -> Found:
@@ -178,8 +178,8 @@ def read_completions(locations: Locations) -> list[Completion]:
         return []
     ids, positions = (column.tolist() for column in locations.in_groups())
     groups = Group.objects.current().defer("prompt", "answer")
-    found = groups.prefetch_related("packed_completions").in_bulk(set(ids))
-    completions = {pk: group.completions for pk, group in found.items()}
+    groups_ = groups.prefetch_related("packed_completions").in_bulk(set(ids))
+    completions = {pk: group.completions for pk, group in groups_.items()}
     return [
         completions[pk][position]
         for pk, position in zip(ids, positions, strict=True)

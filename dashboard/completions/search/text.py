@@ -155,18 +155,18 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
         cursor.execute("SELECT websearch_to_tsquery('simple', %s)::text", [text])
         (query,) = cursor.fetchone()
     needles = tuple(_needles(part) for part in query.split(" | "))
-    conditions, given = [HAS_WORDS], [query]
+    conditions, parameters = [HAS_WORDS], [query]
     if len(needles) == 1:
         # A substring test first costs a tenth of a word search.
         conditions = [HAS_TEXT] * len(needles[0]) + conditions
-        given = [*needles[0], query]
-    words = (word for each in needles for word in each)
-    found = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+        parameters = [*needles[0], query]
+    words = (word for group in needles for word in group)
+    pattern = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     return TextFilter(
         condition=" AND ".join(conditions),
-        given=tuple(given),
+        given=tuple(parameters),
         needles=needles,
-        pattern=re.compile(rf"\b(?:{found})\b", re.IGNORECASE) if found else None,
+        pattern=re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) if pattern else None,
     )
 
 
@@ -183,12 +183,12 @@ def excerpt(text: str, pattern: re.Pattern[str] | None) -> list[tuple[str, bool]
     start = (
         first.start() - LEAD_CHARS if first and first.start() > 2 * LEAD_CHARS else 0
     )
-    shown = text[start : start + EXCERPT_CHARS]
+    excerpt_ = text[start : start + EXCERPT_CHARS]
     pieces, end = [("…", False)] if start else [], 0
-    for match in pattern.finditer(shown) if pattern else ():
-        pieces += [(shown[end : match.start()], False), (match[0], True)]
+    for match in pattern.finditer(excerpt_) if pattern else ():
+        pieces += [(excerpt_[end : match.start()], False), (match[0], True)]
         end = match.end()
-    pieces.append((shown[end:], False))
+    pieces.append((excerpt_[end:], False))
     if start + EXCERPT_CHARS < len(text):
         pieces.append(("…", False))
     return [piece for piece in pieces if piece[0]]
@@ -202,8 +202,8 @@ def _needles(part: str) -> tuple[str, ...]:
     """
     terms = [term for term in part.split(" & ") if not term.startswith("!")]
     words = [word for term in terms for word in PHRASE.split(term)]
-    found = [match[1] for word in words if (match := LEXEME.search(word))]
-    return tuple(each.replace("''", "'").replace("\\\\", "\\") for each in found)
+    lexemes = [match[1] for word in words if (match := LEXEME.search(word))]
+    return tuple(lexeme.replace("''", "'").replace("\\\\", "\\") for lexeme in lexemes)
 
 
 def filter_candidates(
@@ -219,28 +219,30 @@ def filter_candidates(
     if not signed or any(not len(each) for each in needed):
         return list(selections)
     rarest = _rarest_first(signed[-1], needed)
-    left = _narrow_by_trigrams(selections, [each[:AT_ONCE] for each in rarest])
+    candidates = _narrow_by_trigrams(selections, [each[:AT_ONCE] for each in rarest])
     if len(rarest) == 1:
         for first in range(AT_ONCE, min(len(rarest[0]), MOST_NEEDED), AT_ONCE):
-            are_few = sum(each.count for each in left) <= FEW
+            are_few = sum(each.count for each in candidates) <= FEW
             if are_few or time.monotonic() >= until:
                 break
-            left = _narrow_by_trigrams(left, [rarest[0][first : first + AT_ONCE]])
-    return left
+            candidates = _narrow_by_trigrams(
+                candidates, [rarest[0][first : first + AT_ONCE]]
+            )
+    return candidates
 
 
 def _rarest_first(probed: Selection, needed: Sequence[Codes]) -> list[Codes]:
     """Order by frequency in this block: rare trigrams exclude most."""
-    if all(len(each) <= AT_ONCE for each in needed):
+    if all(len(trigrams) <= AT_ONCE for trigrams in needed):
         return list(needed)
-    found = []
+    ordered = []
     for hashes in needed:
         rows = rows_of(hashes, probed.block.num_bits)
         bits = _read_rows([probed], [(0, row) for row in rows.ravel().tolist()])
         of_hashes = np.reshape(bits, (*rows.shape, -1))
         common = np.bitwise_count(np.bitwise_and.reduce(of_hashes, axis=1))
-        found.append(hashes[np.argsort(common.sum(axis=1, dtype=np.int64))])
-    return found
+        ordered.append(hashes[np.argsort(common.sum(axis=1, dtype=np.int64))])
+    return ordered
 
 
 def _narrow_by_trigrams(
@@ -257,14 +259,14 @@ def _narrow_by_trigrams(
     bits = _read_rows(signed, [(place, row) for place, _, row in rows])
     joined: dict[int, dict[int, Column]] = {place: {} for place in range(len(signed))}
     for (place, alternative, _), each in zip(rows, bits, strict=True):
-        known = joined[place].get(alternative)
-        joined[place][alternative] = each if known is None else known & each
-    kept = {
+        rows_ = joined[place].get(alternative)
+        joined[place][alternative] = each if rows_ is None else rows_ & each
+    masks = {
         id(each.block): _unpack(each, list(joined[place].values()))
         for place, each in enumerate(signed)
     }
     narrowed = [
-        each.narrow(kept[id(each.block)]) if each.block.num_bits else each
+        each.narrow(masks[id(each.block)]) if each.block.num_bits else each
         for each in selections
     ]
     return [each for each in narrowed if each.mask is None or each.mask.any()]
@@ -273,25 +275,25 @@ def _narrow_by_trigrams(
 NO_HASHES = np.empty(0, np.uint64)
 
 
-def _unpack(each: Selection, alternatives: Sequence[Column]) -> Column:
+def _unpack(selection: Selection, alternatives: Sequence[Column]) -> Column:
     bits = np.unpackbits(np.bitwise_or.reduce(alternatives))
-    found: Column = bits[each.low : each.high].astype(bool)
-    return found
+    mask: Column = bits[selection.low : selection.high].astype(bool)
+    return mask
 
 
 def _read_rows(
     selections: Sequence[Selection], rows: Sequence[tuple[int, int]]
 ) -> list[Column]:
     """Rows of bits; each is (index of the block, row)."""
-    blocks = [each.block for each in selections]
+    blocks = [selection.block for selection in selections]
     sizes = [-(-block.num_completions // 8) for block in blocks]
     parts = [
         (blocks[place].pk, row * sizes[place], sizes[place]) for place, row in rows
     ]
-    found = read_parts("signatures", parts) if parts else {}
-    if len(found) < len(parts):
+    columns = read_parts("signatures", parts) if parts else {}
+    if len(columns) < len(parts):
         raise BlocksChanged
-    return [np.frombuffer(found[i], np.uint8) for i in range(len(parts))]
+    return [np.frombuffer(columns[i], np.uint8) for i in range(len(parts))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,29 +321,29 @@ def search_texts(
             ahead, ahead_from = ranking.stretch(rank, rank + AHEAD), rank
         batch = ahead.take(slice(rank - ahead_from, rank - ahead_from + size))
         began = time.monotonic()
-        held = _match(batch, query)
-        if held is None:
+        indices = _match(batch, query)
+        if indices is None:
             break
-        parts.append(batch.take(held))
-        ranks.append(held + rank)
+        parts.append(batch.take(indices))
+        ranks.append(indices + rank)
         rank += len(batch)
         now = time.monotonic()
         if now >= until:
             break
         in_time = int(len(batch) * (until - now) / max(now - began, 1e-6))
         size = max(FEWEST_AT_ONCE, min(2 * size, LARGEST_BATCH, in_time))
-    found = [part for part in parts if len(part)]
+    matching = [part for part in parts if len(part)]
     return TextMatches(
-        found=join(found), ranks=np.concatenate(ranks), start=start, end=rank
+        found=join(matching), ranks=np.concatenate(ranks), start=start, end=rank
     )
 
 
-def selections_of(found: Locations) -> list[Selection]:
+def selections_of(locations: Locations) -> list[Selection]:
     selections = []
-    for row in np.unique(found.rows):
-        block = found.blocks[row]
+    for row in np.unique(locations.rows):
+        block = locations.blocks[row]
         mask = np.zeros(block.num_completions, bool)
-        mask[found.indices[found.rows == row]] = True
+        mask[locations.indices[locations.rows == row]] = True
         selections.append(
             Selection(block=block, low=0, high=block.num_completions, mask=mask)
         )
@@ -351,10 +353,10 @@ def selections_of(found: Locations) -> list[Selection]:
 def _match(batch: Locations, query: TextFilter) -> Column | None:
     """Return the indices of matches in the batch; None: the statement timed out."""
     groups, positions = batch.in_groups()
-    given = [groups.tolist(), positions.tolist(), *query.given]
+    parameters = [groups.tolist(), positions.tolist(), *query.given]
     try:
         with connection.cursor() as cursor:
-            cursor.execute(MATCHES.format(condition=query.condition), given)
+            cursor.execute(MATCHES.format(condition=query.condition), parameters)
             return np.array([place - 1 for (place,) in cursor], np.int64)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):

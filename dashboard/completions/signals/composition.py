@@ -163,19 +163,19 @@ def judge(
     A rule that is constant within each group gives no signal: a fact if its part is not
     0, such as a format the model has learned; else a warning. One rule has neither.
     """
-    found: dict[str, list[str]] = {"warnings": [], "facts": []}
+    messages: dict[str, list[str]] = {"warnings": [], "facts": []}
     if len(rules) < 2 or not num_groups:
-        return found
+        return messages
     dominant = next((s for s in rules if (s.share or 0) > DOMINANT), None)
     if dominant is not None:
         others = [s for s in rules if s is not dominant and _is_suppressed(s, rules)]
         kind = "warnings" if others else "facts"
-        found[kind].append(_describe_dominance(dominant, others, num_steps))
+        messages[kind].append(_describe_dominance(dominant, others, num_steps))
     constant = [s for s in rules if not s.differs]
     for rule in constant:
         kind = "facts" if rule.part else "warnings"
-        found[kind].append(_describe_constant(rule, num_groups, num_steps))
-    return found
+        messages[kind].append(_describe_constant(rule, num_groups, num_steps))
+    return messages
 
 
 def _is_suppressed(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:

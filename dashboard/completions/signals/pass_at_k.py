@@ -75,19 +75,19 @@ def read_held_out(
     run: Run, *, first: int | None, last: int | None
 ) -> dict[str, dict[str, list[list[float]]]]:
     """Read pass@k or maj@k by set and score, with steps and values."""
-    found: dict[str, dict[str, list[list[float]]]] = {}
+    curves: dict[str, dict[str, list[list[float]]]] = {}
     evaluated = read_evaluated([run], within=(first, last))[run.pk]
     for metric, series in evaluated.items():
         name, _, score = metric.removeprefix("eval/").rpartition("/")
         if HELD_OUT.fullmatch(score):
             values = [float(f"{value:.4g}") for value in series.values]
-            found.setdefault(name, {})[score] = [series.steps.tolist(), values]
-    return found
+            curves.setdefault(name, {})[score] = [series.steps.tolist(), values]
+    return curves
 
 
 def _scored(groups: Records) -> Records:
-    found: Records = groups[groups["num_scored"] > 0]
-    return found
+    scored: Records = groups[groups["num_scored"] > 0]
+    return scored
 
 
 def pass_shares(groups: Records, *, max_k: int) -> Numbers:
@@ -100,7 +100,7 @@ def pass_shares(groups: Records, *, max_k: int) -> Numbers:
     pairs = np.stack([groups["num_scored"], groups["num_right"]]).astype(np.float64)
     (n, c), counts = np.unique(pairs, axis=1, return_counts=True)
     none_right = np.ones_like(n)
-    found = np.full(max_k, np.nan)
+    shares = np.full(max_k, np.nan)
     for k in range(1, max_k + 1):
         has_k = n >= k
         if not has_k.any():
@@ -108,22 +108,22 @@ def pass_shares(groups: Records, *, max_k: int) -> Numbers:
         draws = np.where(has_k, n - k + 1, 1)
         none_right = none_right * np.maximum(n - c - k + 1, 0) / draws
         weights = counts[has_k]
-        found[k - 1] = 1 - (none_right[has_k] * weights).sum() / weights.sum()
-    return found
+        shares[k - 1] = 1 - (none_right[has_k] * weights).sum() / weights.sum()
+    return shares
 
 
 def vote_shares(votes: Records, *, max_k: int) -> Numbers:
     """maj@1 … maj@max_k, [max_k], as the mean over the groups with n ≥ k; NaN where
     there is none.
     """
-    found = np.full(max_k, np.nan)
+    shares = np.full(max_k, np.nan)
     at_k = votes["k"].astype(np.int64)
-    known = (at_k >= 1) & (at_k <= max_k)
-    at = at_k[known] - 1
-    nums = np.bincount(at, votes["num_groups"][known], minlength=max_k)
-    sums = np.bincount(at, votes["sum"][known].astype(np.float64), minlength=max_k)
-    np.divide(sums, nums, out=found, where=nums > 0)
-    return found
+    is_inside = (at_k >= 1) & (at_k <= max_k)
+    at = at_k[is_inside] - 1
+    nums = np.bincount(at, votes["num_groups"][is_inside], minlength=max_k)
+    sums = np.bincount(at, votes["sum"][is_inside].astype(np.float64), minlength=max_k)
+    np.divide(sums, nums, out=shares, where=nums > 0)
+    return shares
 
 
 def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Numbers:
@@ -135,7 +135,9 @@ def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Nu
     """
     counts = Counter(vote for vote in votes if vote is not None)
     right = Counter(
-        vote for vote, one in zip(votes, is_right, strict=True) if one and vote
+        vote
+        for vote, is_correct in zip(votes, is_right, strict=True)
+        if is_correct and vote
     )
     classes = tuple(sorted((count, right[vote]) for vote, count in counts.items()))
     return _expected(classes, len(votes) - counts.total())
@@ -145,12 +147,12 @@ def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Nu
 def _expected(classes: Classes, num_silent: int) -> Numbers:
     """Σ_a right_a / n_a · P(answer a wins), by k."""
     num = num_silent + sum(count for count, _ in classes)
-    found = np.zeros(num)
+    chances = np.zeros(num)
     for index, (count, right) in enumerate(classes):
         if right:
             others = [n for at, (n, _) in enumerate(classes) if at != index]
-            found += right / count * _chance_to_win(count, others, num_silent)
-    return found
+            chances += right / count * _chance_to_win(count, others, num_silent)
+    return chances
 
 
 def _chance_to_win(count: int, others: Sequence[int], num_silent: int) -> Numbers:
@@ -172,15 +174,15 @@ def _chance_to_win(count: int, others: Sequence[int], num_silent: int) -> Number
             drawn = _times(drawn, other, j, ties)
         ways[j:] += comb(count, j) * (weights / 2 @ drawn)
     totals = np.array([comb(num, k) for k in range(num + 1)], float)
-    found: Numbers = (ways / totals)[1:]
-    return found
+    chances: Numbers = (ways / totals)[1:]
+    return chances
 
 
 def _times(drawn: Numbers, other: int, j: int, ties: Numbers) -> Numbers:
     """Multiply by up to j votes for one more answer, without higher powers of x."""
-    found = drawn.copy()  # no vote for it
+    product = drawn.copy()  # no vote for it
     for i in range(1, min(other, j) + 1):
         if i < drawn.shape[1]:
             factor = comb(other, i) * (ties[:, None] if i == j else 1.0)
-            found[:, i:] += factor * drawn[:, :-i]
-    return found
+            product[:, i:] += factor * drawn[:, :-i]
+    return product

@@ -145,13 +145,13 @@ def read_stretches(
             [JOINED.format(column=sql.Identifier(c)) for c in columns]
         ),
     )
-    given = {
+    parameters = {
         "run": run.pk,
         "first": span.first,
         "last": span.last,
         "width": span.width,
     }
-    rows = fetch_packed(query, given)
+    rows = fetch_packed(query, parameters)
     return [
         Stretch(
             index=index,
@@ -163,12 +163,12 @@ def read_stretches(
     ]
 
 
-def fetch_packed(query: str | sql.Composed, given: Any) -> list[tuple[Any, ...]]:
+def fetch_packed(query: str | sql.Composed, parameters: Any) -> list[tuple[Any, ...]]:
     """Fetch the rows of a query with bytes in them."""
     # psycopg's cursor returns bytes, Django's hexadecimal text.
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(query, given, binary=True)
+        cursor.execute(query, parameters, binary=True)
         return cursor.fetchall()
 
 
@@ -268,4 +268,4 @@ def read_groups(
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)
     groups = found.defer("prompt", "answer").order_by("seq")
-    return [from_row(each) for each in groups.prefetch_related("packed_completions")]
+    return [from_row(row) for row in groups.prefetch_related("packed_completions")]

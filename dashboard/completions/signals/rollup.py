@@ -69,7 +69,9 @@ def roll_up(
             dict.fromkeys(n for g in groups for scored in g.rules for n in scored)
         )
         outcomes = _outcomes(groups, composition.correctness_at(step))
-        counted = [(len(each), sum(right for _, right in each)) for each in outcomes]
+        counted = [
+            (len(outcome), sum(right for _, right in outcome)) for outcome in outcomes
+        ]
         records = np.array(
             [
                 (
@@ -100,8 +102,8 @@ def roll_up(
 
 
 def _finite(values: Iterable[float | None]) -> Numbers:
-    given = clip_all(np.array(list(values), dtype=np.float64))
-    return given[np.isfinite(given)]
+    numbers = clip_all(np.array(list(values), dtype=np.float64))
+    return numbers[np.isfinite(numbers)]
 
 
 def _outcomes(groups: Sequence[StepGroup], correctness: Correctness) -> Outcomes:
@@ -129,10 +131,10 @@ def _majorities(outcomes: Outcomes, read: AnswerReader | None) -> bytes:
         shares = _majority_shares(scored, read)[:MAX_K]
         nums[: len(shares)] += 1
         sums[: len(shares)] += shares
-    found = np.zeros(np.count_nonzero(nums), MAJORITY)
-    found["k"] = np.arange(1, len(found) + 1)
-    found["num_groups"], found["sum"] = nums[: len(found)], sums[: len(found)]
-    return found.tobytes() or np.zeros(1, MAJORITY).tobytes()
+    records = np.zeros(np.count_nonzero(nums), MAJORITY)
+    records["k"] = np.arange(1, len(records) + 1)
+    records["num_groups"], records["sum"] = nums[: len(records)], sums[: len(records)]
+    return records.tobytes() or np.zeros(1, MAJORITY).tobytes()
 
 
 def _majority_shares(scored: Sequence[tuple[str, bool]], read: AnswerReader) -> Numbers:
@@ -172,13 +174,13 @@ def step_timing(
     logprobs, update: time × tokens of dead groups in the batch / tokens of the batch
     """
     seconds = {name: metrics.get(f"time/{name}") for name in (*PHASES, "step")}
-    known = [
+    measured = [
         clip(s) if s is not None and math.isfinite(s) else 0.0 for s in seconds.values()
     ]
     dead = [group for group in groups if group.is_dead]
     batch = [group for group in groups if group.is_trained]
     dead_batch = [group for group in dead if group.is_trained]
-    generate, score, logprobs, update = known[:4]
+    generate, score, logprobs, update = measured[:4]
     of_batch = _share(_num_tokens(dead_batch), _num_tokens(batch))
     lost = [
         generate * _share(_num_tokens(dead), _num_tokens(groups)),
@@ -186,10 +188,10 @@ def step_timing(
         logprobs * of_batch,
         update * of_batch,
     ]
-    assert len(known) + len(lost) == len(TIMINGS)
+    assert len(measured) + len(lost) == len(TIMINGS)
     # No one knows without groups, nor without their lengths.
     is_known = groups and all(None not in group.num_tokens for group in groups)
-    return known + (lost if is_known else [math.nan] * len(lost))
+    return measured + (lost if is_known else [math.nan] * len(lost))
 
 
 def _share(part: int, whole: int) -> float:

@@ -78,9 +78,9 @@ def share(
     parts = clip_all(composition.parts(rules, names, step))
     # Groups lie one behind another; of each only what has a reward is compared.
     owner = np.repeat(np.arange(len(groups)), [len(g.rewards) for g in groups])
-    known = np.isfinite(rewards)
-    rewards, advantages = rewards[known], advantages[known]
-    parts, owner = parts[known], owner[known]
+    is_scored = np.isfinite(rewards)
+    rewards, advantages = rewards[is_scored], advantages[is_scored]
+    parts, owner = parts[is_scored], owner[is_scored]
     within = _Within(owner, len(groups))
 
     if composition.kind == "normalized":
@@ -214,8 +214,8 @@ def read_rule_shares(
     span = find_span(run, first=first, last=last)
     columns = _read(run, span) if span else {}
     sums = list(columns.values())
-    names = list(dict.fromkeys(name for each in sums for name in each.part_sum))
-    parts = {name: [each.mean_part(name) for each in sums] for name in names}
+    names = list(dict.fromkeys(name for stretch in sums for name in stretch.part_sum))
+    parts = {name: [stretch.mean_part(name) for stretch in sums] for name in names}
     sizes = [
         sum(abs(part) for part in by_rule if part is not None)
         for by_rule in zip(*parts.values(), strict=True)
@@ -224,33 +224,34 @@ def read_rule_shares(
         "kind": _compositions(run).at(span.last if span else 0).kind,
         "rules": names,
         "columns": [span.column(index) for index in columns if span],
-        "reward": [_ratio(each.reward_sum, each.num_scored) for each in sums],
+        "reward": [_ratio(stretch.reward_sum, stretch.num_scored) for stretch in sums],
         "part": {name: [_to_6(part) for part in parts[name]] for name in names},
         "mean": {
             name: [_ratio(p, s) for p, s in zip(parts[name], sizes, strict=True)]
             for name in names
         },
         "variance": {
-            name: [_to_6(each.variance_share(name)) for each in sums] for name in names
+            name: [_to_6(stretch.variance_share(name)) for stretch in sums]
+            for name in names
         },
         "rest": [
             _to_6(
-                1 - sum(each.share_sum[name] for name in names) / each.weight
-                if each.weight
+                1 - sum(stretch.share_sum[name] for name in names) / stretch.weight
+                if stretch.weight
                 else None
             )
-            for each in sums
+            for stretch in sums
         ],
         **_verdict(run),
     }
 
 
 def _read(run: Run, span: Span) -> dict[int, Sums]:
-    found: dict[int, Sums] = defaultdict(Sums)
+    by_stretch: dict[int, Sums] = defaultdict(Sums)
     for stretch in read_stretches(run, span, ["rules"], by_rules=True):
         if stretch.columns[0]:
-            found[stretch.index].add(stretch.rule_names, stretch.columns[0])
-    return dict(sorted(found.items()))
+            by_stretch[stretch.index].add(stretch.rule_names, stretch.columns[0])
+    return dict(sorted(by_stretch.items()))
 
 
 def _compositions(run: Run) -> Compositions:

@@ -187,16 +187,17 @@ def read_step_timing(
         (stretch.index, _describe(steps))
         for stretch, steps in zip(stretches, packed, strict=True)
     ]
-    timed = [(index, each) for index, each in described if each["step"]]
+    timed = [(index, timing) for index, timing in described if timing["step"]]
     return {
         "columns": [span.column(index) for index, _ in timed if span],
         "phases": [*PHASES, OTHER],
         "seconds": {
-            name: [each[name] for _, each in timed] for name in (*PHASES, OTHER, "step")
+            name: [timing[name] for _, timing in timed]
+            for name in (*PHASES, OTHER, "step")
         },
-        "dead": [each["dead"] for _, each in timed],
+        "dead": [timing["dead"] for _, timing in timed],
         "dead_of": {
-            name: [each[f"dead_{name}"] for _, each in timed] for name in PHASES[:4]
+            name: [timing[f"dead_{name}"] for _, timing in timed] for name in PHASES[:4]
         },
         "note": NOTE if any(map(has_clipped, packed)) else "",
     }
@@ -209,15 +210,17 @@ def _describe(packed: Any) -> dict[str, float | None]:
     means = dict(zip(TIMINGS, steps.mean(axis=0).tolist(), strict=True))
     in_phases = sum(means[name] for name in PHASES)
     total = max(means["step"], in_phases)
-    found = {name: shorten(means[name]) for name in PHASES}
-    found |= {"step": shorten(total), OTHER: shorten(total - in_phases)}
+    described = {name: shorten(means[name]) for name in PHASES}
+    described |= {"step": shorten(total), OTHER: shorten(total - in_phases)}
     # Only the steps whose groups are known say what was lost.
-    known = steps[np.isfinite(steps[:, -1])]
-    lost = dict(zip(TIMINGS, known.mean(axis=0), strict=True)) if len(known) else {}
+    measured = steps[np.isfinite(steps[:, -1])]
+    lost = (
+        dict(zip(TIMINGS, measured.mean(axis=0), strict=True)) if len(measured) else {}
+    )
     dead = {name: lost.get(f"dead_{name}") for name in PHASES[:4]}
-    found |= {f"dead_{name}": shorten(value) for name, value in dead.items()}
+    described |= {f"dead_{name}": shorten(value) for name, value in dead.items()}
     whole = sum(value for value in dead.values() if value is not None)
-    return found | {"dead": shorten(whole) if lost else None}
+    return described | {"dead": shorten(whole) if lost else None}
 
 
 def read_distribution(
@@ -269,9 +272,9 @@ def _quantiles(stretch: Stretch) -> list[float]:
     steps = unpack(stretch.columns[0], QUANTILE).reshape(-1, len(QUANTILES))
     # Rollups that are older than the bound may hold infinities.
     steps = np.clip(steps, -LARGEST, LARGEST)
-    found = steps.mean(axis=0, dtype=np.float64)
-    found[0], found[-1] = steps[:, 0].min(), steps[:, -1].max()
-    return [float(f"{value:.6g}") for value in found.tolist()]
+    quantiles = steps.mean(axis=0, dtype=np.float64)
+    quantiles[0], quantiles[-1] = steps[:, 0].min(), steps[:, -1].max()
+    return [float(f"{value:.6g}") for value in quantiles.tolist()]
 
 
 def _quantile_cells(

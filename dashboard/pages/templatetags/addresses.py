@@ -35,9 +35,11 @@ class AddressNode(URLNode):
     def render(self, context: Context) -> str:
         if self.kwargs:
             return super().render(context)
-        values = [each.resolve(context) for each in self.args]
+        values = [argument.resolve(context) for argument in self.args]
         name = self.view_name.resolve(context)
-        is_plain = all(type(each) in (int, str, SafeString) for each in (name, *values))
+        is_plain = all(
+            type(argument) in (int, str, SafeString) for argument in (name, *values)
+        )
         if not is_plain or ":" in name:  # a namespace depends on the page
             return super().render(context)
         if not self.asvar:

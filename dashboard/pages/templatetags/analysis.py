@@ -43,13 +43,13 @@ def percent(share: float | None) -> str:
 @register.filter
 def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
     """List why signals were not measured, each reason with their titles."""
-    found: dict[str, list[str]] = {}
+    titles_by_reason: dict[str, list[str]] = {}
     for finding in unmeasured:
         why = finding.signal.missing
         if finding.status == "few":
             why = f"It has {finding.num_points} of the {FEWEST_OF_RUN} points needed."
-        found.setdefault(why, []).append(finding.signal.title)
-    return list(found.items())
+        titles_by_reason.setdefault(why, []).append(finding.signal.title)
+    return list(titles_by_reason.items())
 
 
 @register.filter

@@ -66,8 +66,10 @@ def metric_choice(name: str) -> str:
 @register.inclusion_tag("includes/about.html")
 def about(term: str, title: str = "") -> dict[str, str]:
     """ⓘ, which opens the help's entry of a metric, setting or term, if it has one."""
-    found = explain(term)
-    return {"term": term, "title": title or found[0].title} if found else {}
+    explanations = explain(term)
+    return (
+        {"term": term, "title": title or explanations[0].title} if explanations else {}
+    )
 
 
 @register.simple_tag
