@@ -214,16 +214,7 @@ class WorkerHeartbeat:
             while True:
                 self._send(reader)
                 self._apply_drain()
-                # A package that was installed since is available to the next run.
-                packages = installed_packages()
-                if packages != self._packages and self._store_facts(packages=packages):
-                    self._packages = packages
-                # After the heartbeat: the test takes long on a busy machine.
-                sandbox = sandbox_here(timeout_seconds=START_SECONDS)
-                if sandbox != self._sandbox and self._store_facts(
-                    sandbox=sandbox.as_json()
-                ):
-                    self._sandbox = sandbox
+                self._report_facts()
                 self._tick_beside()
                 if self._end.wait(HEARTBEAT_SECONDS):
                     break
@@ -264,6 +255,18 @@ class WorkerHeartbeat:
             )
             return
         self._is_drained = drained
+
+    def _report_facts(self) -> None:
+        """Report packages and sandbox, after the heartbeat: the sandbox test is slow.
+
+        A package that was installed since is available to the next run.
+        """
+        packages = installed_packages()
+        if packages != self._packages and self._store_facts(packages=packages):
+            self._packages = packages
+        sandbox = sandbox_here(timeout_seconds=START_SECONDS)
+        if sandbox != self._sandbox and self._store_facts(sandbox=sandbox.as_json()):
+            self._sandbox = sandbox
 
     def _tick_beside(self) -> None:
         for job in self._beside:

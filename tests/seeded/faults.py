@@ -252,15 +252,15 @@ FAULTS = [
     Fault(
         "D11",
         "dashboard/supervision/takeover.py",
-        "            num_new += ingest(claim, kept)",
+        "            num_new += ingest(claim, own_events)",
         "            num_new += 0",
         "tests/dashboard/supervision/test_taking_over_a_run.py",
     ),
     Fault(
         "D12",
         "dashboard/supervision/takeover.py",
-        "    write_progress(run.id, _progress_at(run, after))",
-        "    pass",
+        "    write_progress(\n        run.id,",
+        "    (\n        run.id,",
         "tests/dashboard/supervision/test_taking_over_a_run.py",
     ),
     Fault(

@@ -217,9 +217,7 @@ def _make(run: Run, stretch: Stretch) -> bool:
     """False if the history changed meanwhile."""
     seen = _read_state(run, stretch)
     columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
-    with connection.cursor() as cursor:  # in the order of the columns
-        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
-        texts = [text for (texts_of_group,) in cursor for text in texts_of_group]
+    texts = _read_texts(run, stretch)
     if len(texts) != columns.num_completions:
         return False
     block = _pack(run, stretch, columns, texts)
@@ -241,6 +239,13 @@ def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
     deleted = Run.objects.values_list("completions_deleted_at", flat=True)
     seen: dict[str, object] = groups.aggregate(num=Count("pk"), last=Max("pk"))
     return seen | {"deleted": deleted.get(pk=run.pk)}
+
+
+def _read_texts(run: Run, stretch: Stretch) -> list[str]:
+    """Read texts in the order of the columns."""
+    with connection.cursor() as cursor:
+        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
+        return [text for (texts,) in cursor for text in texts]
 
 
 def _pack(

@@ -121,11 +121,11 @@ def test_a_worker_that_was_forgotten_registers_again(
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
     heartbeat._send(reader)
-    heartbeat._report_sandbox()
+    heartbeat._report_facts()
     Worker.objects.all().delete()
 
     heartbeat._send(reader)
-    heartbeat._report_sandbox()
+    heartbeat._report_facts()
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
@@ -136,14 +136,16 @@ def test_a_worker_reports_newly_installed_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     here = ["peft"]
+    sandbox = describe(SandboxStatus(level="B", reasons={}))
+    monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
     monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     heartbeat._send(Reader(tmp_path))
-    heartbeat._report_packages()
+    heartbeat._report_facts()
     assert list_hosts()[0].packages == {"peft"}
 
     here.append("vllm")
-    heartbeat._report_packages()
+    heartbeat._report_facts()
 
     assert list_hosts()[0].packages == {"peft", "vllm"}
 
