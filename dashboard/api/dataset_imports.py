@@ -28,7 +28,7 @@ from dashboard.datasets.imports import (
     start_job,
     store_upload,
 )
-from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.prompt_template import MAX_TEMPLATE_CHARS
 from dashboard.datasets.queries import get_import_job
@@ -116,19 +116,16 @@ def map_columns(
     if form.has_error("name", TAKEN):
         (error,) = form.errors.as_data()["name"]
         assert error.params is not None
-        raise _refuse_name(error.params["dataset"], f"{place}.name")
+        existing = error.params["dataset"]
+        # With a remedy for a program instead of a page.
+        message = (
+            f'{existing.team} already has a dataset named "{existing.name}". Choose '
+            f"another name, or send dataset_id: {existing.pk} to add the rows as its "
+            "next version."
+        )
+        raise refuse_field(f"{place}.name", message, "datasets.name_taken")
     refuse_errors(form, place=place)
     return form
-
-
-def _refuse_name(existing: Dataset, place: str) -> Problem:
-    """Refuse with a remedy for a program instead of a page."""
-    message = (
-        f'{existing.team} already has a dataset named "{existing.name}". Choose '
-        f"another name, or send dataset_id: {existing.pk} to add the rows as its next "
-        "version."
-    )
-    return refuse_field(place, message, "datasets.name_taken")
 
 
 def begin_import(

@@ -187,13 +187,13 @@ def groups(
         behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
         groups_ = groups_.filter(behind, step__gte=at)
     rows = list(groups_.order_by("step", "prompt_index")[: limit + 1])
-    page = cut(rows, limit, lambda row: row, _cursor_of)
+    page = cut(
+        rows,
+        limit,
+        lambda row: row,
+        lambda group: group.step * 2**STEP_BITS + group.prompt_index,
+    )
     return _as_page(run, page)
-
-
-def _cursor_of(group: Group) -> int:
-    cursor: int = group.step * 2**STEP_BITS + group.prompt_index
-    return cursor
 
 
 @router.get(

@@ -275,15 +275,16 @@ class TokenOut(Schema):
     last_used_at: datetime | None
 
 
-def _token(token: ApiToken) -> TokenOut:
-    return fill(TokenOut, token, person=Person.of(token.user))
-
-
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List all tokens of the team, newest first, without their text."""
     tokens_ = list_tokens(access_of(request).team)
-    return page_by(tokens_, _token, cursor=cursor, limit=limit)
+    return page_by(
+        tokens_,
+        lambda token: fill(TokenOut, token, person=Person.of(token.user)),
+        cursor=cursor,
+        limit=limit,
+    )
 
 
 @tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")

@@ -30,7 +30,7 @@ from dashboard.api.schemas import (
     fill,
     page_by,
 )
-from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_checks import RecipeWarning
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.row_checks import check_rows
@@ -66,10 +66,6 @@ class RecipeVersionOut(Schema):
     created_at: datetime
 
 
-def _recipe(row: RewardRecipe) -> RecipeOut:
-    return fill(RecipeOut, row, created_by=Person.of(row.created_by))
-
-
 def version_out(row: RecipeVersion) -> RecipeVersionOut:
     return fill(RecipeVersionOut, row, recipe=row.recipe.name)
 
@@ -78,7 +74,12 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
 def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
     recipes_ = access_of(request).team.recipes.select_related("created_by")
-    return page_by(recipes_, _recipe, cursor=cursor, limit=limit)
+    return page_by(
+        recipes_,
+        lambda row: fill(RecipeOut, row, created_by=Person.of(row.created_by)),
+        cursor=cursor,
+        limit=limit,
+    )
 
 
 @router.get(

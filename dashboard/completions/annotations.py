@@ -43,6 +43,10 @@ TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
 MAX_SUGGESTED = 100
 AT_ONCE = 50  # groups in memory
 Key = tuple[int, int | None]  # group ID and position
+KINDS_OF_GROUPS = """
+    SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
+    EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
+    EXISTS (SELECT FROM samples_comment WHERE group_id = ANY(%(ids)s))"""
 
 
 def find_mentioned(team: Team, text: str) -> list[User]:
@@ -214,7 +218,9 @@ def read_annotations(
 ) -> dict[Key, Annotations]:
     """Read those of groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
-    has_thumbs, has_tags, has_comments = _kinds_at(ids)
+    with connection.cursor() as cursor:  # most groups have none
+        cursor.execute(KINDS_OF_GROUPS, {"ids": ids})
+        has_thumbs, has_tags, has_comments = cursor.fetchone()
     annotations: defaultdict[Key, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
         own = annotations[thumb.group_id, thumb.position]
@@ -231,17 +237,6 @@ def read_annotations(
     for own in annotations.values():
         own.tags.sort(key=lambda tag: tag.name)
     return annotations
-
-
-def _kinds_at(group_ids: list[int]) -> tuple[bool, bool, bool]:
-    """Tell whether there are thumbs, tags and comments: most groups have none."""
-    sql = """
-        SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
-        EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
-        EXISTS (SELECT FROM samples_comment WHERE group_id = ANY(%(ids)s))"""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, {"ids": group_ids})
-        return cursor.fetchone() or (False, False, False)
 
 
 def suggest_tags(team: Team) -> list[str]:

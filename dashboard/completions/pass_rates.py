@@ -206,19 +206,12 @@ def sort(tallies: Tallies, by: str) -> Tallies:
     return found
 
 
-def _share(tallies: Tallies) -> Shares:
-    return _divide(tallies["num_right"], tallies["num_scored"])
-
-
-def _solved_at(tallies: Tallies) -> Shares:
-    steps = tallies["solved_at"]
-    return np.where(steps == NONE, np.nan, steps)
-
-
 KEYS: dict[str, Callable[[Tallies], Shares]] = {
-    "pass": _share,
+    "pass": lambda tallies: _divide(tallies["num_right"], tallies["num_scored"]),
     "change": lambda tallies: tallies["change"],
-    "solved": _solved_at,
+    "solved": lambda tallies: np.where(
+        tallies["solved_at"] == NONE, np.nan, tallies["solved_at"]
+    ),
     "times": lambda tallies: tallies["num_seen"].astype(np.float64),
     "prompt": lambda tallies: tallies["prompt"].astype(np.float64),
 }

@@ -29,6 +29,7 @@ MAX_CHARS = 20_000
 MAX_FORMULA_CHARS = 2_000
 PAGE_SECONDS = 2.0  # some texts take time quadratic in their length
 WEB = ("http://", "https://")
+HEADING = '<p class="rendered-heading">'  # not part of the page's outline
 BLOCKS_OF_MATH = ("math_block", "math_block_label", "amsmath")
 BRACKETS = {"(": (r"\)", "math_inline"), "[": (r"\]", "math_inline_double")}
 MATHML = frozenset(
@@ -75,8 +76,8 @@ def render_text(text: str) -> Rendered:
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     made = make_markdown()
-    made.add_render_rule("heading_open", _open_heading)
-    made.add_render_rule("heading_close", _close_heading)
+    made.add_render_rule("heading_open", lambda *_: HEADING)
+    made.add_render_rule("heading_close", lambda *_: "</p>\n")
     return made
 
 
@@ -130,14 +131,6 @@ def _leave_product(state: StateInline, silent: bool) -> bool:
         state.pending += "*"
     state.pos += 1
     return True
-
-
-def _open_heading(*_: Any) -> str:
-    return '<p class="rendered-heading">'  # not part of the page's outline
-
-
-def _close_heading(*_: Any) -> str:
-    return "</p>\n"
 
 
 def _open_link(

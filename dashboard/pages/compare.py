@@ -257,20 +257,13 @@ def _summary_rows(selection: Selection, arrangement: Arrangement) -> dict[str, A
             "as_baseline": selection.with_baseline(run_set.runs),
             "without": selection.without(run_set.runs),
             "members": [(run, selection.without([run])) for run in run_set.runs],
-            **_progress(run_set.runs),
+            "states": list(Counter(run.state for run in run_set.runs).items()),
+            "steps": _range([run.last_step for run in run_set.runs]),
+            "ends": _range([run.num_steps for run in run_set.runs]),
         }
         for i, run_set in enumerate(arrangement.sets)
     ]
     return {"rows": rows, "columns": [column.title for column in columns]}
-
-
-def _progress(runs: list[Run]) -> dict[str, Any]:
-    steps, ends = [r.last_step for r in runs], [r.num_steps for r in runs]
-    return {
-        "states": list(Counter(run.state for run in runs).items()),
-        "steps": _range(steps),
-        "ends": _range(ends),
-    }
 
 
 def _range(numbers: list[int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -293,6 +292,7 @@ def _describe_group(
     rendered = render_texts(texts) if form == "rendered" else [None] * len(texts)
     groups_url = reverse("groups", args=[membership.team.slug, run.pk])
     visits = visits_around(group_)
+    ends = [completion.end_reason for completion in completions]
     return {
         "group": group_,
         "question": read_question(run, group_),
@@ -322,7 +322,8 @@ def _describe_group(
         "num_completions": len(completions),
         "correct_if": correct_if(run, group_.step),
         "num_right": count_right(run, group_.step, completions),
-        "num_truncated": _num_truncated(completions),
+        # Unknown for imported runs.
+        "num_truncated": None if "unknown" in ends else ends.count("length"),
         "num_distinct": len({c.text for c in completions}),
         "visits": visits,
         "visit_links": _link_visits(visits, group_, groups_url, view.query),
@@ -394,12 +395,6 @@ def _heads(view: GroupViewForm) -> list[dict[str, str]]:
             }
         )
     return heads
-
-
-def _num_truncated(completions: Sequence[Completion]) -> int | None:
-    """Count truncated completions; None: unknown for imported runs."""
-    ends = [c.end_reason for c in completions]
-    return None if "unknown" in ends else ends.count("length")
 
 
 @require_safe

@@ -56,7 +56,13 @@ def log_part(request: Request, team: str, run_id: int) -> JsonResponse:
 def log_line(request: Request, team: str, run_id: int) -> JsonResponse:
     """?at=<byte>: the whole line that begins there."""
     run = get_run(get_team(request, team), run_id)
-    return _respond(request, run, _read_line)
+    return _respond(
+        request,
+        run,
+        lambda request, source: asdict(
+            read_whole_line(source.path, _number(request, "at") or 0)
+        ),
+    )
 
 
 @require_safe
@@ -112,10 +118,6 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
         "is_closed": source.attempt.ended_at is not None,
         "is_last_attempt": not newer.exists(),
     }
-
-
-def _read_line(request: Request, source: Source) -> dict[str, Any]:
-    return asdict(read_whole_line(source.path, _number(request, "at") or 0))
 
 
 def _search(request: Request, source: Source) -> dict[str, Any]:

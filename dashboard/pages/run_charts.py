@@ -74,15 +74,17 @@ def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
     """Describe the chart controls, and what a fork's charts begin with."""
     return {
         "kept_settings": read_settings(request.user),
-        "ancestors": [_ancestor(team, *ancestor) for ancestor in list_ancestors(run)],
+        # Their curves are drawn grey up to the step of a fork.
+        "ancestors": [
+            {
+                "name": ancestor.name,
+                "step": step,
+                "curves": reverse("run_curves", args=[team.slug, ancestor.id]),
+                "fork": describe_fork(ancestor),
+            }
+            for ancestor, step in list_ancestors(run)
+        ],
     }
-
-
-def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
-    """Describe the curves that charts draw grey up to the step of a fork."""
-    curves = reverse("run_curves", args=[team.slug, run.id])
-    fork = describe_fork(run)
-    return {"name": run.name, "step": step, "curves": curves, "fork": fork}
 
 
 def read_features(run: Run, config: RunConfig | None = None) -> ChartFeatures:
@@ -285,12 +287,14 @@ def _machine(request: Request, run: Run) -> dict[str, Any]:
     }
     last = machines.get(attempts[-1].worker) if attempts else None
     device, engine = where_it_runs(run)
+    newest = SystemSample.objects.filter(run=run).order_by("-id").first()
     return {
         "attempts": [(attempt, machines.get(attempt.worker)) for attempt in attempts],
         "device": device,
         "engine": engine,
-        "has_samples": SystemSample.objects.filter(run=run).exists(),
-        "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
+        "has_samples": newest is not None,
+        "has_gpus": bool(last and last.hardware.get("gpus"))
+        or (newest is not None and len(newest.values) > len(SYSTEM_METRICS)),
         "machine_charts": CHARTS,
         "machine_figures": {chart.id: chart.figure for chart in CHARTS},
         "axis": _axis(request.GET.get("machine", "")),
@@ -338,11 +342,6 @@ def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
             **as_columns(points),
         }
     )
-
-
-def _has_gpus(run: Run) -> bool:
-    last = SystemSample.objects.filter(run=run).order_by("-id").first()
-    return last is not None and len(last.values) > len(SYSTEM_METRICS)
 
 
 def _axis(text: str) -> Axis:

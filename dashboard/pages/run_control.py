@@ -143,7 +143,14 @@ def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
     form = ResumeForm(request.POST)
     if not form.is_valid():
-        messages.error(request, _refusal(request, form))
+        message = "The form is incomplete. Press Resume again."
+        if "max_error_share" in form.errors:
+            share = request.POST.get("max_error_share", "")[:40]
+            message = (
+                "Not resumed: Errors allowed must be a number from 0 to 1; got "
+                f"{share!r}."
+            )
+        messages.error(request, message)
     elif not resume_run(
         run=run,
         user=request.user,
@@ -153,13 +160,6 @@ def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
         run.refresh_from_db(fields=["state", "last_step", "locked_at", "attempt"])
         messages.info(request, _not_resumed(run, form.cleaned_data["attempt"]))
     return redirect("run", team, run.id)
-
-
-def _refusal(request: Request, form: ResumeForm) -> str:
-    if "max_error_share" not in form.errors:
-        return "The form is incomplete. Press Resume again."
-    share = request.POST.get("max_error_share", "")[:40]
-    return f"Not resumed: Errors allowed must be a number from 0 to 1; got {share!r}."
 
 
 def _not_resumed(run: Run, seen_attempt: int | None) -> str:

@@ -150,7 +150,14 @@ def _frame(
         "address": here,
         "shows_curves": _has_panel(request),
         "numbers": numbers,
-        "first_steps": {} if numbers["total"] else _first_steps(team),
+        # What a team without runs has. The form preselects a starter.
+        "first_steps": {}
+        if numbers["total"]
+        else {
+            "starter": bool(starter_models()),
+            "dataset": Dataset.objects.filter(team=team, trashed_at=None).exists(),
+            "reward": RewardRecipe.objects.filter(team=team).exists(),
+        },
         "kept_days": KEPT.days,
     }
 
@@ -173,15 +180,6 @@ def _chips(
             for gone in (name, "page", *(["open"] if name == "by" else [])):
                 remaining.pop(gone, None)
             yield f"{title}: {value}", f"?{remaining.urlencode() or 'view='}"
-
-
-def _first_steps(team: Team) -> dict[str, bool]:
-    """Find what a team without runs has; two queries. The form preselects a starter."""
-    return {
-        "starter": bool(starter_models()),
-        "dataset": Dataset.objects.filter(team=team, trashed_at=None).exists(),
-        "reward": RewardRecipe.objects.filter(team=team).exists(),
-    }
 
 
 def _entry(column: Column) -> dict[str, str]:

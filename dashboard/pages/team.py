@@ -115,9 +115,12 @@ def team_danger(request: Request, team: str) -> HttpResponse:
 
 
 def _show_danger(request: Request, membership: Membership, **more: Any) -> HttpResponse:
-    owners = membership.team.memberships.filter(role=Role.OWNER, user__is_active=True)
+    active = membership.team.memberships.filter(user__is_active=True)
+    owners = active.filter(role=Role.OWNER)
+    others = active.exclude(pk=membership.pk).select_related("user")
+    heirs = others.order_by("user__username")
     context = {
-        "heirs": _heirs(membership),
+        "heirs": heirs if membership.is_owner else [],
         "is_last_owner": membership.is_owner and owners.count() < 2,
     }
     return _show(request, "danger", membership, context | more)
@@ -145,14 +148,6 @@ def _rows(reader: Membership) -> Iterator[MemberRow]:
             and reader.is_owner
             and may_switch(reader, member.user),
         )
-
-
-def _heirs(reader: Membership) -> list[Membership]:
-    if not reader.is_owner:
-        return []
-    others = Membership.objects.filter(team=reader.team, user__is_active=True)
-    by_name = others.exclude(pk=reader.pk).order_by("user__username")
-    return list(by_name.select_related("user"))
 
 
 @require_POST

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
@@ -83,7 +82,11 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
 
 
 def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
-    rows = list(_read_rows(folder / "rows.jsonl"))
+    with (folder / "rows.jsonl").open(encoding="utf-8") as file:
+        rows = [
+            Row(prompt=row["prompt"], answer=row["answer"], columns=row["columns"])
+            for row in map(json.loads, file)
+        ]
     columns = sorted(rows[0].columns)
     return create_dataset_version(
         team=team,
@@ -94,12 +97,3 @@ def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
         user=user,
         dataset=Dataset.objects.filter(team=team, name=NAME, trashed_at=None).first(),
     )
-
-
-def _read_rows(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            row = json.loads(line)
-            yield Row(
-                prompt=row["prompt"], answer=row["answer"], columns=row["columns"]
-            )

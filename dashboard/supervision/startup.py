@@ -135,7 +135,11 @@ def _start_of(
     supervisor_log.write(f"Claimed by {run.worker}.")
     checkpoint: SavedCheckpoint | None = None
     try:
-        _create_logs(directory, claim.attempt)
+        # What a full disk would refuse before the attempt begins.
+        files = directory.attempt(claim.attempt)
+        files.path.mkdir(parents=True, exist_ok=True)
+        for path in (files.trainer_log, files.trainer_times):
+            path.touch()
         with transaction.atomic():  # a folder may lead elsewhere since the launch
             lock_published(run.team, run.config)
         write_snapshot(run, on_progress=keep_alive)
@@ -166,13 +170,5 @@ def _start_of(
         give_up(claim, str(error))
         raise CannotStart(str(error)) from error
     renew(claim)
-    path = checkpoint.path if checkpoint else None
-    return Start(path, damaged, cluster_variables(run))
-
-
-def _create_logs(directory: RunDirectory, attempt: int) -> None:
-    """Write what a full disk would refuse before the attempt begins."""
-    files = directory.attempt(attempt)
-    files.path.mkdir(parents=True, exist_ok=True)
-    for path in (files.trainer_log, files.trainer_times):
-        path.touch()
+    resume_from = checkpoint.path if checkpoint else None
+    return Start(resume_from, damaged, cluster_variables(run))

@@ -113,7 +113,17 @@ class Progress:
     def values(self, metrics: Mapping[str, float | None]) -> list[float | None]:
         """List the metrics in the order of `metric_names`, which grows as needed."""
         row: list[float | None] = [None] * len(self.metric_names)
-        for name, value in self._with_totals(finite(metrics)).items():
+        measured = finite(metrics)
+        # The run's totals up to this step, if the step reports them.
+        totals = {}
+        for metric, total in TOTALS.items():
+            added = measured.get(metric)
+            if total in self._totals and added is not None:
+                # jsonb has no infinity either.
+                totals[total] = max(-LARGEST, min(LARGEST, self._totals[total] + added))
+        self._totals |= totals
+        self.summary["last"] |= totals
+        for name, value in (measured | totals).items():
             place = self._places.setdefault(name[:NAME_LENGTH], len(row))
             if place < len(row):
                 row[place] = value
@@ -122,19 +132,6 @@ class Progress:
                 self.is_changed = True
                 row.append(value)
         return row
-
-    def _with_totals(self, metrics: dict[str, float | None]) -> dict[str, float | None]:
-        """Adds the run's totals up to this step, if the step reports them."""
-        totals = {}
-        for metric, total in TOTALS.items():
-            value = metrics.get(metric)
-            if total in self._totals and value is not None:
-                # jsonb has no infinity either.
-                added = self._totals[total] + value
-                totals[total] = max(-LARGEST, min(LARGEST, added))
-        self._totals |= totals
-        self.summary["last"] |= totals
-        return metrics | totals
 
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

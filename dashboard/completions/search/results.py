@@ -137,6 +137,9 @@ def _find_text(
     before = form.value("before") if start else 0
     until = max(start_time + TEXT_SECONDS, time.monotonic() + LEAST_SECONDS)
     matches = search_texts(ranking, text, start=start, until=until)
+    next_start = matches.end if matches.end < len(ranking) else None
+    if len(matches.ranks) > PAGE_SIZE:
+        next_start = int(matches.ranks[PAGE_SIZE])
     return Found(
         completions=read_completions(matches.found.take(slice(PAGE_SIZE))),
         selections=selections_of(matches.found),
@@ -149,15 +152,9 @@ def _find_text(
             end=matches.end,
             total=len(ranking),
             steps=_steps(ranking, matches, form.value("sort")),
-            next_start=_next_start(matches, len(ranking)),
+            next_start=next_start,
         ),
     )
-
-
-def _next_start(matches: TextMatches, total: int) -> int | None:
-    if len(matches.ranks) > PAGE_SIZE:
-        return int(matches.ranks[PAGE_SIZE])
-    return matches.end if matches.end < total else None
 
 
 def _steps(

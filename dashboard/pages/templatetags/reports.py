@@ -98,10 +98,8 @@ def clip_note(chart: dict[str, Any]) -> str:
 def chart_svg(chart: dict[str, Any]) -> SafeString:
     """Empty where there is nothing to draw. Colours are classes, as no style may be."""
     drawing = draw_chart(chart)
-    return _svg(drawing, chart) if drawing else SafeString("")
-
-
-def _svg(drawing: Drawing, chart: dict[str, Any]) -> SafeString:
+    if drawing is None:
+        return SafeString("")
     return format_html(
         '<svg class="chart-svg" viewBox="0 0 {} {}" role="img" aria-label="{}">'
         "{}{}{}{}</svg>",
