@@ -20,6 +20,7 @@ from dashboard.runs.attributes import MAX_TAGS, check_tag, lock_reason
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunStar
 
+IS_STARRED, NEEDED_BY = "is_starred", "needed_by"  # annotations for the checks
 CHECKED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
 
 
@@ -27,7 +28,7 @@ CHECKED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_a
 class Action:
     done: str  # "tagged", as in "2 runs were tagged"
     refuse: Callable[[Run, User, str], str]  # the reason; "" if allowed
-    apply: Callable[[list[Run], User, str], None]
+    apply: Callable[[list[Run], User, str], object]
     verb: str = ""  # in the audit log; "": a personal action, not logged
 
 
@@ -49,34 +50,25 @@ def act(
     locked = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
     ordered = locked.select_related("locked_by").order_by("pk")
     outcome = Outcome()
-    for run in ordered.only(*CHECKED, "locked_by").annotate(**_annotations(user)):
+    waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
+    waiting = waiting.exclude(state__in=ENDED).order_by("pk")
+    for run in ordered.only(*CHECKED, "locked_by").annotate(
+        **{
+            IS_STARRED: Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)),
+            # A fork that has not started reads its parent's checkpoint.
+            NEEDED_BY: Subquery(waiting.values("name")[:1]),
+        }
+    ):
         if reason := action.refuse(run, user, argument):
             outcome.refused.append((run, reason))
         else:
             outcome.done.append(run)
     if outcome.done:
         action.apply(outcome.done, user, argument)
-        _record(action, outcome.done, team, user, argument)
+        if action.verb:
+            detail = {"tag": argument} if argument else {}
+            record_each(team, user, action.verb, outcome.done, **detail)
     return outcome
-
-
-def _annotations(user: User) -> dict[str, Any]:
-    """What the checks need from other tables."""
-    waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
-    waiting = waiting.exclude(state__in=ENDED).order_by("pk")
-    return {
-        "is_starred": Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)),
-        # A fork that has not started reads its parent's checkpoint.
-        "needed_by": Subquery(waiting.values("name")[:1]),
-    }
-
-
-def _record(
-    action: Action, runs: Sequence[Run], team: Team, user: User, argument: str
-) -> None:
-    if action.verb:
-        detail = {"tag": argument} if argument else {}
-        record_each(team, user, action.verb, runs, **detail)
 
 
 def _all_of(runs: Sequence[Run]) -> QuerySet[Run]:
@@ -89,10 +81,6 @@ def _tag(runs: list[Run], _user: User, tag: str) -> None:
     _all_of(runs).update(tags=appended)
 
 
-def _untag(runs: list[Run], _user: User, tag: str) -> None:
-    _all_of(runs).update(tags=Func(F("tags"), Value(tag), function="array_remove"))
-
-
 def _refuse_tag(run: Run, _user: User, tag: str) -> str:
     if tag in run.tags:
         return "already has the tag"
@@ -101,45 +89,17 @@ def _refuse_tag(run: Run, _user: User, tag: str) -> str:
     return lock_reason(run)
 
 
-def _refuse_untag(run: Run, _user: User, tag: str) -> str:
-    return lock_reason(run) if tag in run.tags else "does not have the tag"
-
-
 def _star(runs: list[Run], user: User, _: str) -> None:
     stars = [RunStar(run=run, user=user) for run in runs]
     RunStar.objects.bulk_create(stars, ignore_conflicts=True)
 
 
-def _unstar(runs: list[Run], user: User, _: str) -> None:
-    RunStar.objects.filter(run__in=runs, user=user).delete()
-
-
-def _refuse_star(run: Run, _user: User, _: str) -> str:
-    return "is already starred" if _annotation(run, "is_starred") else ""
-
-
-def _refuse_unstar(run: Run, _user: User, _: str) -> str:
-    return "" if _annotation(run, "is_starred") else "is not starred"
-
-
-def _annotation(run: Run, name: str) -> Any:
-    """An annotation of a run that is checked."""
-    return getattr(run, name)
-
-
-def _set(name: str) -> Callable[[list[Run], User, str], None]:
-    """Record when it was done, and by whom."""
+def _mark(name: str, *, is_set: bool) -> Callable[[list[Run], User, str], None]:
+    """Record when it was done, and by whom; or that it is undone."""
 
     def apply(runs: list[Run], user: User, _: str) -> None:
         fields: dict[str, Any] = {f"{name}_at": Now(), f"{name}_by": user}
-        _all_of(runs).update(**fields)
-
-    return apply
-
-
-def _unset(name: str) -> Callable[[list[Run], User, str], None]:
-    def apply(runs: list[Run], _user: User, _: str) -> None:
-        _all_of(runs).update(**{f"{name}_at": None, f"{name}_by": None})
+        _all_of(runs).update(**(fields if is_set else dict.fromkeys(fields)))
 
     return apply
 
@@ -150,37 +110,23 @@ def _refuse_lock(run: Run, _user: User, _: str) -> str:
     return lock_reason(run)
 
 
-def _refuse_unlock(run: Run, _user: User, _: str) -> str:
-    return "" if run.locked_at else "is not locked"
-
-
 def _refuse_archive(run: Run, _user: User, _: str) -> str:
     if run.archived_at:
         return "is already archived"
     return lock_reason(run) or _reason_active(run)
 
 
-def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
-    return lock_reason(run) if run.archived_at else "is not archived"
-
-
 def _refuse_trash(run: Run, _user: User, _: str) -> str:
     if run.trashed_at:
         return "is already in the trash"
-    return lock_reason(run) or _reason_active(run) or _reason_needed(run)
+    if reason := lock_reason(run) or _reason_active(run):
+        return reason
+    fork = getattr(run, NEEDED_BY)
+    return f"is the parent of {fork}, which has not started" if fork else ""
 
 
 def _reason_active(run: Run) -> str:
     return "" if run.state in ENDED else f"is {run.state}; stop it first"
-
-
-def _reason_needed(run: Run) -> str:
-    fork = _annotation(run, "needed_by")
-    return f"is the parent of {fork}, which has not started" if fork else ""
-
-
-def _refuse_restore(run: Run, _user: User, _: str) -> str:
-    return "" if run.trashed_at else "is not in the trash"
 
 
 def _stop(runs: list[Run], user: User, _: str) -> None:
@@ -197,41 +143,69 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
     {
         "tag": Action(done="tagged", refuse=_refuse_tag, apply=_tag, verb="run.tagged"),
         "untag": Action(
-            done="untagged", refuse=_refuse_untag, apply=_untag, verb="run.untagged"
+            done="untagged",
+            refuse=lambda run, _user, tag: (
+                lock_reason(run) if tag in run.tags else "does not have the tag"
+            ),
+            apply=lambda runs, _user, tag: _all_of(runs).update(
+                tags=Func(F("tags"), Value(tag), function="array_remove")
+            ),
+            verb="run.untagged",
         ),
-        "star": Action(done="starred", refuse=_refuse_star, apply=_star),
-        "unstar": Action(done="unstarred", refuse=_refuse_unstar, apply=_unstar),
+        "star": Action(
+            done="starred",
+            refuse=lambda run, _user, _: (
+                "is already starred" if getattr(run, IS_STARRED) else ""
+            ),
+            apply=_star,
+        ),
+        "unstar": Action(
+            done="unstarred",
+            refuse=lambda run, _user, _: (
+                "" if getattr(run, IS_STARRED) else "is not starred"
+            ),
+            apply=lambda runs, user, _: RunStar.objects.filter(
+                run__in=runs, user=user
+            ).delete(),
+        ),
         "lock": Action(
-            done="locked", refuse=_refuse_lock, apply=_set("locked"), verb="run.locked"
+            done="locked",
+            refuse=_refuse_lock,
+            apply=_mark("locked", is_set=True),
+            verb="run.locked",
         ),
         "unlock": Action(
             done="unlocked",
-            refuse=_refuse_unlock,
-            apply=_unset("locked"),
+            refuse=lambda run, _user, _: "" if run.locked_at else "is not locked",
+            apply=_mark("locked", is_set=False),
             verb="run.unlocked",
         ),
         "archive": Action(
             done="archived",
             refuse=_refuse_archive,
-            apply=_set("archived"),
+            apply=_mark("archived", is_set=True),
             verb="run.archived",
         ),
         "unarchive": Action(
             done="unarchived",
-            refuse=_refuse_unarchive,
-            apply=_unset("archived"),
+            refuse=lambda run, _user, _: (
+                lock_reason(run) if run.archived_at else "is not archived"
+            ),
+            apply=_mark("archived", is_set=False),
             verb="run.unarchived",
         ),
         "trash": Action(
             done="moved to the trash",
             refuse=_refuse_trash,
-            apply=_set("trashed"),
+            apply=_mark("trashed", is_set=True),
             verb="run.trashed",
         ),
         "restore": Action(
             done="restored",
-            refuse=_refuse_restore,
-            apply=_unset("trashed"),
+            refuse=lambda run, _user, _: (
+                "" if run.trashed_at else "is not in the trash"
+            ),
+            apply=_mark("trashed", is_set=False),
             verb="run.restored",
         ),
         "stop": Action(done="asked to stop", refuse=_refuse_stop, apply=_stop),

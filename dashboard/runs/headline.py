@@ -389,7 +389,9 @@ def _groups_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
         return _tile(CONSTANT, title, mixed, last_step, write=_share)
     total = round(effective.values[-1] / shares[-1])
     note = f"of {total:,}"
-    return _tile(EFFECTIVE, title, effective, last_step, note=note, write=_count)
+    return _tile(
+        EFFECTIVE, title, effective, last_step, note=note, write="{:,.0f}".format
+    )
 
 
 def _length_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
@@ -466,10 +468,6 @@ def draw_spark(values: Sequence[float]) -> str:
 
 def _score(value: float) -> str:
     return sig4(float(f"{value:.3g}"))
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _whole(value: float) -> str:

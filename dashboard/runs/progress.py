@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -53,6 +54,8 @@ class Progress:
 
 def describe_progress(run: Run) -> Progress:
     """Four queries when the run is queued, one when it lost an attempt; else none."""
+    describe = NOTICES.get(RunState(run.state))
+    sentences = [describe(run) if describe else "", _left_out(run)]
     return Progress(
         state=run.state,
         title=tab_title(run),
@@ -61,7 +64,7 @@ def describe_progress(run: Run) -> Progress:
         attempt=run.attempt,
         seconds_left=seconds_left(run),
         silence=describe_silence(run),
-        notice=_notice(run),
+        notice=" ".join(filter(None, sentences)),
         fail_reason=run.fail_reason,
         pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
         stop_reason=run.stop_reason if run.state == RunState.STOPPED else "",
@@ -123,12 +126,6 @@ def _pace(run: Run) -> float | None:
         is_list = isinstance(run.pace, list)
         return step_seconds(run.pace, None) if is_list else run.pace
     return step_seconds(run.summary.get("step_seconds"), run.summary.get("last"))
-
-
-def _notice(run: Run) -> str:
-    describe = NOTICES.get(RunState(run.state))
-    sentences = [describe(run) if describe else "", _left_out(run)]
-    return " ".join(filter(None, sentences))
 
 
 def _left_out(run: Run) -> str:
@@ -207,14 +204,6 @@ def _running(run: Run) -> str:
     )
 
 
-def _pausing(run: Run) -> str:
-    return "The trainer finishes its step, saves a checkpoint and frees its worker."
-
-
-def _stopping(run: Run) -> str:
-    return "The trainer finishes its step and saves a checkpoint."
-
-
 def _lost(run: Run) -> str:
     if run.is_external:
         since = _last_contact(run)
@@ -236,11 +225,15 @@ def _last_contact(run: Run) -> datetime:
     return run.active_at or run.created_at
 
 
-NOTICES = {
+NOTICES: dict[RunState, Callable[[Run], str]] = {
     RunState.QUEUED: _queued,
     RunState.STARTING: _starting,
     RunState.RUNNING: _running,
-    RunState.PAUSING: _pausing,
-    RunState.STOPPING: _stopping,
+    RunState.PAUSING: lambda _run: (
+        "The trainer finishes its step, saves a checkpoint and frees its worker."
+    ),
+    RunState.STOPPING: lambda _run: (
+        "The trainer finishes its step and saves a checkpoint."
+    ),
     RunState.LOST: _lost,
 }

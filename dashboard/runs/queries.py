@@ -267,12 +267,7 @@ def settings_of(run: Run) -> RunConfig | None:
 
 
 def settings_in(config: Mapping[str, Any]) -> RunConfig:
-    """Without settings that this release does not know."""
-    return RunConfig.model_validate(_known_changes(config), extra="ignore")
-
-
-def _known_changes(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without what phases change of settings that this release does not have."""
+    """Read settings without those, also of phases, that this release does not know."""
     phases = [
         {
             **phase,
@@ -288,7 +283,9 @@ def _known_changes(config: Mapping[str, Any]) -> Mapping[str, Any]:
         }
         for phase in config.get("phases") or ()
     ]
-    return {**config, "phases": phases} if phases else config
+    return RunConfig.model_validate(
+        {**config, "phases": phases} if phases else config, extra="ignore"
+    )
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:

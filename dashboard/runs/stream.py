@@ -227,6 +227,15 @@ def read_snapshot(run: Run) -> Frame:
     shown = shown_metrics(features_of_run(run))
     names = [name for name in run.metric_names if name in shown]
     history = read_history(run, names)
+    current = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
+    rows = list(current.order_by("step", "name"))
+    stride = -(-len(rows) // MAX_EVALUATIONS) or 1
+    events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
+    newest = list(events.order_by("-seq")[:MAX_EVENTS])
+    # Phases are always drawn, even if they started long ago.
+    phases = events.filter(type="phase_started").order_by("-seq")
+    if len(newest) == MAX_EVENTS:
+        newest += phases.filter(seq__lt=newest[-1].seq)
     return Frame(
         type="snapshot",
         after=0,
@@ -234,8 +243,9 @@ def read_snapshot(run: Run) -> Frame:
         attempt=run.attempt,
         run=describe_progress(run).as_dict(),
         steps=[],
-        evaluations=_read_evaluations(run),
-        events=_read_last_events(run),
+        # Counted from the end, so that the newest is always included.
+        evaluations=[_describe_evaluation(e) for e in rows[::-1][::stride][::-1]],
+        events=[_describe_event(e) for e in reversed(newest)],
         curves={
             "names": {
                 name: _describe_curve(curve, history.clock)
@@ -278,24 +288,6 @@ def _describe_curve(curve: Curve, clock: Clock) -> dict[str, Any]:
     if curve.steps == clock.steps:
         return {"values": curve.values}
     return asdict(curve)
-
-
-def _read_evaluations(run: Run) -> list[dict[str, Any]]:
-    current = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
-    rows = list(current.order_by("step", "name"))
-    stride = -(-len(rows) // MAX_EVALUATIONS) or 1
-    # Counted from the end, so that the newest is always included.
-    return [_describe_evaluation(e) for e in rows[::-1][::stride][::-1]]
-
-
-def _read_last_events(run: Run) -> list[dict[str, Any]]:
-    events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
-    newest = list(events.order_by("-seq")[:MAX_EVENTS])
-    # Phases are always drawn, even if they started long ago.
-    phases = events.filter(type="phase_started").order_by("-seq")
-    if len(newest) == MAX_EVENTS:
-        newest += phases.filter(seq__lt=newest[-1].seq)
-    return [_describe_event(e) for e in reversed(newest)]
 
 
 def describe_step(run: Run, step: Step) -> dict[str, Any]:

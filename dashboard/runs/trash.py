@@ -117,16 +117,12 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
             _delete_by_sql(model, model._meta.pk.column, pks)
         else:
             model._base_manager.filter(pk__in=pks).delete()
-        _count(run, len(pks))
+        # For the operators' page; cascaded rows are not counted.
+        found = Run.everywhere.filter(pk=run.pk).only("summary").first()
+        if found is not None:
+            found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + len(pks)
+            found.save(update_fields=["summary"])
         return True
-
-
-def _count(run: Run, number: int) -> None:
-    """For the operators' page; cascaded rows are not counted."""
-    found = Run.everywhere.filter(pk=run.pk).only("summary").first()
-    if found is not None:
-        found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + number
-        found.save(update_fields=["summary"])
 
 
 def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:

@@ -145,7 +145,19 @@ def draw_bands(
     log_y: bool,
 ) -> dict[str, Any]:
     """Each set's band, line and number of runs; single runs are drawn behind them."""
-    traces = [_member(series, styles[one.pk], one.label) for one, series in members]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": escape_label(one.label),
+            "x": series.x,
+            "y": [float(f"{v:.6g}") for v in series.smoothed],
+            "line": {"color": colour_of(styles[one.pk]), "width": 1},
+            "opacity": 0.35,
+            "hoverinfo": "skip",
+        }
+        for one, series in members
+    ]
     floor = _lowest_above_0(bands) if log_y else None
     for one, band in zip(sets, bands, strict=True):
         bold = one is sets[0]
@@ -295,16 +307,3 @@ def _hover_lines(band: ConfidenceBand) -> list[str]:
         else f"{value:.4g}, n {num}: no interval"
         for value, low, high, num in rows
     ]
-
-
-def _member(series: Series, style: LineStyle, label: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": escape_label(label),
-        "x": series.x,
-        "y": [float(f"{v:.6g}") for v in series.smoothed],
-        "line": {"color": colour_of(style), "width": 1},
-        "opacity": 0.35,
-        "hoverinfo": "skip",
-    }

@@ -77,7 +77,15 @@ def join_ids(ids: Iterable[int]) -> str:
 
 def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Selection:
     """The team's runs in the order they were named; 404 when one is not its own."""
-    ids = list(dict.fromkeys(_read_ids(query)))
+    # `runs=3,5` as this page writes it, or `runs=3&runs=5` as ticked boxes do.
+    words = [
+        word.strip() for value in query.getlist("runs") for word in value.split(",")
+    ]
+    named = [word for word in words if word]
+    wrong = [word for word in named if not (word.isascii() and word.isdigit())]
+    if wrong or any(len(word) > 18 for word in named):
+        raise Http404(f"Run IDs are numbers; got {(wrong or named)[0]!r}.")
+    ids = list(dict.fromkeys([int(word) for word in named]))
     sweep = _read_sweep(team, query)
     choices = ids
     if sweep is not None:
@@ -135,18 +143,6 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
     if sweep is None:
         raise Http404(f"{team} has no sweep {number[:20]!r}.")
     return sweep
-
-
-def _read_ids(query: QueryDict) -> list[int]:
-    """`runs=3,5` as this page writes it, or `runs=3&runs=5` as ticked boxes do."""
-    words = [
-        word.strip() for value in query.getlist("runs") for word in value.split(",")
-    ]
-    named = [word for word in words if word]
-    wrong = [word for word in named if not (word.isascii() and word.isdigit())]
-    if wrong or any(len(word) > 18 for word in named):
-        raise Http404(f"Run IDs are numbers; got {(wrong or named)[0]!r}.")
-    return [int(word) for word in named]
 
 
 def offer_alike(team: Team, run: Run) -> list[Run]:

@@ -102,14 +102,11 @@ def smooth_all(values: Array, weight: float) -> Array:
 def declare(metric: str, config: dict[str, Any]) -> Better:
     """As declared; of a rule's score by the sign of its weight in this run's recipe."""
     if rule := RULE.fullmatch(metric):
-        return _of_rule(rule["rule"], config)
+        name = rule["rule"]
+        rules = config.get("reward", {}).get("recipe", {}).get("rules", [])
+        weights = [own.get("weight", 1.0) for own in rules if own.get("name") == name]
+        return "lower" if weights and weights[0] < 0 else "higher"
     return better_of(metric) or "neither"
-
-
-def _of_rule(name: str, config: dict[str, Any]) -> Better:
-    rules = config.get("reward", {}).get("recipe", {}).get("rules", [])
-    weights = [rule.get("weight", 1.0) for rule in rules if rule.get("name") == name]
-    return "lower" if weights and weights[0] < 0 else "higher"
 
 
 # The available metrics, in groups.

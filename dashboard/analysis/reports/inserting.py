@@ -179,7 +179,12 @@ class Offer:
 def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
     kind, metric, group = (form.value(name) for name in ("kind", "metric", "group"))
     group = group or ""
-    chosen = _chosen(team, runs)[: 1 if kind == "group" else MAX_RUNS]
+    # In the order in which they were ticked first.
+    ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
+    found = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
+    chosen = [found[pk] for pk in dict.fromkeys(ids) if pk in found][
+        : 1 if kind == "group" else MAX_RUNS
+    ]
     q = form.value("q")
     selection = Selection(runs=chosen, num_chosen=len(chosen))
     groups = _groups(chosen, form.value("step")) if kind == "group" else []
@@ -200,13 +205,6 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
         line=line,
         missing=missing,
     )
-
-
-def _chosen(team: Team, runs: Sequence[str]) -> list[Run]:
-    """In the order in which they were ticked first."""
-    ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
-    found = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
-    return [found[pk] for pk in dict.fromkeys(ids) if pk in found]
 
 
 def _groups(chosen: Sequence[Run], step: int | None) -> list[Group]:

@@ -102,16 +102,6 @@ def check(title: str, text: str) -> tuple[str, str]:
 
 def _store(report: Report, user: User, *, title: str, text: str) -> None:
     """The report's row is locked, or not yet visible to others."""
-    text = _pin_requested(report, user, text)
-    report.number += 1
-    report.title, report.text = title, text
-    report.saved_by, report.saved_at = user, timezone.now()
-    report.save(update_fields=["number", "title", "text", "saved_by", "saved_at"])
-    report.versions.create(number=report.number, title=title, text=text, saved_by=user)
-    _delete_old(report)
-
-
-def _pin_requested(report: Report, user: User, text: str) -> str:
     last = report.pins.aggregate(last=Max("number"))["last"] or 0
     blocks = []
     for block in list_blocks(text):
@@ -123,7 +113,13 @@ def _pin_requested(report: Report, user: User, text: str) -> str:
         line = block.live.line
         report.pins.create(number=last, line=line, data=data, pinned_by=user)
         blocks.append(replace(block, pin=last, wants_pin=False))
-    return replace_blocks(text, blocks)
+    text = replace_blocks(text, blocks)
+    report.number += 1
+    report.title, report.text = title, text
+    report.saved_by, report.saved_at = user, timezone.now()
+    report.save(update_fields=["number", "title", "text", "saved_by", "saved_at"])
+    report.versions.create(number=report.number, title=title, text=text, saved_by=user)
+    _delete_old(report)
 
 
 def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:

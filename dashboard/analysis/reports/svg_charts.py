@@ -60,16 +60,13 @@ def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
     >>> linear_ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     """
-    step = _round_step((high - low) / most)
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    rounded = next(f for f in (1, 2, 5, 10) if f * power >= least * (1 - 1e-9))
+    step = float(rounded * power)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     digits = max(0, 1 - math.floor(math.log10(step)))
     return [round(i * step, digits) + 0.0 for i in range(first, last + 1)]
-
-
-def _round_step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    rounded = next(f for f in (1, 2, 5, 10) if f * power >= least * (1 - 1e-9))
-    return float(rounded * power)
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -176,6 +176,7 @@ def _means(
 def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
     """Each setting's share with its interval, in the order given, the rest last."""
     names = [*map(_label, keys), "Residual"]
+    drawn = [100 * max(share.value, 0) for share in shares]
     return figure_tree(
         [
             go.Bar(
@@ -183,7 +184,21 @@ def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
                 y=names,
                 orientation="h",
                 marker={"color": [SERIES] * len(keys) + ["var(--cohort-tied)"]},
-                error_x=_reach(shares),
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [
+                        max(100 * s.high - x, 0)
+                        for s, x in zip(shares, drawn, strict=True)
+                    ],
+                    "arrayminus": [
+                        max(x - 100 * s.low, 0)
+                        for s, x in zip(shares, drawn, strict=True)
+                    ],
+                    "color": "var(--cohort-text)",
+                    "thickness": 1.5,
+                    "width": 4,
+                },
                 customdata=[[100 * share.low, 100 * share.high] for share in shares],
                 hovertemplate="%{y}: %{x:.3~g} %, 95 % interval "
                 "%{customdata[0]:.3~g} to %{customdata[1]:.3~g} %<extra></extra>",
@@ -194,21 +209,6 @@ def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
         hovermode="closest",
         showlegend=False,
     )
-
-
-def _reach(shares: Sequence[Share]) -> dict[str, Any]:
-    drawn = [100 * max(share.value, 0) for share in shares]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(100 * s.high - x, 0) for s, x in zip(shares, drawn, strict=True)],
-        "arrayminus": [
-            max(x - 100 * s.low, 0) for s, x in zip(shares, drawn, strict=True)
-        ],
-        "color": "var(--cohort-text)",
-        "thickness": 1.5,
-        "width": 4,
-    }
 
 
 def _number(value: float) -> float | None:

@@ -100,7 +100,19 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     residual = max(float(centred @ centred - fitted @ fitted), 0.0)
     subsets = _subsets(settings, whole)
     found = _shares(subsets, p, fitted[:, None], np.array([residual]), free)
-    drawn = _shares(subsets, p, *_draw(fitted, residual, free), free)
+    # Draws: fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS].
+    rng = np.random.default_rng(0)  # the same result on each request
+    explained = float(fitted @ fitted)
+    chance = len(fitted) * residual / free
+    kept = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
+    noise = np.sqrt(residual / rng.chisquare(free, NUM_DRAWS))
+    around = noise * rng.standard_normal((len(fitted), NUM_DRAWS))
+    drawn = _shares(
+        subsets,
+        p,
+        *(kept * fitted[:, None] + around, noise**2 * rng.chisquare(free, NUM_DRAWS)),
+        free,
+    )
     ends = np.percentile(drawn, INTERVAL, axis=1).clip(min=0)
     all_shares = [
         Share(value=float(value), low=float(low), high=float(high))
@@ -124,17 +136,6 @@ def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
         chosen = [s for j, s in enumerate(settings) if bits >> j & 1]
         found.append(whole.T @ _basis(np.concatenate(chosen, axis=1)))
     return found
-
-
-def _draw(fitted: Numbers, residual: float, free: int) -> tuple[Numbers, Numbers]:
-    """Fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS]."""
-    rng = np.random.default_rng(0)  # the same result on each request
-    explained = float(fitted @ fitted)
-    chance = len(fitted) * residual / free
-    kept = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
-    noise = np.sqrt(residual / rng.chisquare(free, NUM_DRAWS))
-    around = noise * rng.standard_normal((len(fitted), NUM_DRAWS))
-    return kept * fitted[:, None] + around, noise**2 * rng.chisquare(free, NUM_DRAWS)
 
 
 def _shares(

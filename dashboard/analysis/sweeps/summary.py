@@ -108,7 +108,11 @@ def read_sweep(
     weighed = _measure_importance(
         runs, outcomes, {key for one in chosen for key in one.names}
     )
-    scattered = _scattered(chosen, weighed, x)
+    # The setting that was asked for, else the one that weighs most.
+    keys = [setting.key for setting in chosen]
+    heaviest = [one.setting.key for one in weighed.weights if one.setting]
+    wanted = [key for key in (x, *heaviest) if key in keys]
+    scattered = next(iter(wanted or keys), "")
     return SweepSummary(
         settings=chosen,
         all_settings=every,
@@ -124,16 +128,6 @@ def read_sweep(
             runs, values, axes, shown, weighed, title=title, scattered=scattered
         ),
     )
-
-
-def _scattered(
-    settings: Sequence[SweptSetting], weighed: SettingImportance, x: str
-) -> str:
-    """The one that was asked for, else the one that weighs most."""
-    keys = [setting.key for setting in settings]
-    heaviest = [one.setting.key for one in weighed.weights if one.setting]
-    wanted = [key for key in (x, *heaviest) if key in keys]
-    return next(iter(wanted or keys), "")
 
 
 def _lines(

@@ -194,10 +194,13 @@ def features_of(config: RunConfig) -> ChartFeatures:
     configs = [phase.config for phase in config.phase_configs]
     rules = [rule for one in configs for rule in one.reward.recipe.rules]
     moving = [rule.name for rule in rules if rule.schedule]
+    evaluated = [one for one in configs if one.evaluation.every_steps > 0]
+    own = [MAIN_SET for one in evaluated if one.data.num_eval_rows > 0]
+    further = [name for one in evaluated for name in one.evaluation.sets]
     return ChartFeatures(
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         scheduled=tuple(dict.fromkeys(moving)),
-        eval_sets=_eval_sets(configs),
+        eval_sets=tuple(dict.fromkeys([*own, *further])),
         has_reference=any(one.has_reference for one in configs),
         samples_kl=any(one.samples_kl for one in configs),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
@@ -219,10 +222,3 @@ def _limits_of(config: RunConfig) -> tuple[float, float]:
     low, high = recipe_bounds(reward.recipe)
     penalty = reward.overlong_penalty if reward.overlong_buffer_tokens > 0 else 0
     return low - penalty, high
-
-
-def _eval_sets(configs: Sequence[RunConfig]) -> tuple[str, ...]:
-    evaluated = [one for one in configs if one.evaluation.every_steps > 0]
-    own = [MAIN_SET for one in evaluated if one.data.num_eval_rows > 0]
-    further = [name for one in evaluated for name in one.evaluation.sets]
-    return tuple(dict.fromkeys([*own, *further]))

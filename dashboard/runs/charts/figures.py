@@ -76,9 +76,22 @@ def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
     """Those of several metrics, on the page Metrics."""
     sets = features.eval_sets
     pattern = "[^/]+" if len(sets) == 1 else None
+    by_rule = [
+        line(f"reward/{rule}/mean", name=rule, color=i)
+        for i, rule in enumerate(features.rules, start=1)
+    ]
+    if features.has_penalty:
+        color = len(by_rule) + 1
+        by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
     return (
         _reward(features),
-        _scores_by_rule(features),
+        chart(
+            "reward/<rule>/mean",
+            "Mean score, before weights",
+            by_rule,
+            title="Scores by rule",
+            y="score",
+        ),
         *([_weights(features)] if features.scheduled else []),
         _outcomes(),
         _clipped(features),
@@ -117,23 +130,6 @@ def _reward(features: ChartFeatures) -> Chart:
     band = percentiles if features.has_percentiles else "± 1 standard deviation"
     about = f"Mean; shaded: {band}"
     return chart("reward/mean", about, traces, title="Reward", y="reward")
-
-
-def _scores_by_rule(features: ChartFeatures) -> Chart:
-    by_rule = [
-        line(f"reward/{rule}/mean", name=rule, color=i)
-        for i, rule in enumerate(features.rules, start=1)
-    ]
-    if features.has_penalty:
-        color = len(by_rule) + 1
-        by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
-    return chart(
-        "reward/<rule>/mean",
-        "Mean score, before weights",
-        by_rule,
-        title="Scores by rule",
-        y="score",
-    )
 
 
 def _weights(features: ChartFeatures) -> Chart:

@@ -184,7 +184,11 @@ def link_files(
             open_file(source, name).close()
             (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
             link(str(source / name), str(unfinished / name))
-        _settle(unfinished, target)
+        try:
+            unfinished.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster
+                raise
     except FileNotFoundError as error:
         raise FilesGone(gone(source.name)) from error
     finally:
@@ -209,14 +213,6 @@ def link_or_copy(
             while block := file.read(BLOCK_BYTES):
                 copy.write(block)
                 on_progress()
-
-
-def _settle(unfinished: Path, target: Path) -> None:
-    try:
-        unfinished.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another process was faster
-            raise
 
 
 def discard(path: Path) -> None:

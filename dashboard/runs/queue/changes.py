@@ -93,15 +93,6 @@ class TeamQueue:
 
 def team_queue(team: Team, queue: Queue) -> TeamQueue:
     """One query; two more if a run waits for a cluster."""
-    entries = _entries(team, queue)
-    num_passed = sum(entry.num_foreign for entry in entries)
-    own = sum(entry.position.number is not None for entry in entries)
-    num_after = queue.num_startable - own - num_passed
-    return TeamQueue(entries=entries, num_foreign_after=num_after)
-
-
-def _entries(team: Team, queue: Queue) -> list[Entry]:
-    """In the team's own order, which a hold does not change."""
     queued = Run.objects.filter(team=team, id__in=queue.positions).select_related(
         "owner"
     )
@@ -109,6 +100,7 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
         (run, queue.positions[run.id])
         for run in queued.defer("config", "summary", "metric_names")
     ]
+    # The team's own order, which a hold does not change.
     runs.sort(key=lambda pair: pair[1].waiting.rank)
     needs_cluster = any(position.waiting.needs.ranks for _, position in runs)
     cluster = known_cluster(team) if needs_cluster else None
@@ -128,4 +120,7 @@ def _entries(team: Team, queue: Queue) -> list[Entry]:
                 cluster_lack=lack_on(cluster, ranks) if ranks else "",
             )
         )
-    return entries
+    num_passed = sum(entry.num_foreign for entry in entries)
+    own = sum(entry.position.number is not None for entry in entries)
+    num_after = queue.num_startable - own - num_passed
+    return TeamQueue(entries=entries, num_foreign_after=num_after)

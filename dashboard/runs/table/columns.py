@@ -129,21 +129,12 @@ def _own(
     )
 
 
-def _write_owner(run: Run) -> str:
-    return str(run.owner) if run.owner else NOTHING
-
-
-def _write_duration(run: Run) -> str:
-    """As `with_related` reads it, or a query."""
-    return duration(run.trained if hasattr(run, "trained") else run.took)
-
-
 OWN: Mapping[str, Column] = MappingProxyType(
     {
         column.key: column
         for column in (
             _own("state", "State"),
-            _own("owner", "Owner", write=_write_owner),
+            _own("owner", "Owner", write=lambda run: str(run.owner or NOTHING)),
             _own("model", "Model", write=lambda run: run.model_label),
             _own("dataset", "Dataset"),
             _own("reward", "Reward recipe"),
@@ -153,7 +144,15 @@ OWN: Mapping[str, Column] = MappingProxyType(
                 is_number=True,
                 write=lambda run: f"{run.last_step:,} of {run.num_steps:,}",
             ),
-            _own("duration", "Took", is_number=True, write=_write_duration),
+            _own(
+                "duration",
+                "Took",
+                is_number=True,
+                write=lambda run: duration(
+                    # As `with_related` reads it, or a query.
+                    run.trained if hasattr(run, "trained") else run.took
+                ),
+            ),
             _own("created", "Created", "moment", is_number=True),
             _own("started", "Started", "moment", is_number=True),
             _own("finished", "Finished", "moment", is_number=True),

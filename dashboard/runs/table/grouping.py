@@ -96,6 +96,12 @@ def group_runs(
         )
         for i, column in enumerate(metrics)
     }
+    averages: dict[str, Aggregate] = {}
+    for i, column in enumerate(metrics):
+        value = stat_of(column.stat, column.metric, f"metric_{i}__")
+        averages[f"mean_{i}"] = Avg(value)
+        averages[f"low_{i}"], averages[f"high_{i}"] = Min(value), Max(value)
+        averages[f"num_{i}"] = Count(value)
     grouped: QuerySet[Run, dict[str, Any]] = (
         runs.order_by()
         .annotate(**dict(zip(names, map(_expression, keys), strict=True)))
@@ -103,8 +109,12 @@ def group_runs(
         .values(*names)
         .annotate(
             num_runs=Count("pk"),
-            **_sizes(keys, names),
-            **_metrics(metrics),
+            **{
+                f"{name}_number": Min(SettingNumber(key.removeprefix(CONFIG)))
+                for key, name in zip(keys, names, strict=True)
+                if key.startswith(CONFIG)
+            },
+            **averages,
             **_settings(columns, keys),
         )
     )
@@ -126,25 +136,6 @@ def _expression(key: str) -> Any:
     if key.startswith(CONFIG):
         return SettingText(key.removeprefix(CONFIG))
     return F(PATHS[key])
-
-
-def _sizes(keys: Sequence[str], names: Sequence[str]) -> dict[str, Aggregate]:
-    """Sort keys of groups by numeric settings."""
-    return {
-        f"{name}_number": Min(SettingNumber(key.removeprefix(CONFIG)))
-        for key, name in zip(keys, names, strict=True)
-        if key.startswith(CONFIG)
-    }
-
-
-def _metrics(metrics: Sequence[Column]) -> dict[str, Aggregate]:
-    found: dict[str, Aggregate] = {}
-    for i, column in enumerate(metrics):
-        value = stat_of(column.stat, column.metric, f"metric_{i}__")
-        found[f"mean_{i}"] = Avg(value)
-        found[f"low_{i}"], found[f"high_{i}"] = Min(value), Max(value)
-        found[f"num_{i}"] = Count(value)
-    return found
 
 
 def _settings(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Aggregate]:

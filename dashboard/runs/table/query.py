@@ -260,36 +260,30 @@ def list_keys(team: Team) -> dict[str, Any]:
     """Two queries over the team's newest runs."""
     newest = Run.objects.kept().filter(team=team).order_by("-pk")
     recent = Run.objects.filter(pk__in=newest.values("pk")[:RECENT_RUNS])
+    values: dict[str, set[str]] = {}
+    for config in recent.values_list("config", flat=True):
+        for key, value in flatten_config(config):
+            values.setdefault(key, set()).add(repr(value))
+    # Settings that differ between the runs come first.
+    keys = sorted(values, key=lambda key: (len(values[key]) < 2, key))
+    names = MetricSummary.objects.filter(run__in=recent.values("pk"))
+    found = names.order_by("name").values_list("name", flat=True).distinct()
     return {
         "keys": [{"key": key, "about": about} for key, about in ABOUT.items()],
         "flags": list(FLAGS),
-        "settings": _settings(recent),
-        "metrics": _metrics(recent),
+        "settings": [
+            {"key": f"{CONFIG}{key}", "num_values": len(values[key])} for key in keys
+        ],
+        "metrics": [
+            {
+                "metric": name,
+                "title": title_of(name),
+                "stats": [stat for stat in STATS if stat != "best" or better_of(name)],
+            }
+            for name in found
+        ],
         "num_runs": RECENT_RUNS,
     }
-
-
-def _settings(runs: QuerySet[Run]) -> list[dict[str, Any]]:
-    """Settings that differ between the runs come first."""
-    values: dict[str, set[str]] = {}
-    for config in runs.values_list("config", flat=True):
-        for key, value in flatten_config(config):
-            values.setdefault(key, set()).add(repr(value))
-    keys = sorted(values, key=lambda key: (len(values[key]) < 2, key))
-    return [{"key": f"{CONFIG}{key}", "num_values": len(values[key])} for key in keys]
-
-
-def _metrics(runs: QuerySet[Run]) -> list[dict[str, Any]]:
-    names = MetricSummary.objects.filter(run__in=runs.values("pk"))
-    found = names.order_by("name").values_list("name", flat=True).distinct()
-    return [
-        {
-            "metric": name,
-            "title": title_of(name),
-            "stats": [stat for stat in STATS if stat != "best" or better_of(name)],
-        }
-        for name in found
-    ]
 
 
 def list_values(team: Team, key: str) -> list[str]:

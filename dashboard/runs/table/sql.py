@@ -106,18 +106,18 @@ def compile_node(node: Node, user: User | int) -> Q:
         case Or():
             return reduce(or_, (compile_node(n, user) for n in node.nodes))
         case Flag():
-            return _flag(node.name, user)
+            if node.name == "starred":
+                return Q(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
+            return Q(**{f"{node.name}_at__isnull": False})
         case Text():
             return mentions(node.text)
         case Compare():
-            return _compare(node)
+            # != and !~ invert = and ~, including runs without a value.
+            is_turned = node.operator in ("!=", "!~")
+            operator = node.operator[1] if is_turned else node.operator
+            found = reduce(or_, (_one(node, operator, value) for value in node.values))
+            return ~found if is_turned else found
     raise AssertionError(node)
-
-
-def _flag(name: str, user: User | int) -> Q:
-    if name == "starred":
-        return Q(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
-    return Q(**{f"{name}_at__isnull": False})
 
 
 def mentions(text: str) -> Q:
@@ -135,14 +135,6 @@ def mentions(text: str) -> Q:
     return found | Q(pk=int(number)) if is_number else found
 
 
-def _compare(term: Compare) -> Q:
-    """`!=` and `!~` invert `=` and `~`, including runs without a value."""
-    is_turned = term.operator in ("!=", "!~")
-    operator = term.operator[1] if is_turned else term.operator
-    found = reduce(or_, (_one(term, operator, value) for value in term.values))
-    return ~found if is_turned else found
-
-
 def _one(term: Compare, operator: str, value: Value) -> Q:
     key = term.key
     if key.startswith(CONFIG) and key != CONFIG:
@@ -153,7 +145,13 @@ def _one(term: Compare, operator: str, value: Value) -> Q:
         return special(operator, value, term)
     if key in TEXTS:
         _allow(term, MATCHING)
-        return _text(TEXTS[key], operator, value)
+        path = TEXTS[key]
+        if operator == "~":
+            return Q(**{f"{path}__icontains": value.text})
+        if value.is_none:
+            empty = Q(**{f"{path}__isnull": True})
+            return empty | Q(**{path: ""})
+        return Q(**{f"{path}__iexact": value.text})
     if key in NUMBERS:
         _allow(term, ("=", "!=", "<", "<=", ">", ">="))
         number = _read(read_number, term, value, key)
@@ -164,17 +162,15 @@ def _one(term: Compare, operator: str, value: Value) -> Q:
         return _is(ORDERINGS[operator](F(MOMENTS[key]), moment))
     parts = split_metric(key)
     if parts is None:
-        raise QueryError(_unknown(key), term.start, term.start + len(key))
+        near = difflib.get_close_matches(key, ABOUT, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise QueryError(
+            f"Unknown key {key!r}.{meant} Write settings as config.{key}, metrics as "
+            f"{key}.last (or best, min, max, mean).",
+            term.start,
+            term.start + len(key),
+        )
     return _metric(*parts, operator, value, term)
-
-
-def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, ABOUT, n=1)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return (
-        f"Unknown key {key!r}.{meant} Write settings as config.{key}, metrics as "
-        f"{key}.last (or best, min, max, mean)."
-    )
 
 
 def _is(lookup: Lookup[Any]) -> Q:
@@ -197,15 +193,6 @@ def _read(
         return read(value.text, key)
     except ValueError as error:
         raise QueryError(str(error), term.value_start, term.end) from None
-
-
-def _text(path: str, operator: str, value: Value) -> Q:
-    if operator == "~":
-        return Q(**{f"{path}__icontains": value.text})
-    if value.is_none:
-        empty = Q(**{f"{path}__isnull": True})
-        return empty | Q(**{path: ""})
-    return Q(**{f"{path}__iexact": value.text})
 
 
 def _setting(key: str, operator: str, value: Value, term: Compare) -> Q:
