@@ -63,6 +63,10 @@ DOCUMENTED = (
     "dashboard/api/",
     "dashboard/completions/",
     "dashboard/help/",
+    "dashboard/runs/charts/",
+    "dashboard/runs/checkpoints/",
+    "dashboard/runs/models/",
+    "dashboard/runs/queue/",
     "dashboard/supervision/",
     "trainer/",
 )

@@ -65,7 +65,7 @@ def chart(
 
 
 def figure_tree(traces: Sequence[Any], **layout: Any) -> dict[str, Any]:
-    """As JSON, and without Plotly's template: the page has its own colours."""
+    """Write JSON without Plotly's template: the page has its own colours."""
     figure = go.Figure(data=traces)
     figure.update_layout(template=go.layout.Template(), **layout)
     tree: dict[str, Any] = figure.to_plotly_json()
@@ -95,7 +95,7 @@ def line(
 
 
 def reward_edge(side: Literal[-1, 1], limits: tuple[float, float] | None) -> go.Scatter:
-    """One edge of the band of the reward; the upper one fills down to the lower.
+    """Draw an edge of the band of the reward; the upper one fills down to the lower.
 
     The 10th or 90th percentile of the step's completions; the mean ± the deviation of
     runs that lack it, within the rewards that are possible or were seen.
@@ -155,7 +155,7 @@ def clip(value: float) -> float:
 
 
 def clip_all(values: ArrayLike) -> NDArray[np.float64]:
-    """As `clip`."""
+    """Clip values as `clip` does."""
     given = np.asarray(values, np.float64)
     return np.where(np.isfinite(given), np.clip(given, -LARGEST, LARGEST), np.nan)
 
@@ -170,13 +170,13 @@ NOTE = (
 
 
 def is_score(last_part: str) -> bool:
-    """Whether a name that ends so is a mean of scores, or a share of right answers."""
+    """Tell whether it ends the name of a mean of scores or a share of right answers."""
     return last_part == "mean" or last_part.startswith(("pass@", "maj@"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartFeatures:
-    """What of a run's settings decides which charts it has."""
+    """The settings of a run that decide which charts it has."""
 
     rules: tuple[str, ...]
     scheduled: tuple[str, ...]  # of the rules those whose weight moves
@@ -190,7 +190,7 @@ class ChartFeatures:
 
 
 def features_of(config: RunConfig) -> ChartFeatures:
-    """All phases together: a chart is there if one of them fills it."""
+    """Read features of all phases: a chart is there if one of them fills it."""
     configs = [phase.config for phase in config.phase_configs]
     rules = [rule for one in configs for rule in one.reward.recipe.rules]
     moving = [rule.name for rule in rules if rule.schedule]

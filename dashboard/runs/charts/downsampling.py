@@ -49,7 +49,7 @@ BUILD = f"""
 
 
 def build_rollups(run_id: int, *, first_step: int, last_step: int) -> None:
-    """Those that are whole now that the steps from first to last are stored."""
+    """Build rollups that are whole now that the steps from first to last are stored."""
     end = (last_step + 1) // WIDTH
     if end <= first_step // WIDTH:
         return
@@ -62,7 +62,7 @@ def build_rollups(run_id: int, *, first_step: int, last_step: int) -> None:
 
 
 def next_bucket(run_id: int) -> int:
-    """All steps before this bucket are rolled up."""
+    """Find the bucket before which all steps are rolled up."""
     last: int | None = Rollup.objects.filter(run_id=run_id).aggregate(
         last=Max("bucket")
     )["last"]
@@ -70,7 +70,7 @@ def next_bucket(run_id: int) -> int:
 
 
 def drop_rollups(run_id: int, *, after: int) -> None:
-    """Those of steps that a resume went back before."""
+    """Delete rollups of steps that a resume went back before."""
     Rollup.objects.filter(run_id=run_id, bucket__gte=(after + 1) // WIDTH).delete()
 
 
@@ -156,7 +156,7 @@ def _summarize(
 
 
 def summarize_evaluations(run_id: int) -> None:
-    """Of all that are stored: a repeated one was left out, so none is counted twice."""
+    """Summarize all that are stored; a repeated one was left out, so none is twice."""
     _make(run_id, OF_EVALUATIONS)
 
 

@@ -73,7 +73,7 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
 
 @lru_cache(maxsize=256)
 def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
-    """Those of several metrics, on the page Metrics."""
+    """List the charts of several metrics, on the page Metrics."""
     sets = features.eval_sets
     pattern = "[^/]+" if len(sets) == 1 else None
     by_rule = [
@@ -107,7 +107,7 @@ def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
 
 
 def notes_of(features: ChartFeatures) -> dict[str, list[str]]:
-    """By group of metrics: why a chart is not there."""
+    """Explain by group of metrics why a chart is not there."""
     is_measured = features.has_reference or features.samples_kl
     return {
         group_of("eval/heldout/mean"): [] if features.eval_sets else [NO_EVALUATION],
@@ -133,7 +133,7 @@ def _reward(features: ChartFeatures) -> Chart:
 
 
 def _weights(features: ChartFeatures) -> Chart:
-    """In the colours of their rules. A schedule has no noise to smooth away."""
+    """Draw weights in their rules' colours. A schedule has no noise to smooth away."""
     lines = [
         line(
             f"reward/{rule}/weight",
@@ -155,7 +155,7 @@ def _weights(features: ChartFeatures) -> Chart:
 
 
 def _held_out_rewards(features: ChartFeatures) -> Chart:
-    """The mean alone; several sets have a line each."""
+    """Draw the mean alone; several sets have a line each."""
     sets = features.eval_sets
     only = sets[0] if len(sets) == 1 else ""
     each = go.Scatter(
@@ -180,7 +180,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
 
 
 def _evaluation(name: str, pattern: str) -> Chart:
-    """The title names the set, so the legend need not with each line."""
+    """Draw a set's scores; the title names the set, so the legend need not."""
     each = go.Scatter(
         mode="lines+markers",
         marker={"size": 5},
@@ -236,7 +236,7 @@ def _clipped(features: ChartFeatures) -> Chart:
 
 @lru_cache(maxsize=256)
 def shown_metrics(features: ChartFeatures) -> frozenset[str]:
-    """What the overview needs before anyone asks for more; evaluations come besides."""
+    """List metrics that the overview needs at first; evaluations come besides."""
     return AXES.union(*map(metrics_of, overview_charts(features)))
 
 
@@ -247,7 +247,7 @@ def metrics_of(one: Chart) -> set[str]:
 
 
 def is_measured(one: Chart, names: Iterable[str]) -> bool:
-    """Whether one of these metrics is drawn in it."""
+    """Tell whether one of these metrics is drawn in it."""
     each = [trace["meta"].get("each") for trace in one.figure["data"]]
     terms = metrics_of(one)
     return any(
@@ -257,14 +257,14 @@ def is_measured(one: Chart, names: Iterable[str]) -> bool:
 
 
 def group_of_chart(one: Chart) -> str:
-    """The group of its metrics, in the order of the registry."""
+    """Find the group of its metrics, in the order of the registry."""
     names = metrics_of(one) or {one.name.replace("…", "mean")}
     return group_of(min(names, key=rank_of))
 
 
 @lru_cache(maxsize=1)
 def metric_figure() -> dict[str, Any]:
-    """The chart of any one metric; the browser puts in which."""
+    """Draw the chart of any one metric; the browser puts in which."""
     tree = chart("metric", "", [line("metric", color=1)], y="").figure
     tree["data"][0]["meta"] = {"each": "", "smooth": True, "still": STILL, "band": True}
     return tree
@@ -279,7 +279,7 @@ def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:
 
 
 def is_filled(one: Chart, run: Run) -> bool:
-    """Of an imported run, only charts that have values are shown."""
+    """Tell whether a chart is shown; of an imported run, only one that has values."""
     return not run.is_imported or bool(set(run.metric_names) & metrics_of(one))
 
 
@@ -298,7 +298,7 @@ def _features_of_import(run: Run) -> ChartFeatures:
 
 
 def read_settings(user: User) -> str:
-    """How they want charts drawn, for all runs, as the end of an address.
+    """Read how a user wants charts drawn, for all runs, as the end of an address.
 
     What an address itself says goes first. Empty when nothing is kept.
     """
@@ -311,7 +311,7 @@ _settings_of = FixedQuery(
 
 
 def keep_settings(user: User, given: QueryDict) -> str:
-    """What is kept now; ValueError when it means nothing. Of nothing, nothing."""
+    """Store settings and return them; ValueError when one means nothing."""
     query = urlencode({name: _check(name, given.get(name, "")) for name in given})
     if len(query) > MAX_LENGTH:
         raise ValueError(
@@ -326,14 +326,14 @@ def keep_settings(user: User, given: QueryDict) -> str:
 
 
 def pinned_metrics(team: Team) -> list[str]:
-    """One query."""
+    """List the metrics that a user pinned; one query."""
     pinned = PinnedMetrics.objects.filter(team=team)
     return pinned.values_list("names", flat=True).first() or []
 
 
 @transaction.atomic
 def pin_metric(team: Team, name: str, *, is_pinned: bool) -> list[str]:
-    """What is pinned now; ValueError if the name is none, or too many are."""
+    """Pin a metric, return all; ValueError if the name is none, or too many are."""
     if not 1 <= len(name) <= MAX_NAME:
         raise ValueError(
             f"A metric's name has 1 to {MAX_NAME} characters; got {len(name):,}."

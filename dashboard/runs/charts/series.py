@@ -412,7 +412,7 @@ def read_history(
 def find_bounds(
     steps: QuerySet[Any], first: int | None, last: int | None
 ) -> tuple[int, int] | None:
-    """The first and last `step` among those from `first` to `last`; one query."""
+    """Find the first and last `step` from `first` to `last`; one query."""
     if first is not None:
         steps = steps.filter(step__gte=first)
     if last is not None:
@@ -459,7 +459,7 @@ def read_evaluated(
 
 
 def carried_to(run: Run, step: int) -> dict[str, float]:
-    """The axes of a run and of those that it goes on from, after this step.
+    """Read the axes of a run and of those that it goes on from, after this step.
 
     Without what was not counted from the first step on. Three queries.
     """
@@ -482,7 +482,7 @@ def carried_to(run: Run, step: int) -> dict[str, float]:
 
 
 def totals_of(carried: dict[str, Any] | None) -> dict[str, float]:
-    """Those that ingest goes on adding up."""
+    """Take the totals that ingest goes on adding up."""
     return {name: v for name, v in (carried or {}).items() if name in AXES}
 
 
@@ -492,7 +492,7 @@ def begin_of(
     fork_step: int | None,
     carried: dict[str, float],
 ) -> float:
-    """The moment at which a run's time axis is 0; static/js/charts/axis.js has it too.
+    """Find the moment where a run's time axis is 0, as static/js/charts/axis.js does.
 
     That of a run is the end of its first step. A fork's first step ends behind where
     its parent's curve does by as long as its steps take: that of the second is known.
@@ -505,13 +505,13 @@ def begin_of(
 
 
 def is_bound(metric: str) -> bool:
-    """Whether it is an end of another metric's interval, and is shown with that."""
+    """Tell whether it is an end of another metric's interval, and shown with that."""
     return metric.startswith("eval/") and metric.rpartition("/")[2] in ENDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tail:
-    """What a resume went back before: shown in grey, never mixed with the history."""
+    """The steps that a resume went back before: drawn in grey, not with the history."""
 
     attempt: int  # that went back
     after: int  # the last step it kept
@@ -520,7 +520,7 @@ class Tail:
 
 
 def read_tails(run: Run, metrics: Sequence[str]) -> list[Tail]:
-    """The newest first; a run that never went back costs one query."""
+    """Read the newest first; a run that never went back costs one query."""
     gone = Step.objects.filter(run=run, superseded_by__isnull=False)
     numbers = gone.order_by("-superseded_by").values_list("superseded_by", flat=True)
     attempts = [n for n in numbers.distinct()[:MAX_TAILS] if n is not None]

@@ -42,7 +42,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Each file of the checkpoint with its hash; the trainer writes it last."""
+    """The files of a checkpoint with their hashes; the trainer writes it last."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -50,7 +50,7 @@ class Manifest(BaseModel):
 
 
 def read_manifest(path: Path) -> tuple[Manifest, str]:
-    """The manifest and its SHA-256, which the run's event log records."""
+    """Read the manifest and its SHA-256, which the run's event log records."""
     try:
         data = (path / MANIFEST).read_bytes()
         manifest = Manifest.model_validate_json(data)
@@ -83,7 +83,7 @@ def check_digest(path: Path, name: str, expected: ManifestFile, found: str) -> N
 
 
 def open_file(path: Path, name: str) -> BinaryIO:
-    """A regular file within the checkpoint; links out of it are refused."""
+    """Open a regular file within the checkpoint; links out of it are refused."""
     try:
         return open_inside(path, name)
     except ValueError as error:
@@ -106,15 +106,15 @@ class CheckpointStore:
 
     @property
     def is_seen(self) -> bool:
-        """Whether this process can read the run's files."""
+        """Tell whether this process can read the run's files."""
         return self.own.parent.is_dir()
 
     def find(self, name: str) -> Path | None:
-        """The folder of a checkpoint; None if deleted."""
+        """Find the folder of a checkpoint; None if deleted."""
         return next(self._folders(name), None)
 
     def names(self) -> set[str]:
-        """Of all checkpoints with files."""
+        """List the names of all checkpoints with files."""
         found: set[str] = set()
         for folder in (self.own, self.kept):
             if folder.is_dir():

@@ -54,7 +54,7 @@ class Listing:
 
     @property
     def kept(self) -> list[Listed]:
-        """Those whose files exist; if they cannot be read here, those not deleted."""
+        """The rows whose files exist; where they cannot be read, those not deleted."""
         if self.is_seen:
             return [row for row in self.rows if row.is_there]
         return [row for row in self.rows if row.checkpoint.deleted_at is None]
@@ -118,7 +118,7 @@ class Next:
 
 
 def next_checkpoint(run: Run, listing: Listing) -> Next | None:
-    """None if the run has ended or its trainer is not Cohort's."""
+    """Find it; None if the run has ended or its trainer is not Cohort's."""
     if run.has_ended or run.last_step >= run.num_steps:
         return None
     settings = settings_of(run)
@@ -134,7 +134,7 @@ def next_checkpoint(run: Run, listing: Listing) -> Next | None:
 
 
 def resumable(run: Run) -> Checkpoint | None:
-    """The checkpoint that an ended run would continue from.
+    """Find the checkpoint that an ended run would continue from.
 
     It is the newest in the trainer's folder: kept and pinned ones do not count. If the
     files cannot be read, the newest recorded one.
@@ -171,13 +171,13 @@ def _mark(run: Run, rows: list[Listed]) -> None:
 
 
 def best_of(rows: Iterable[Listed]) -> Listed | None:
-    """The highest score; of equal ones the earliest."""
+    """Find the highest score; of equal ones the earliest."""
     scored = [row for row in rows if row.score is not None]
     return max(scored, key=lambda row: (row.score, -row.checkpoint.step), default=None)
 
 
 def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
-    """The metric that selects the best: as set, else held-out score, else reward."""
+    """Choose the metric that selects the best: as set, else held-out, else reward."""
     if run.best_by not in ("", NOTHING):
         return run.best_by
     held_out = [
@@ -207,17 +207,17 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
 
 
 def is_score_name(name: str) -> bool:
-    """Whether higher is better; bounds of intervals do not count."""
+    """Tell whether higher is better; bounds of intervals do not count."""
     return is_score(name.rpartition("/")[2])
 
 
 def fork_point_name(step: int) -> str:
-    """The name of a fork's first checkpoint, from before its first attempt."""
+    """Name a fork's first checkpoint, from before its first attempt."""
     return f"step-{step:06d}-attempt-0"
 
 
 def fork_point_of(run: Run, directory: RunDirectory) -> Path:
-    """The folder of the checkpoint that a fork continues from."""
+    """Find the folder of the checkpoint that a fork continues from."""
     assert run.fork_step is not None, "not a fork"
     return directory.checkpoints / fork_point_name(run.fork_step)
 
@@ -269,7 +269,7 @@ def take_checkpoint(
 
 @contextmanager
 def fork_draft(checkpoint: Checkpoint) -> Iterator[Path | None]:
-    """The folder of a new fork, with its checkpoint; deleted unless moved.
+    """Make the folder of a new fork, with its checkpoint; deleted unless moved.
 
     Taken at once, so that the fork can wait while the parent deletes checkpoints. None
     if this machine cannot read the parent's files: then a worker takes them.

@@ -149,7 +149,7 @@ def _keep_wanted(run: Run) -> None:
 
 
 def _lock(run_id: int) -> Run:
-    """Its worker and other requests wait for this lock."""
+    """Lock its row; its worker and other requests wait for this."""
     runs = Run.objects.select_for_update(of=("self",)).select_related("locked_by")
     return runs.get(pk=run_id)
 

@@ -15,7 +15,7 @@ from dashboard.runs.models.run import Run
 
 
 class RunAttempt(models.Model):
-    """One process of a run's trainer, from claim to end."""
+    """A process of a run's trainer, from claim to end."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
@@ -153,7 +153,7 @@ class EvaluationSet(models.Model):
 
 
 class Evaluation(models.Model):
-    """One evaluation of a held-out set."""
+    """An evaluation of a held-out set."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="evaluations")
     step = models.PositiveIntegerField()
@@ -178,7 +178,7 @@ class Evaluation(models.Model):
 
 
 def trained_seconds() -> Combinable:
-    """Of its attempts, to now: a run that is paused or queued does not train."""
+    """Sum the time of a run's attempts; while paused or queued it does not train."""
     span = models.ExpressionWrapper(
         Coalesce("ended_at", Now()) - F("claimed_at"),
         output_field=models.DurationField(),

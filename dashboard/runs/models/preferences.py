@@ -16,7 +16,7 @@ from dashboard.runs.models.run import Run
 
 
 class MetricSummary(models.Model):
-    """One metric over the current history of a run; see charts/summaries.py."""
+    """A metric over the current history of a run; see charts/downsampling.py."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="metric_summaries")
     name = models.CharField(max_length=120)

@@ -85,7 +85,7 @@ class ShownRuns(models.Manager["Run"]):
 
 
 class Run(models.Model):
-    """One GRPO run. The row is the truth; the broker only carries notifications."""
+    """A GRPO run. The row is the truth; the broker only carries notifications."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="runs")
     name = models.CharField(max_length=80)
@@ -264,7 +264,7 @@ class Run(models.Model):
 
     @property
     def source_text(self) -> str:
-        """Of a run that was not trained here: "was imported from TRL"."""
+        """The source of a run that was not trained here: "was imported from TRL"."""
         how = (
             "is trained outside Cohort by" if self.is_external else "was imported from"
         )
@@ -278,7 +278,7 @@ class Run(models.Model):
 
     @cached_property
     def took(self) -> timedelta | None:
-        """Of an ended run: the time of its attempts, without pauses.
+        """The time of an ended run's attempts, without pauses.
 
         One query, or none where the run was read with it (`trained_seconds`).
         """

@@ -92,7 +92,7 @@ class TeamQueue:
 
 
 def team_queue(team: Team, queue: Queue) -> TeamQueue:
-    """One query; two more if a run waits for a cluster."""
+    """List the team's runs; one query, two more if a run waits for a cluster."""
     queued = Run.objects.filter(team=team, id__in=queue.positions).select_related(
         "owner"
     )

@@ -39,7 +39,7 @@ READ = ("id", "last_step", "metric_names")
 
 
 def config_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that CONFIG_COLUMNS read; null where an older run lacks one."""
+    """Take the parts that CONFIG_COLUMNS read; null where an older run lacks one."""
     return {part: row[f"config__{part}"] for part in PARTS}
 
 
@@ -62,14 +62,14 @@ def past_runs(
 
 
 def own_step_seconds(row: Mapping[str, Any]) -> float | None:
-    """The mean of a run's latest steps, from PACE_COLUMNS."""
+    """Average a run's latest steps, from PACE_COLUMNS."""
     return step_seconds(row["summary__step_seconds"], row["summary__last"])
 
 
 def step_seconds(
     latest: Sequence[float] | None, last: Mapping[str, Any] | None
 ) -> float | None:
-    """The mean of the latest steps; after a resume, what the last one took."""
+    """Average the latest steps; after a resume, take the last one."""
     if latest:
         return fmean(min(seconds, LONGEST_STEP) for seconds in latest)
     seconds: float | None = (last or {}).get(STEP_SECONDS)
@@ -77,7 +77,7 @@ def step_seconds(
 
 
 def past_step_seconds(shapes: Collection[Shape]) -> dict[Shape, float]:
-    """The median of past runs' latest steps, by shape; one query, or none."""
+    """Take the median of past runs' latest steps, by shape; one query, or none."""
     if not shapes:
         return {}
     found: dict[Shape, list[float]] = {}
@@ -104,7 +104,7 @@ class Pace:
 
 
 def past_paces(team: Team, config: RunConfig) -> list[Pace]:
-    """One for each kind of device, that of the newest run first.
+    """Find a pace for each kind of device, that of the newest run first.
 
     A step's time is the median over a run's last steps, and again over runs. A run with
     several phases has none. Two queries, and one for each run.
@@ -146,7 +146,7 @@ def _device(run_id: int) -> str:
 def _paces_of_other_ranks(
     config: RunConfig, known: Sequence[tuple[Shape, Mapping[str, Any]]]
 ) -> list[Pace]:
-    """Of runs that differ in their ranks alone, those nearest in number.
+    """Take runs that differ in their ranks alone, those nearest in number.
 
     Their time is divided by the ranks: sampling, most of a step, shares its prompts
     evenly; communication makes it a lower bound.

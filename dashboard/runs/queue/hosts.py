@@ -112,7 +112,7 @@ class Host:
 
 
 def known_hosts() -> list[Host]:
-    """The live workers that are not drained; one query."""
+    """List the live workers that are not drained; one query."""
     hosts: list[Host] = import_string("dashboard.supervision.worker_hosts.list_hosts")()
     return hosts
 
@@ -120,7 +120,7 @@ def known_hosts() -> list[Host]:
 def describe_lack(
     needs: Needs, hosts: Sequence[Host], *, or_else: str = "clone the run with"
 ) -> str:
-    """Why no live worker takes such a run, and what to do; "" if one does."""
+    """Say why no live worker takes such a run, and what to do; "" if one does."""
     if not hosts:
         return (
             "No worker accepts new runs. Start one on the server with “make run” or on "
@@ -141,7 +141,7 @@ def describe_lack(
 def describe_missing(
     packages: Sequence[PackageNeed], needs: Needs, hosts: Sequence[Host]
 ) -> list[str]:
-    """A message for each package that a suitable worker lacks."""
+    """Write a message for each package that a suitable worker lacks."""
     takers = [h for h in hosts if h.may_take(needs) and h.packages is not None]
     sentences = []
     for need in packages:
@@ -229,7 +229,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """What a team's cluster had when a worker last read it."""
+    """The resources of a team's cluster when a worker last read it."""
 
     address: str
     problem: str = ""  # why it was not read: a sentence
@@ -284,11 +284,11 @@ class Cluster:
         return [*gpus, *([cpu] if self.alive else [])]
 
     def is_for_gpus(self, device: str) -> bool:
-        """Whether ranks of a run with this model.device take GPUs here."""
+        """Tell whether ranks of a run with this model.device take GPUs here."""
         return device == "cuda" or (device == "auto" and self.num_gpus > 0)
 
     def room(self, ranks: Ranks) -> Room | None:
-        """Whether it has place now for a run; None: its nodes are not known."""
+        """Measure its place for a run; None: its nodes are not known."""
         if self.problem or not self.nodes:
             return None
         uses_gpus = self.is_for_gpus(ranks.device)
@@ -306,7 +306,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """Of a cluster, for a run: a rank takes a GPU, or a CPU."""
+    """The place on a cluster for a run: a rank takes a GPU, or a CPU."""
 
     address: str
     unit: str
@@ -341,7 +341,7 @@ def _s(number: int) -> str:
 
 
 def known_cluster(team: Team) -> Cluster | None:
-    """The cluster that the team's runs train on; None: none is set up."""
+    """Find the cluster that the team's runs train on; None: none is set up."""
     found: Cluster | None = import_string(
         "dashboard.supervision.clusters.read_cluster"
     )(team)
@@ -349,7 +349,7 @@ def known_cluster(team: Team) -> Cluster | None:
 
 
 def describe_cluster_lack(needs: Needs, team: Team) -> str:
-    """Why a run cannot start on the team's cluster now; "" if it can.
+    """Say why a run cannot start on the team's cluster now; "" if it can.
 
     Two queries for a run that trains on one.
     """

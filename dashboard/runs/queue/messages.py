@@ -70,7 +70,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def describe_short(position: QueuePosition, queue: Queue) -> str:
-    """A few words for the run list."""
+    """Describe it in a few words, for the run list."""
     if position.waiting.on_hold:
         return "on hold"
     if position.waiting.is_resting:
@@ -90,7 +90,7 @@ def short_start(start: Start) -> str:
 
 
 def title_start(start: Start) -> str:
-    """The start of a run on the queue page."""
+    """Describe the start of a run on the queue page."""
     if start.seconds is None:
         return "Start unknown"
     return "Starts now" if not start.seconds else f"Starts in {short_start(start)}"

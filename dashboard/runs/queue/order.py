@@ -60,7 +60,7 @@ class Waiting:
 def take_turns(
     waiting: Iterable[Waiting], num_held: Mapping[int, int]
 ) -> list[Waiting]:
-    """In the order in which free workers take them.
+    """Sort runs in the order in which free workers take them.
 
     The team with the fewest runs, including those already ordered, is next; ties go to
     the higher priority, then the older run. `num_held`: by team, runs on workers.
@@ -74,7 +74,7 @@ def take_turns(
 
 
 def list_waiting(runs: QuerySet[Run] | None = None) -> list[Waiting]:
-    """Every queued run, of all teams; one query."""
+    """List every queued run, of all teams; one query."""
     queued = (Run.objects.all() if runs is None else runs).filter(state=RunState.QUEUED)
     rows = queued.annotate(
         is_resting=Case(
@@ -106,12 +106,12 @@ def _read(row: Mapping[str, Any]) -> Waiting:
 
 
 def list_startable() -> list[Waiting]:
-    """The runs that free workers take, in order; two queries."""
+    """List the runs that free workers take, in order; two queries."""
     return take_turns(list_waiting(Run.objects.filter(STARTABLE)), count_held())
 
 
 def count_held() -> Counter[int]:
-    """How many runs of each team are on workers; one query."""
+    """Count the runs of each team on workers; one query."""
     held = Run.objects.filter(state__in=HELD)
     return Counter(held.values_list("team_id", flat=True))
 
@@ -144,7 +144,7 @@ def forecast(
     slots: Sequence[Slot],
     takes: Mapping[int, float | None],
 ) -> dict[int, Start]:
-    """By run, when it starts. `takes`: how many seconds each run takes, if known.
+    """Estimate when each run starts. `takes`: seconds that each run takes, if known.
 
     Each run in turn takes the suitable slot that is free first. A slot that is taken
     for an unknown time gives no estimate for later runs.
@@ -191,7 +191,7 @@ class Queue:
 
 
 def read_queue() -> Queue:
-    """All of it: four queries, three if no run waits."""
+    """Read all of it: four queries, three if no run waits."""
     waiting = list_waiting()
     hosts = known_hosts()
     if not waiting:
