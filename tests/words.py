@@ -60,6 +60,8 @@ PROSE = {
 }
 # Packages whose docstrings are checked; and words that begin none of them.
 DOCUMENTED = (
+    "dashboard/analysis/audit/",
+    "dashboard/analysis/sweeps/",
     "dashboard/api/",
     "dashboard/completions/",
     "dashboard/help/",

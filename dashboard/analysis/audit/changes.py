@@ -73,7 +73,7 @@ class Change:
 
 
 def compare_ends(series: Series, *, first: int = 0) -> Change | None:
-    """The change to the last quarter of the points from the first one, or from another.
+    """Compare the last quarter of the points with the first one, or with another.
 
     Of a quarter up to 50 points count, those at the outer end: a reward may be gamed
     early in a long run. None: fewer than 24 points.
@@ -92,7 +92,7 @@ def compare_ends(series: Series, *, first: int = 0) -> Change | None:
 
 
 def reached(series: Series, change: Change) -> int:
-    """The first step by which the mean of five points has gone 80 % of the way."""
+    """Find the first step by which a mean of five points has gone 80 % of the way."""
     means = np.convolve(series.values, np.full(RECENT, 1 / RECENT), mode="valid")
     way = (means - change.before.mean) / change.difference
     return int(series.steps[RECENT - 1 + np.argmax(way >= MOST_OF_WAY)])
@@ -105,7 +105,7 @@ def find_change(
     width: int,
     measure: Callable[[Array, int], Noise] | None = None,
 ) -> Change | None:
-    """The change at step `at`, of the means of up to `width` points on each side.
+    """Compare the means of up to `width` points on each side of step `at`.
 
     None: fewer than 12 points, or fewer than 3 on a side of `at`.
     """

@@ -50,7 +50,7 @@ class Feature:
 
     @property
     def is_gamed(self) -> bool:
-        """Whether it decides the reward and has moved far, the way that is paid."""
+        """The feature decides the reward and has moved far, the way that is paid."""
         moved = math.copysign(1, self.correlation) * self.change.difference
         is_far = self.change.is_clear and moved >= FAR * self.spread
         return self.low >= PAID and is_far
@@ -89,7 +89,7 @@ class Study:
             self._found.setdefault(key, {})[step] = value
 
     def features(self) -> list[Feature]:
-        """What decides the reward most, first. Empty: too few steps, or no rewards."""
+        """Rank what decides the reward. Empty: too few steps, or no rewards."""
         counted = self._common_pieces()
         known = self.vocabulary.pieces
         names = ["length", "repetition", *(known[piece] for piece in counted)]
@@ -157,13 +157,13 @@ def numbers(values: Sequence[float | int | None]) -> Array:
 
 
 def repetition(texts: Iterable[Text]) -> float:
-    """The mean over texts. NaN: none has four pieces."""
+    """Average over texts. NaN: none has four pieces."""
     shares = [text.repeated for text in texts if not math.isnan(text.repeated)]
     return float(np.mean(shares)) if shares else np.nan
 
 
 def near_duplicates(groups: Iterable[SampledGroup]) -> float:
-    """The share of completions nearly like another one of their group."""
+    """Measure the share of completions nearly like another one of their group."""
     found = [near for group in groups for near in find_near_duplicates(group.texts)]
     return float(np.mean(found)) if found else np.nan
 
@@ -181,7 +181,7 @@ def _measure(texts: Sequence[Text], columns: Indices, num: int) -> Array:
 
 
 def _low(correlation: float, df: int) -> float:
-    """The lower end of its 95 % interval, by Fisher's z."""
+    """Compute the lower end of its 95 % interval, by Fisher's z."""
     z = math.atanh(min(correlation, 1 - 1e-9))
     return math.tanh(z - NORMAL.inv_cdf(0.975) / math.sqrt(max(df - 2, 1)))
 

@@ -71,7 +71,7 @@ class Audit:
         return next((f for f in self.findings if f.signal.key == key), None)
 
     def change_of(self, key: str) -> Change | None:
-        """The reward's of the verdict, or a signal's."""
+        """Take the change of the verdict's reward, or a signal's."""
         if key == "verdict":
             return self.verdict.reward
         finding = self.find(key)
@@ -163,7 +163,7 @@ def draw_examples(run: Run, window: Window) -> list[Completion]:
 def draw_pairs(
     run: Run, before: Window, after: Window
 ) -> tuple[list[Completion], list[Completion]] | None:
-    """One completion a side of ten prompts that were sampled on both; by prompt.
+    """Draw a completion a side of ten prompts that were sampled on both; by prompt.
 
     None: fewer prompts were. Six queries; the same ones for everyone.
     """

@@ -56,8 +56,8 @@ def window_of(num: int) -> int:
 
 
 def find_jump(series: Series) -> int | None:
-    """The first step after a jump: where the means of windows on both sides, of a tenth
-    of the points each, differ by the most standard errors.
+    """Find the first step after a jump: where the means of windows of a tenth of the
+    points on both sides differ by the most standard errors.
 
     None: the difference is below 5 standard errors, or below 60 % of the way that the
     means of windows go in all, as when a reward rises evenly.
@@ -88,7 +88,7 @@ def _is_steep(values: Array, rise: float, width: int) -> bool:
 
 
 def locate_jump(run: Run, reward: Curve) -> int | None:
-    """In the reward as the Overview has read it. Two queries for a long run."""
+    """Find it in the reward that the Overview has read. Two queries for a long run."""
     if run.last_step <= MAX_WHOLE:
         steps = np.array(reward.steps, np.int64)
         return find_jump(Series(steps=steps, values=np.array(reward.values)))
@@ -276,7 +276,7 @@ def _judge(metric: str, change: Change, read: Series) -> MetricChange:
 
 
 def _read_metrics(run: Run, at: int, *, most: int) -> dict[str, Series]:
-    """Of the nearest steps on both sides. Two queries."""
+    """Read the nearest steps on both sides. Two queries."""
     scores = [_score_of(rule) for rule in rule_names(run)]
     steps = run.steps.filter(superseded_by=None).values_list("step", flat=True)
     before = steps.filter(step__lt=at).order_by("-step")[:most]
@@ -291,7 +291,7 @@ def _score_of(rule: str) -> str:
 def _compare_rules(
     run: Run, read: dict[str, Series], change: Change
 ) -> list[RuleChange]:
-    """By the size of their part in the change. One query."""
+    """Sort rules by the size of their part in the change. One query."""
     windows = change.before, change.after
     scores = {
         rule: (_mean(series, windows[0]), _mean(series, windows[1]))
@@ -319,7 +319,7 @@ def _mean(series: Series, window: Window) -> float | None:
 
 
 def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]:
-    """Each rule's part in the difference of the mean rewards: of weight × score.
+    """Sum each rule's part in the difference of mean rewards: of weight × score.
 
     Empty where parts do not add up to the reward, as of a product.
     """
@@ -345,7 +345,7 @@ def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]
 def _weigh(
     compositions: Compositions, change: Change, scores: Scores
 ) -> dict[str, float]:
-    """By the mean scores, of a trainer that reported no completions.
+    """Weigh the mean scores of a trainer that reported no completions.
 
     Empty if the parts do not add up to the reward: weights are as they were reported.
     """
@@ -363,7 +363,7 @@ def _weigh(
 
 
 def _compare_held_out(run: Run, at: int) -> HeldOutChange | None:
-    """Of the run's own held-out prompts, else of its first set. One query."""
+    """Compare the run's own held-out prompts, else its first set. One query."""
     evaluated = read_evaluated([run])[run.pk]
     names = sorted(n for n in evaluated if re.fullmatch("eval/.*/mean", n))
     own = f"eval/{MAIN_SET}/mean"

@@ -113,7 +113,7 @@ def _spread(steps: Sequence[int]) -> Iterator[int]:
 
 
 def read_groups(run: Run, step: int) -> list[SampledGroup]:
-    """One query."""
+    """Read the step's groups; one query."""
     group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
     given = {
         "run": run.pk,
@@ -128,7 +128,7 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
 
 
 def _clipped(values: Sequence[float | None]) -> list[float | None]:
-    """None for values that are not finite."""
+    """Clip values; None for those that are not finite."""
     return [None if v is None or not math.isfinite(v) else clip(v) for v in values]
 
 

@@ -79,11 +79,11 @@ class Witness:
 
     @property
     def subject(self) -> str:
-        """Of a sentence."""
+        """The subject of a sentence."""
         return self.title if self.trust == "held_out" else "correctness"
 
     def falls(self, part: int) -> bool:
-        """By 10 % at least, and the interval excludes 0."""
+        """Tell whether it falls by 10 % at least, and the interval excludes 0."""
         change = self.changes[part]
         if change is None or change.high >= 0:
             return False
@@ -106,8 +106,8 @@ class Witness:
         return change is not None and change.before.mean >= HIGH * self.full
 
     def stands(self, rise: Change) -> bool:
-        """A rise above 5 % of its highest score is excluded, although there is room,
-        and other rules have paid half of what correctness could still add."""
+        """Tell whether a rise above 5 % of its highest score is excluded, although it
+        has room, and other rules have paid half of what it could still add."""
         change = self.changes[0]
         if change is None or self.is_high or change.high >= LEAST_RISE * self.full:
             return False
@@ -133,7 +133,7 @@ def judge(
     witnesses: Sequence[Witness],
     features: Sequence[Feature],
 ) -> Verdict:
-    """By the changes of the reward, as of a witness."""
+    """Judge by the changes of the reward, as of a witness."""
     first = rises[0]
     if first is None:
         return Verdict(why="few")
@@ -169,7 +169,7 @@ def _ranked(
 
 
 def changes_of(series: Series) -> list[Change | None]:
-    """To the last quarter, from each of those before."""
+    """Compare the last quarter with each of those before."""
     return [compare_ends(series, first=part) for part in range(NUM_PARTS - 1)]
 
 
@@ -202,7 +202,7 @@ def _rules(run: Run) -> Iterator[Witness]:
 
 
 def _held_out(run: Run, rises: Sequence[Change | None]) -> Iterator[Witness]:
-    """Of each set the last evaluation, and the last one within each quarter before."""
+    """Take each set's last evaluation, and the last one of each quarter before."""
     rows = run.evaluations.filter(superseded_by=None).order_by("step")
     sets: dict[str, dict[int, tuple[float, float]]] = {}
     for step, name, metrics in rows.values_list("step", "name", "metrics"):
@@ -223,8 +223,8 @@ def _held_out(run: Run, rises: Sequence[Change | None]) -> Iterator[Witness]:
 
 
 def _between(scores: dict[int, tuple[float, float]], rise: Change) -> Change | None:
-    """The intervals of two evaluations as of independent ones: prompts are the same,
-    so it is rather too wide."""
+    """Compare two evaluations by intervals as of independent ones: prompts are the
+    same, so it is rather too wide."""
     last = max(scores)
     first = max((s for s in scores if s <= rise.before.last), default=last)
     if last < rise.after.first or first == last:

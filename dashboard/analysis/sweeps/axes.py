@@ -59,7 +59,7 @@ class SweptSetting:
         return low > 0 and high >= LOG_FROM * low
 
     def columns(self, *, is_straight: bool = False) -> Numbers:
-        """For the fit, [runs, d]: a column for each value but the first.
+        """Encode it for the fit, [runs, d]: a column for each value but the first.
 
         A number with more than three values has two columns, itself and its square (of
         its logarithm if it spans a decade), so that an optimum in the middle counts;
@@ -74,7 +74,7 @@ class SweptSetting:
 
 
 def swept_settings(runs: Sequence[Run]) -> list[SweptSetting]:
-    """Those that differ, but for the seed; twins are one."""
+    """List the settings that differ, but for the seed; twins are one."""
     found: dict[tuple[int, ...], list[Setting]] = {}
     for setting in compare_settings(runs):
         if setting.differs and setting.key not in NOT_SWEPT:
@@ -223,7 +223,7 @@ class AxisRange:
 def read_ranges(
     words: Sequence[str], axes: Sequence[Axis]
 ) -> tuple[list[AxisRange], str]:
-    """The last range of each axis, and a message on an invalid one."""
+    """Read the last range of each axis, and a message on an invalid one."""
     keys = {axis.key for axis in axes}
     found: dict[str, AxisRange] = {}
     for word in words:
@@ -244,7 +244,7 @@ def read_ranges(
 def in_ranges(
     axes: Sequence[Axis], kept: Sequence[AxisRange], num_runs: int
 ) -> list[bool]:
-    """By run."""
+    """Tell for each run whether it is in the ranges."""
     inside = np.ones(num_runs, dtype=bool)
     by_key = {axis.key: axis for axis in axes}
     for one in kept:

@@ -24,7 +24,7 @@ LONGEST_LABEL = 28
 def parallel(
     runs: Sequence[Run], axes: Sequence[Axis], kept: Sequence[bool]
 ) -> dict[str, Any]:
-    """A line a run, from axis to axis; the browser colours it by `meta.height`.
+    """Draw a line a run, from axis to axis; the browser colours it by `meta.height`.
 
     Those that are not kept are drawn first and faint.
     """
@@ -122,7 +122,7 @@ def _tick(index: int, height: float, text: str) -> dict[str, Any]:
 def scatter(
     runs: Sequence[Run], axis: Axis, outcomes: Sequence[float], *, title: str
 ) -> dict[str, Any]:
-    """One point per run, and the mean of runs with the same value."""
+    """Draw a point per run, and the mean of runs with the same value."""
     x = [axis.write(float(p)) if axis.texts else float(p) for p in axis.positions]
     points = go.Scatter(
         name="run",
@@ -174,7 +174,7 @@ def _means(
 
 
 def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
-    """Each setting's share with its interval, in the order given, the rest last."""
+    """Draw each setting's share with its interval, in order, the rest last."""
     names = [*map(_label, keys), "Residual"]
     drawn = [100 * max(share.value, 0) for share in shares]
     return figure_tree(

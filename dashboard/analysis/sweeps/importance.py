@@ -46,7 +46,7 @@ TAIL_SHARE = 10  # the last 1 of 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """Of the variance between runs; 0.4 is 40 %."""
+    """A share of the variance between runs; 0.4 is 40 %."""
 
     value: float  # below 0 where it explains less than chance would
     low: float
@@ -54,7 +54,6 @@ class Share:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it is more than nothing."""
         return self.low > 0
 
 
@@ -66,13 +65,13 @@ class Importance:
 
 
 def degrees(settings: Sequence[Numbers]) -> int:
-    """The rank of all columns together, after centring."""
+    """Compute the rank of all columns together, after centring."""
     found: int = _basis(np.concatenate(settings, axis=1)).shape[1]
     return found
 
 
 def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
-    """Each setting's share, with its 95 % interval.
+    """Compute each setting's share, with its 95 % interval.
 
     The interval is a parametric bootstrap: outcomes are drawn around the fit, shrunk by
     what chance explains, with a noise variance drawn as SS_residual / χ², since few
@@ -130,7 +129,7 @@ def _basis(columns: Numbers) -> Numbers:
 
 
 def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
-    """By the bits of its index, each subset's basis, in the coordinates of `whole`."""
+    """List each subset's basis by the bits of its index, in coordinates of `whole`."""
     found = [np.zeros((whole.shape[1], 0))]
     for bits in range(1, 1 << len(settings)):
         chosen = [s for j, s in enumerate(settings) if bits >> j & 1]
@@ -166,7 +165,7 @@ def _shares(
 def read_outcomes(
     runs: Sequence[Run], metric: str, kind: str
 ) -> dict[int, float | None]:
-    """By run, clipped; None where it has no value (yet). At most one query.
+    """Read a value by run, clipped; None where it has none (yet). At most one query.
 
     Evaluations count for the tail if their steps are in it.
     """

@@ -152,7 +152,7 @@ def _lines(
 def _measure_importance(
     runs: Sequence[Run], outcomes: dict[int, float | None], keys: Set[str]
 ) -> SettingImportance:
-    """Of the runs that have an outcome, by the settings in which those differ."""
+    """Use the runs that have an outcome, and the settings in which those differ."""
     measured = [run for run in runs if outcomes[run.pk] is not None]
     differing = swept_settings(measured) if measured else []
     settings = [one for one in differing if not keys.isdisjoint(one.names)]
@@ -206,7 +206,7 @@ def _figures(
 
 
 class SweepForm(FilterForm):
-    """What is shown, held in the address. A bad value gives way to its default."""
+    """The choices held in the address. A bad value gives way to its default."""
 
     defaults: ClassVar[dict[str, Any]] = {"metric": REWARD, "of": LAST}
 
