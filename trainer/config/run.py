@@ -104,7 +104,15 @@ class RunConfig(Settings):
                 f"{self.optim.num_steps}. Set it to {total}."
             )
         for phase in self.phases:
-            self._check_fixed(phase)
+            for part, values in phase.changes.items():
+                fields = CHANGEABLE[part].model_fields
+                named = sorted(set(fields) & set(values))
+                fixed = [n for n in named if read_about(fields[n]).get("of_run")]
+                if fixed:
+                    raise ValueError(
+                        f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which '
+                        "is the same for the whole run. Set it for the run."
+                    )
             try:
                 self._config_of(phase)
             except ValidationError as error:
@@ -122,17 +130,6 @@ class RunConfig(Settings):
                     f'Phase "{later.name}" samples from its starting weights, which '
                     f'model.quantization = "{self.model.quantization}" does not '
                     'support. Use rollout.source = "policy", or "none".'
-                )
-
-    def _check_fixed(self, phase: Phase) -> None:
-        for part, values in phase.changes.items():
-            fields = CHANGEABLE[part].model_fields
-            named = sorted(set(fields) & set(values))
-            fixed = [name for name in named if read_about(fields[name]).get("of_run")]
-            if fixed:
-                raise ValueError(
-                    f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which is '
-                    "the same for the whole run. Set it for the run."
                 )
 
     def _config_of(self, phase: Phase) -> RunConfig:

@@ -79,16 +79,22 @@ def recommend(
     """
     rate = next(rate for most, rate in _LEARNING_RATES if num_parameters <= most)
     settings: dict[str, Any] = {}
-    if not _fits_whole(num_parameters, on_gpu=on_gpu, memory_bytes=memory_bytes):
+    fits_whole = num_parameters <= _LARGEST_FULL
+    if on_gpu is not None and memory_bytes is not None:
+        num_bytes = num_parameters * _FULL_BYTES[on_gpu]
+        fits_whole = num_bytes <= _STATIC_SHARE * memory_bytes
+    if not fits_whole:
         settings["model.lora_rank"] = _LORA_RANK
         rate *= _LORA_FACTOR
     # 10 × 3e-6 is 3.0000000000000004e-05
     settings["optim.learning_rate"] = float(f"{rate:.1g}")
+    length = _DEFAULT_TOKENS
     if on_gpu:
         settings["rollout.group_size"] = _GPU_GROUP
+        length = _GPU_TOKENS if num_parameters >= 1e9 else _SMALL_GPU_TOKENS
     elif on_gpu is False and num_parameters > _SLOW_ON_CPU:
         settings["rollout.prompts_per_step"] = _CPU_PROMPTS
-    length = _completion_tokens(num_parameters, on_gpu=on_gpu)
+        length = _CPU_TOKENS
     # space for the answer, and for as much beside it
     answer = 2 * math.ceil(longest_answer / _CHARACTERS_PER_TOKEN)
     length = max(
@@ -119,20 +125,3 @@ def size_in_name(model: str) -> float | None:
     if match is None:
         return None
     return float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
-
-
-def _fits_whole(
-    num_parameters: float, *, on_gpu: bool | None, memory_bytes: int | None
-) -> bool:
-    """Return whether a device holds what full training keeps of each weight."""
-    if on_gpu is None or memory_bytes is None:
-        return num_parameters <= _LARGEST_FULL
-    return num_parameters * _FULL_BYTES[on_gpu] <= _STATIC_SHARE * memory_bytes
-
-
-def _completion_tokens(num_parameters: float, *, on_gpu: bool | None) -> int:
-    if on_gpu:
-        return _GPU_TOKENS if num_parameters >= 1e9 else _SMALL_GPU_TOKENS
-    if on_gpu is False and num_parameters > _SLOW_ON_CPU:
-        return _CPU_TOKENS
-    return _DEFAULT_TOKENS

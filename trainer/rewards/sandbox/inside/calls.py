@@ -126,10 +126,6 @@ class _Refused(Exception):
     """The function is none, or gave what is no score; the text is a predicate."""
 
 
-def _one_number(question: dict[str, Any]) -> dict[str, Any]:
-    return {"value": number(judge(**question))}
-
-
 def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
     """Read verl's: the score in a dict, whose other numbers are metrics."""
     del question["gives"]
@@ -178,7 +174,7 @@ def _number_or_error(value: object) -> float | dict[str, str] | None:
 
 
 _GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "number": _one_number,
+    "number": lambda question: {"value": number(judge(**question))},
     "verl": _number_or_dict,
     "trl": _numbers,
 }
