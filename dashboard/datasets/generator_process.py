@@ -39,15 +39,11 @@ def _describe() -> Iterator[dict[str, Any]]:
     for name in sorted(set(DATASETS) - LEFT_OUT):
         dataset, config = DATASETS[name]
         options = describe_options(config)
-        yield {"task": name, "summary": _summary(dataset), "options": options}
+        # Its own words only: inspect.getdoc would take those of the base class.
+        first = inspect.cleandoc(dataset.__doc__ or "").split("\n\n")[0]
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+        yield {"task": name, "summary": plain.removesuffix("."), "options": options}
     yield {"done": True}
-
-
-def _summary(dataset: type) -> str:
-    # Its own words only: inspect.getdoc would take those of the base class.
-    first = inspect.cleandoc(dataset.__doc__ or "").split("\n\n")[0]
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
-    return plain.removesuffix(".")
 
 
 def _generate(

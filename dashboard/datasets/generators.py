@@ -59,7 +59,34 @@ def describe_options(config: type) -> list[dict[str, Any]]:
     Without size and seed, which each task has.
     """
     source = textwrap.dedent(inspect.getsource(config))
-    comments, bounds = _comments(source), _bounds(source)
+    # What is asserted of each field, where it is a comparison of plain values.
+    bounds: dict[str, list[str]] = {}
+    for node in ast.walk(_class(source)):
+        if not isinstance(node, ast.Assert):
+            continue
+        tests = [node.test]
+        if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
+            tests = node.test.values
+        for test in tests:
+            names = _fields_compared(test)
+            text = ast.unparse(test).replace("self.", "")
+            text = re.sub("[<>!]=", lambda sign: SIGNS[sign.group()], text)
+            if len(text) <= LONGEST_BOUND:
+                for name in names:
+                    bounds.setdefault(name, []).append(text)
+    # The comments on any of a field's lines.
+    remarks = {
+        token.start[0]: token.string.lstrip("# ").rstrip(". ")
+        for token in tokenize.generate_tokens(StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    comments = {}
+    for node in _class(source).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            message = " ".join(remarks[line] for line in lines if line in remarks)
+            if message:
+                comments[node.target.id] = message[0].upper() + message[1:]
     return [
         {
             "name": field.name,
@@ -71,44 +98,6 @@ def describe_options(config: type) -> list[dict[str, Any]]:
         if field.name not in ("size", "seed")
         and isinstance(field.default, bool | int | float | str)
     ]
-
-
-def _comments(source: str) -> dict[str, str]:
-    """The remark behind each field, on any of its lines."""
-    remarks = {
-        token.start[0]: token.string.lstrip("# ").rstrip(". ")
-        for token in tokenize.generate_tokens(StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    found = {}
-    for field in _class(source).body:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
-            message = " ".join(remarks[line] for line in lines if line in remarks)
-            if message:
-                found[field.target.id] = message[0].upper() + message[1:]
-    return found
-
-
-def _bounds(source: str) -> dict[str, list[str]]:
-    """What is asserted of each field, where it is a comparison of plain values."""
-    found: dict[str, list[str]] = {}
-    for node in ast.walk(_class(source)):
-        if not isinstance(node, ast.Assert):
-            continue
-        for test in _parts(node.test):
-            names = _fields_compared(test)
-            text = ast.unparse(test).replace("self.", "")
-            text = re.sub("[<>!]=", lambda sign: SIGNS[sign.group()], text)
-            if len(text) <= LONGEST_BOUND:
-                for name in names:
-                    found.setdefault(name, []).append(text)
-    return found
-
-
-def _parts(test: ast.expr) -> list[ast.expr]:
-    both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-    return test.values if both else [test]  # type: ignore[attr-defined]  # a BoolOp has them
 
 
 def _fields_compared(test: ast.expr) -> list[str]:
@@ -227,7 +216,16 @@ def generate_rows(
     for reply in _run_child({"rows": rows}):
         if "entry" in reply:
             num_rows += 1
-            yield _row(task, reply["entry"])
+            entry = reply["entry"]
+            answer = entry["answer"]
+            lifted = {name: entry["metadata"][name] for name in LIFTED.get(task, ())}
+            yield Row(
+                prompt=entry["question"],
+                answer=answer
+                if answer is None or isinstance(answer, str)
+                else str(answer),
+                columns={"task": task, "entry": entry, **lifted},
+            )
     if "refused" in reply:
         raise UserError(
             "datasets.invalid_options",
@@ -243,16 +241,6 @@ def generate_rows(
         )
 
 
-def _row(task: str, entry: dict[str, Any]) -> Row:
-    answer = entry["answer"]
-    lifted = {name: entry["metadata"][name] for name in LIFTED.get(task, ())}
-    return Row(
-        prompt=entry["question"],
-        answer=answer if answer is None or isinstance(answer, str) else str(answer),
-        columns={"task": task, "entry": entry, **lifted},
-    )
-
-
 def _run_child(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What the child answers, until it is done or its time is up."""
     if importlib.util.find_spec("reasoning_gym") is None:
@@ -263,32 +251,25 @@ def _run_child(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryFile() as request:
         request.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
         request.seek(0)
+        # reasoning-gym imports matplotlib, which keeps a font cache between starts.
+        fonts = f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}"
         with subprocess.Popen(
             [sys.executable, "-m", "dashboard.datasets.generator_process"],
             stdin=request,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),
-            env=_environment(),
+            env=bare_environment()
+            | {"MPLCONFIGDIR": fonts, "OPENBLAS_NUM_THREADS": "1"},
         ) as child:
             alarm = threading.Timer(MAX_SECONDS, child.kill)
             alarm.start()
             try:
                 assert child.stdout is not None
-                yield from _replies(child.stdout)
+                for line in child.stdout:
+                    if not line.endswith(b"\n"):
+                        return  # ended in the middle of a line
+                    yield json.loads(line)
             finally:
                 alarm.cancel()
                 child.kill()
-
-
-def _environment() -> dict[str, str]:
-    # reasoning-gym imports matplotlib, which keeps a font cache between starts.
-    fonts = f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}"
-    return bare_environment() | {"MPLCONFIGDIR": fonts, "OPENBLAS_NUM_THREADS": "1"}
-
-
-def _replies(lines: Any) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        if not line.endswith(b"\n"):
-            return  # ended in the middle of a line
-        yield json.loads(line)

@@ -217,9 +217,12 @@ class MappingForm(forms.Form):
     def __init__(self, upload: Upload, seen: Peek, data: Any = None) -> None:
         self.upload = upload
         is_text = not upload.has_types
-        suggestion = suggest_mapping(
-            seen.names, seen.sample, _mapping_before(upload), is_text=is_text
-        )
+        before = None
+        if upload.dataset:
+            newest = upload.dataset.versions.order_by("number").last()
+            if newest and newest.mapping:
+                before = Mapping.from_json(newest.mapping)
+        suggestion = suggest_mapping(seen.names, seen.sample, before, is_text=is_text)
         guess = suggestion.mapping
         self.note = suggestion.note
         initial = {
@@ -322,14 +325,6 @@ class MappingForm(forms.Form):
             system="" if system == prompt else system,
             last_reply=chosen.get("last_reply") or LAST_REPLIES[0],
         )
-
-
-def _mapping_before(upload: Upload) -> Mapping | None:
-    """The mapping of the dataset's newest version."""
-    if upload.dataset is None:
-        return None
-    newest = upload.dataset.versions.order_by("number").last()
-    return Mapping.from_json(newest.mapping) if newest and newest.mapping else None
 
 
 class UploadForm(forms.Form):

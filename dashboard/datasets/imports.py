@@ -32,7 +32,6 @@ from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import detect, read_records
 from dashboard.datasets.parsing.records import (
     ImportRefused,
-    Parsed,
     Record,
     Refusal,
     Refusals,
@@ -69,7 +68,19 @@ def store_upload(
         num_bytes=num_bytes,
         created_by=user,
     )
-    _write(upload, file)
+    upload.path.parent.mkdir(parents=True, exist_ok=True)
+    file.seek(0)
+    try:
+        with upload.path.open("xb") as target:
+            for chunk in file.chunks():
+                target.write(chunk)
+    except OSError as error:
+        upload.path.unlink(missing_ok=True)
+        raise UserError(
+            "datasets.not_stored",
+            f"Cohort could not store {upload.filename} in {settings.COHORT_DATA}: "
+            f"{error.strerror}. Free some space, then upload it again.",
+        ) from error
     try:
         recognise(upload)
     except ValueError:
@@ -102,22 +113,6 @@ def recognise(upload: Upload) -> None:
     upload.format = detected.format
     upload.packing = detected.packing
     upload.remark = detected.remark
-
-
-def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
-    upload.path.parent.mkdir(parents=True, exist_ok=True)
-    file.seek(0)
-    try:
-        with upload.path.open("xb") as target:
-            for chunk in file.chunks():
-                target.write(chunk)
-    except OSError as error:
-        upload.path.unlink(missing_ok=True)
-        raise UserError(
-            "datasets.not_stored",
-            f"Cohort could not store {upload.filename} in {settings.COHORT_DATA}: "
-            f"{error.strerror}. Free some space, then upload it again.",
-        ) from error
 
 
 def purge_uploads() -> None:
@@ -258,7 +253,12 @@ def _rows(
     on_read: Report | None,
 ) -> Iterator[Row]:
     is_text = not upload.has_types
-    for item in _reported(upload, on_read):
+    source = _source(upload)
+    reported = 0
+    for item in read_records(source):
+        if on_read and source.num_bytes_read - reported >= REPORT_BYTES:
+            reported = source.num_bytes_read
+            on_read(min(reported, upload.num_bytes), upload.num_bytes)
         row = (
             item
             if isinstance(item, Refusal)
@@ -273,16 +273,6 @@ def _rows(
     if refusals.count and (refusals.count != leave_out or refusals.ends_file):
         # The service has stored nothing yet: it first reads every row.
         raise ImportRefused(refusals)
-
-
-def _reported(upload: Upload, on_read: Report | None) -> Iterator[Parsed]:
-    source = _source(upload)
-    reported = 0
-    for item in read_records(source):
-        if on_read and source.num_bytes_read - reported >= REPORT_BYTES:
-            reported = source.num_bytes_read
-            on_read(min(reported, upload.num_bytes), upload.num_bytes)
-        yield item
 
 
 def _source(upload: Upload, *, most: int | None = None) -> Source:

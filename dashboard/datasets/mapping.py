@@ -122,7 +122,10 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
             )
         columns, left_empty = {}, []
         for column in mapping.columns:
-            columns[column] = _extra(record, column, is_text=is_text)
+            value = find_value(record.values, column, is_text=is_text)
+            if value is MISSING:
+                value = None
+            columns[column] = typed(value) if is_text else value
             try:
                 check_value(columns[column])
             except NotJson:
@@ -152,13 +155,6 @@ def _value(record: Record, name: str, remedy: str, *, is_text: bool) -> Any:
     if value is MISSING:
         raise Unusable(f'The row has no column "{name}".', remedy, None)
     return value
-
-
-def _extra(record: Record, name: str, *, is_text: bool) -> Any:
-    value = find_value(record.values, name, is_text=is_text)
-    if value is MISSING:
-        return None
-    return typed(value) if is_text else value
 
 
 def find_value(values: dict[str, Any], path: str, *, is_text: bool) -> Any:
@@ -229,7 +225,25 @@ def _prompt(
     if isinstance(value, str) and value.startswith("[{"):
         value = _chat_of(value)
     if isinstance(value, list) and value:
-        return _messages(value, mapping)
+        messages = [_message(message) for message in value]
+        if messages[-1]["role"] != "assistant":
+            return messages, None
+        if mapping.last_reply == "refuse":
+            raise Unusable(
+                "The last message has the role assistant: there is nothing to "
+                "complete.",
+                "Remove it, or choose that it is the answer.",
+                messages[-1].get("content"),
+            )
+        *before, reply = messages
+        if not any(message["role"] in ("user", "tool") for message in before):
+            raise Unusable(
+                "The chat has no user message before the assistant's.",
+                "Add one, or remove the row.",
+                value[-1],
+            )
+        is_answer = mapping.last_reply == "answer"
+        return before, _reply_text(reply) if is_answer else None
     if not isinstance(value, str):
         raise Unusable(
             "The prompt is neither text nor a list of chat messages.",
@@ -272,27 +286,6 @@ def _chat_of(cell: str) -> Any:
     return tree if is_chat else cell
 
 
-def _messages(value: list[Any], mapping: Mapping) -> tuple[Prompt, str | None]:
-    messages = [_message(message) for message in value]
-    if messages[-1]["role"] != "assistant":
-        return messages, None
-    if mapping.last_reply == "refuse":
-        raise Unusable(
-            "The last message has the role assistant: there is nothing to complete.",
-            "Remove it, or choose that it is the answer.",
-            messages[-1].get("content"),
-        )
-    *before, reply = messages
-    if not any(message["role"] in ("user", "tool") for message in before):
-        raise Unusable(
-            "The chat has no user message before the assistant's.",
-            "Add one, or remove the row.",
-            value[-1],
-        )
-    is_answer = mapping.last_reply == "answer"
-    return before, _reply_text(reply) if is_answer else None
-
-
 def _reply_text(reply: dict[str, Any]) -> str | None:
     """A message that only calls tools is their calls as JSON; None if it is empty."""
     calls = reply.get("tool_calls")
@@ -314,8 +307,23 @@ def _message(message: Any) -> dict[str, Any]:
     if "role" not in given:
         raise _no_message(message)
     kept = {name: given[name] for name in TOOL_KEYS if given.get(name) is not None}
-    role = _role(given["role"])
-    content = _content(given.get("content"))
+    name = given["role"]
+    role = ROLES.get(name) if isinstance(name, str) else None
+    if role is None:
+        raise Unusable(
+            "A chat message has an unknown role.",
+            f"Use one of {', '.join(ROLES)}.",
+            name,
+        )
+    content = given.get("content")
+    if isinstance(content, list):
+        content = "\n".join(_part(part) for part in content)
+    elif content is not None and not isinstance(content, str):
+        raise Unusable(
+            "The content of a chat message is not text.",
+            "Write it as one string, or as a list of text parts.",
+            content,
+        )
     if content is None and "tool_calls" not in kept:
         raise Unusable(
             "A chat message has no content.", "Fill it in, or remove the row.", message
@@ -341,30 +349,6 @@ def _no_message(value: Any) -> Unusable:
         'Write it as {"role": "user", "content": "…"}.',
         value,
     )
-
-
-def _role(name: Any) -> str:
-    role = ROLES.get(name) if isinstance(name, str) else None
-    if role is None:
-        raise Unusable(
-            "A chat message has an unknown role.",
-            f"Use one of {', '.join(ROLES)}.",
-            name,
-        )
-    return role
-
-
-def _content(content: Any) -> str | None:
-    """The text; of a list of parts, their texts, each on a line of its own."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise Unusable(
-            "The content of a chat message is not text.",
-            "Write it as one string, or as a list of text parts.",
-            content,
-        )
-    return "\n".join(_part(part) for part in content)
 
 
 def _part(part: Any) -> str:

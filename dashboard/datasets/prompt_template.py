@@ -282,8 +282,11 @@ def _check(tree: nodes.Template) -> None:
         if not isinstance(node, _ALLOWED):
             kind = type(node).__name__.lower()
             raise _fault(node.lineno, f"prompt templates have no {kind}")
-        if isinstance(node, nodes.Call):
-            _check_call(node)
+        if isinstance(node, nodes.Call) and (
+            not isinstance(node.node, nodes.Getattr) or node.node.attr not in METHODS
+        ):
+            methods = ", ".join(sorted(METHODS))
+            raise _fault(node.lineno, f"only these methods can be called: {methods}")
         if isinstance(node, nodes.For) and node.recursive:
             raise _fault(node.lineno, "prompt templates have no recursive loops")
         if isinstance(node, nodes.Filter) and (
@@ -320,19 +323,17 @@ class _Bounding(NodeTransformer):
         if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
             node.node.node = _around(node.node.node)
         elif isinstance(node, _COMPUTING) and getattr(node, "ctx", "load") == "load":
-            _put_around_all(node)
+            for name, value in node.iter_fields():
+                if isinstance(value, nodes.Expr):
+                    setattr(node, name, _around(value))
+                elif isinstance(value, list):
+                    is_all = all(isinstance(each, nodes.Expr) for each in value)
+                    setattr(
+                        node, name, [_around(e) for e in value] if is_all else value
+                    )
         if isinstance(node, nodes.Call):
             node.args = [_around(each) for each in node.args]
         return node
-
-
-def _put_around_all(node: nodes.Node) -> None:
-    for name, value in node.iter_fields():
-        if isinstance(value, nodes.Expr):
-            setattr(node, name, _around(value))
-        elif isinstance(value, list):
-            is_all = all(isinstance(each, nodes.Expr) for each in value)
-            setattr(node, name, [_around(e) for e in value] if is_all else value)
 
 
 def _around(value: nodes.Expr) -> nodes.Expr:
@@ -345,13 +346,6 @@ def _around(value: nodes.Expr) -> nodes.Expr:
 
 def _filtered(value: nodes.Expr, name: str) -> nodes.Filter:
     return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno)
-
-
-def _check_call(node: nodes.Call) -> None:
-    called = node.node
-    if not isinstance(called, nodes.Getattr) or called.attr not in METHODS:
-        known = ", ".join(sorted(METHODS))
-        raise _fault(node.lineno, f"only these methods can be called: {known}")
 
 
 def _all_nodes(node: nodes.Node) -> Iterator[nodes.Node]:

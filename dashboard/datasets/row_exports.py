@@ -53,21 +53,19 @@ def read_rows(version: DatasetVersion) -> Iterator[Row]:
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:
     """One object a line, under the names of the file that the rows came from."""
     for row in read_rows(version):
-        yield _line(version, row)
-
-
-def _line(version: DatasetVersion, row: Row) -> str:
-    prompt, record = _prompt_name(version), _record(version, row)
-    parts = [
-        f"{as_json(name)}:{(prompt_as_json if name == prompt else as_json)(value)}"
-        for name, value in sorted(record.items())
-    ]
-    return f"{{{','.join(parts)}}}\n"
+        prompt, record = _prompt_name(version), _record(version, row)
+        parts = [
+            f"{as_json(name)}:{(prompt_as_json if name == prompt else as_json)(value)}"
+            for name, value in sorted(record.items())
+        ]
+        yield f"{{{','.join(parts)}}}\n"
 
 
 def write_csv(version: DatasetVersion) -> Iterator[str]:
     writer = csv.writer(CsvLine())
-    names = _names(version)
+    candidates = [_prompt_name(version), _answer_name(version)]
+    candidates += version.mapping.get("columns", [])
+    names = [name for name in candidates if name is not None]
     yield writer.writerow([defused(name) for name in names])
     for row in read_rows(version):
         record = _record(version, row)
@@ -110,12 +108,6 @@ def _answer_name(version: DatasetVersion) -> str | None:
     """None for a version whose rows have no answers."""
     name: str | None = version.mapping.get("answer", "answer")
     return name
-
-
-def _names(version: DatasetVersion) -> list[str]:
-    names = [_prompt_name(version), _answer_name(version)]
-    names += version.mapping.get("columns", [])
-    return [name for name in names if name is not None]
 
 
 def _record(version: DatasetVersion, row: Row) -> dict[str, Any]:

@@ -95,10 +95,21 @@ class RowFilterForm(forms.Form):
     sort = forms.ChoiceField(required=False, label="Sort by")
 
     def __init__(self, version: DatasetVersion, query: QueryDict) -> None:
-        super().__init__(_without_nul(query))
+        # PostgreSQL refuses NUL in any text it is sent.
+        clean = query.copy()
+        for name, values in query.lists():
+            clean.setlist(name, [value.replace("\x00", "") for value in values])
+        super().__init__(clean)
         self._version = version
         columns = [*version.mapping.get("columns", [])]
-        columns += [path for path in _paths(query) if version.path_of(path)[1:]]
+        # Those of the query that may be paths into one; a list of choices has none.
+        sort = query.get("sort", "").removeprefix("-")
+        paths = dict.fromkeys([query.get("column", ""), sort.removeprefix(COLUMN)])
+        columns += [
+            path
+            for path in paths
+            if "." in path and len(path) <= MAX_PATH_CHARS and version.path_of(path)[1:]
+        ]
         sorts = list(SORTS.items())
         sorts += [(f"{COLUMN}{name}", f"column {name}") for name in columns]
         turned = [(f"-{key}", f"{name}, descending") for key, name in sorts]
@@ -224,21 +235,6 @@ class RowFilterForm(forms.Form):
         return found
 
 
-def _paths(query: QueryDict) -> list[str]:
-    """Columns of a query that may be paths into one; a list of choices has none."""
-    sort = query.get("sort", "").removeprefix("-")
-    asked = dict.fromkeys([query.get("column", ""), sort.removeprefix(COLUMN)])
-    return [path for path in asked if "." in path and len(path) <= MAX_PATH_CHARS]
-
-
-def _without_nul(query: QueryDict) -> QueryDict:
-    """PostgreSQL refuses NUL in any text it is sent."""
-    clean = query.copy()
-    for name, values in query.lists():
-        clean.setlist(name, [value.replace("\x00", "") for value in values])
-    return clean
-
-
 def as_bytes(positions: NDArray[np.int64]) -> bytes:
     return positions.astype(BYTES).tobytes()
 
@@ -273,21 +269,19 @@ def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[Datas
         part = positions[at : at + ROWS_AT_ONCE]
         at += len(part)  # in case all of them were deleted from the database
         before = Window(Sum(_size()), order_by="position", frame=RowRange(end=-1))
+        where = (
+            {"position__gte": part[0], "position__lte": part[-1]}
+            if part.step == 1
+            else {"position__in": list(part)}
+        )
         for row in (
-            _at(rows, part)
+            rows.filter(**where)
+            .order_by("position")
             .annotate(before=Coalesce(before, 0))
             .filter(before__lte=BYTES_AT_ONCE)
         ):
             at = positions.index(row.position) + 1
             yield row
-
-
-def _at(rows: QuerySet[DatasetRow], positions: range) -> QuerySet[DatasetRow]:
-    if positions.step == 1:
-        return rows.filter(
-            position__gte=positions[0], position__lte=positions[-1]
-        ).order_by("position")
-    return rows.filter(position__in=list(positions)).order_by("position")
 
 
 def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:

@@ -70,26 +70,22 @@ class ReversedOrder:
 
 def find_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order | None:
     """None while a job computes it."""
-    order = _find(version, key)
-    if order is None or not is_reversed:
-        return order
-    return ReversedOrder(order, version.num_rows)
-
-
-def _find(version: DatasetVersion, key: str) -> Order | None:
+    order: Order
     if key == "position":
-        return ByPosition()
-    if version.num_rows <= MAX_SORTED_AT_ONCE:
-        return ListedOrder(_sorted_positions(version, key))
-    stored = RowOrder.objects.defer("positions")
-    found, _ = stored.get_or_create(version=version, key=key)
-    if found.is_made:
-        return StoredOrder(found.pk)
-    job = newest_job(found.JOB, found.pk)
-    if should_enqueue(job):
-        # If the queue is full, the next page view tries again.
-        enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
-    return None
+        order = ByPosition()
+    elif version.num_rows <= MAX_SORTED_AT_ONCE:
+        order = ListedOrder(_sorted_positions(version, key))
+    else:
+        stored, _ = RowOrder.objects.defer("positions").get_or_create(
+            version=version, key=key
+        )
+        if not stored.is_made:
+            if should_enqueue(newest_job(stored.JOB, stored.pk)):
+                # If the queue is full, the next page view tries again.
+                enqueue_few(stored.JOB, stored.pk, team_id=version.dataset.team_id)
+            return None
+        order = StoredOrder(stored.pk)
+    return ReversedOrder(order, version.num_rows) if is_reversed else order
 
 
 def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order:

@@ -108,7 +108,16 @@ def read_target(
     """`is_view`: the rows are filtered or sorted, so a row's number is no place."""
     jump = PageTarget()
     if query.get("row", "").strip():
-        jump = _jump(query["row"].strip(), num_rows)
+        text = query["row"].strip()
+        row = read_number(text.replace(",", ""))
+        if row is None or row >= num_rows:
+            jump = PageTarget(
+                problem=f"Row {text[:20]} does not exist. Rows are numbered 0 to "
+                f"{num_rows - 1:,}."
+            )
+        else:
+            page_start = row // ROWS_PER_PAGE * ROWS_PER_PAGE
+            jump = PageTarget(start=page_start, chosen=row)
         if jump.problem or not (is_view or "from" in query or "to" in query):
             return jump
     start = min(read_number(query.get("from")) or 0, num_rows - 1)
@@ -121,16 +130,6 @@ def read_target(
         resume=min(resume, num_rows) if resume is not None else None,
         num_before=min(read_number(query.get("have")) or 0, ROWS_PER_PAGE - 1),
     )
-
-
-def _jump(text: str, num_rows: int) -> PageTarget:
-    row = read_number(text.replace(",", ""))
-    if row is None or row >= num_rows:
-        return PageTarget(
-            problem=f"Row {text[:20]} does not exist. Rows are numbered 0 to "
-            f"{num_rows - 1:,}."
-        )
-    return PageTarget(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
 
 
 def read_number(text: str | None) -> int | None:
@@ -148,18 +147,28 @@ def read_page(
     search = Search(
         version=version, conditions=form.conditions, order=order or ByPosition()
     )
-    found = _search(search, target)
+    if target.end is not None and target.resume is None:
+        matches = search_backward(
+            search, target.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
+        )
+    else:
+        start, num_before = target.start, 0
+        if target.resume is not None:
+            start, num_before = target.resume, target.num_before
+        matches = search_forward(
+            search, start, wanted=ROWS_PER_PAGE - num_before, seconds=SEARCH_SECONDS
+        )
     is_further = target.resume is not None
     return RowPage(
-        page_start=found.first if target.resume is None else target.start,
+        page_start=matches.first if target.resume is None else target.start,
         is_narrowed=bool(search.conditions),
-        rows=read_rows_in_order(version, [position for _, position in found.matches]),
+        rows=read_rows_in_order(version, [position for _, position in matches.matches]),
         num_rows=version.num_rows,
-        first=found.first,
-        last=found.last,
-        is_full=len(found.matches) + target.num_before >= ROWS_PER_PAGE,
+        first=matches.first,
+        last=matches.last,
+        is_full=len(matches.matches) + target.num_before >= ROWS_PER_PAGE,
         is_backward=target.end is not None,
-        count=None if is_further else _count(search, found, wanted=ROWS_PER_PAGE),
+        count=None if is_further else _count(search, matches, wanted=ROWS_PER_PAGE),
         order_is_made=order is not None,
         num_before=target.num_before,
         chosen=target.chosen,
@@ -203,18 +212,3 @@ def _count(search: Search, found: Matches, *, wanted: int) -> Count:
             is_exact=found.last == search.version.num_rows,
         )
     return count_matching(search, seconds=COUNT_SECONDS)
-
-
-def _search(search: Search, target: PageTarget) -> Matches:
-    if target.resume is not None:
-        missing = ROWS_PER_PAGE - target.num_before
-        return search_forward(
-            search, target.resume, wanted=missing, seconds=SEARCH_SECONDS
-        )
-    if target.end is not None:
-        return search_backward(
-            search, target.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
-        )
-    return search_forward(
-        search, target.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
-    )

@@ -40,22 +40,19 @@ class Search:
         """Matching rows at indexes first … last - 1, in their order."""
         positions = self.order.positions(first, last)
         if isinstance(positions, range):
-            found = self._select_between(positions, at_most)
+            # Counted from the end, the range runs downwards.
+            direction = "ASC" if positions.step > 0 else "DESC"
+            found = self._select(
+                "position >= %s AND position <= %s",
+                [min(positions), max(positions)],
+                # LIMIT NULL is no limit.
+                f"ORDER BY position {direction} LIMIT %s",
+                [at_most],
+            )
             return [(first + positions.index(at), at) for at in found]
         matching = set(self._select("position = ANY(%s)", [list(positions)]))
         indexes = enumerate(positions, start=first)
         return [(index, at) for index, at in indexes if at in matching][:at_most]
-
-    def _select_between(self, positions: range, at_most: int | None) -> list[int]:
-        # Counted from the end, the range runs downwards.
-        direction = "ASC" if positions.step > 0 else "DESC"
-        return self._select(
-            "position >= %s AND position <= %s",
-            [min(positions), max(positions)],
-            # LIMIT NULL is no limit.
-            f"ORDER BY position {direction} LIMIT %s",
-            [at_most],
-        )
 
     def _select(
         self, where: str, values: list[Any], tail: str = "", last: Sequence[Any] = ()

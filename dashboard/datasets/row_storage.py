@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -175,10 +176,14 @@ def write_some_rows(
         write_rows(version, path, on_progress=on_progress)
         return
     drawn = draw_rows(version, max_rows)
-    with _atomic_file(path) as file:
-        content = write_content(
-            _as_rows(_read_positions(version, drawn), on_progress), file
+    stored = chain.from_iterable(
+        version.rows.filter(position__in=drawn[start : start + ROWS_AT_ONCE]).order_by(
+            "position"
         )
+        for start in range(0, max_rows, ROWS_AT_ONCE)
+    )
+    with _atomic_file(path) as file:
+        content = write_content(_as_rows(stored, on_progress), file)
         if content.num_rows != max_rows:
             raise UserError(
                 "datasets.rows_missing",
@@ -191,14 +196,6 @@ def draw_rows(version: DatasetVersion, count: int) -> list[int]:
     """`count` positions, sampled with the content's hash as seed."""
     by_content = random.Random(version.content_sha256)  # noqa: S311 - a repeatable choice, no secret
     return sorted(by_content.sample(range(version.num_rows), count))
-
-
-def _read_positions(
-    version: DatasetVersion, positions: list[int]
-) -> Iterator[DatasetRow]:
-    for start in range(0, len(positions), ROWS_AT_ONCE):
-        some = version.rows.filter(position__in=positions[start : start + ROWS_AT_ONCE])
-        yield from some.order_by("position")
 
 
 def _as_rows(
@@ -261,7 +258,14 @@ class Stage:
         self._digest.update(row.canonical(columns, prompt).encode() + b"\n")
         if not self._num_rows % ROWS_AT_ONCE:
             check_disk_space(COPY_BYTES, purpose="the dataset")
-        self._file.write(_copy_line(row, columns, prompt))
+        text, is_chat = (
+            (row.prompt, "f") if isinstance(row.prompt, str) else (prompt, "t")
+        )
+        text, stored = _escaped(text), stored_answer(row.answer)
+        answer = "\\N" if stored is None else _escaped(stored)
+        is_list = "t" if isinstance(row.answer, list) else "f"
+        line = f"{text}\t{is_chat}\t{answer}\t{is_list}\t{_escaped(columns)}\n"
+        self._file.write(line.encode())
         self._num_rows += 1
 
     def finish(self) -> StagedRows:
@@ -275,17 +279,6 @@ def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
     for row in rows:
         stage.add(row)
     return stage.finish()
-
-
-def _copy_line(row: Row, columns: str, prompt: str) -> bytes:
-    """`prompt` is that of a chat as it is stored."""
-    text, is_chat = (row.prompt, "f") if isinstance(row.prompt, str) else (prompt, "t")
-    stored = stored_answer(row.answer)
-    answer = "\\N" if stored is None else _escaped(stored)
-    is_list = "t" if isinstance(row.answer, list) else "f"
-    return (
-        f"{_escaped(text)}\t{is_chat}\t{answer}\t{is_list}\t{_escaped(columns)}\n"
-    ).encode()
 
 
 def _escaped(text: str) -> str:

@@ -98,7 +98,18 @@ def store_version(
 ) -> DatasetVersion:
     """See `create_dataset_version`; there is at least one row."""
     check_storage(team, 0, purpose="a dataset")
-    dataset = _lock(dataset) if dataset else _begin(team, name, user)
+    if dataset:
+        dataset = _lock(dataset)
+    else:
+        dataset, is_new = Dataset.objects.get_or_create(
+            team=team, name=name, trashed_at=None, defaults={"created_by": user}
+        )
+        if not is_new:
+            raise UserError(
+                "datasets.name_taken",
+                f'{team} already has a dataset named "{name}". Choose another name, or '
+                "upload the file as a new version of that dataset.",
+            )
     newest = dataset.versions.order_by("-number").first()
     if newest and newest.content_sha256 == content.sha256:
         return newest
@@ -118,7 +129,17 @@ def store_version(
     for name, value in describe_version(version).items():
         setattr(version, name, value)
     version.save(update_fields=["first_prompt", "answer_type"])
-    _record(version, user)
+    record(
+        version.dataset.team,
+        user,
+        "dataset.version_created",
+        version,
+        dataset=version.dataset.name,
+        number=version.number,
+        num_rows=version.num_rows,
+        num_left_out=version.num_left_out,
+        sha256=version.content_sha256,
+    )
     if on_made:
         on_made(version)
     return version
@@ -142,30 +163,3 @@ def _lock(dataset: Dataset) -> Dataset:
         )
         raise UserError(code, f"{dataset} {problem}, then import the rows again.")
     return locked
-
-
-def _begin(team: Team, name: str, user: User | None) -> Dataset:
-    dataset, is_new = Dataset.objects.get_or_create(
-        team=team, name=name, trashed_at=None, defaults={"created_by": user}
-    )
-    if not is_new:
-        raise UserError(
-            "datasets.name_taken",
-            f'{team} already has a dataset named "{name}". Choose another name, or '
-            "upload the file as a new version of that dataset.",
-        )
-    return dataset
-
-
-def _record(version: DatasetVersion, user: User | None) -> None:
-    record(
-        version.dataset.team,
-        user,
-        "dataset.version_created",
-        version,
-        dataset=version.dataset.name,
-        number=version.number,
-        num_rows=version.num_rows,
-        num_left_out=version.num_left_out,
-        sha256=version.content_sha256,
-    )

@@ -6,7 +6,7 @@ prompts with the same words are in the same split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from django.db import transaction
 from django.db.models import F, Func, Q, TextField, Value
@@ -102,7 +102,6 @@ def _assigned_rows(
 ) -> Iterator[tuple[DatasetRow, bool]]:
     """Each row, and whether it is held out."""
     rows = split.version.rows.order_by("position")
-    is_eval: Callable[[DatasetRow], bool]
     rule = split.rule
     if rule["by"] == "column":
         # The text of the value in SQL, as in the row filters.
@@ -116,18 +115,14 @@ def _assigned_rows(
         rows = rows.annotate(
             split_value=Coalesce(value, Value(""), output_field=TextField())
         )
-
-        def is_eval(row: DatasetRow) -> bool:
-            return bool(row.split_value == rule["value"])  # type: ignore[attr-defined]  # annotated
-    else:
-
-        def is_eval(row: DatasetRow) -> bool:
-            share, seed = rule["share"], rule["seed"]
-            return is_held_out(row.prompt_value, share=share, seed=seed)
-
     for row in read_rows_at(rows, range(split.version.num_rows)):
         split.num_looked += 1
-        yield row, is_eval(row)
+        if rule["by"] == "column":
+            is_eval = bool(row.split_value == rule["value"])  # type: ignore[attr-defined]  # annotated
+        else:
+            share, seed = rule["share"], rule["seed"]
+            is_eval = is_held_out(row.prompt_value, share=share, seed=seed)
+        yield row, is_eval
         if split.num_looked % REPORT_ROWS == 0:
             report(split.num_looked, split.num_wanted)
 
@@ -138,14 +133,6 @@ def _store(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
     # Two workers may have the job: the second finds it done.
     if VersionSplit.objects.select_for_update().get(pk=split.pk).is_done:
         return
-    _check(split, train, held_out)
-    split.train = _store_split(split, train, "train", split.train_name)
-    split.eval = _store_split(split, held_out, "eval", split.eval_name)
-    split.result = {"train": train.num_rows, "eval": held_out.num_rows}
-    split.save(update_fields=["train", "eval", "result", "num_looked"])
-
-
-def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None:
     version = split.version
     num_read = train.num_rows + held_out.num_rows
     if num_read != version.num_rows:
@@ -163,6 +150,10 @@ def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
             f"({split.how}), but both splits need a row. Choose another share, "
             "seed or value.",
         )
+    split.train = _store_split(split, train, "train", split.train_name)
+    split.eval = _store_split(split, held_out, "eval", split.eval_name)
+    split.result = {"train": train.num_rows, "eval": held_out.num_rows}
+    split.save(update_fields=["train", "eval", "result", "num_looked"])
 
 
 def _store_split(

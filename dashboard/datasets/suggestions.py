@@ -241,11 +241,11 @@ def _is_there(name: str, columns: _Columns) -> bool:
 
 
 def _answer(
-    columns: _Columns, prompt: str, wanted: Sequence[str] = ANSWER_NAMES
+    columns: _Columns, prompt: str, names: Sequence[str] = ANSWER_NAMES
 ) -> str | None:
     """The first one whose values can be answers."""
     nested = [name for name in NESTED_ANSWERS if columns.values(name)]
-    for name in (*columns.named(wanted), *nested):
+    for name in (*columns.named(names), *nested):
         values = columns.values(name)
         if name != prompt and all(_can_be_answer(value) for value in values):
             return name
@@ -369,7 +369,16 @@ def _option_text(value: Any) -> str | None:
 
 
 def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
-    lines = [*_context_before(columns, prompt), f"{{{{ {_variable(prompt)} }}}}", ""]
+    contexts = [
+        name
+        for context, (base, is_before) in CONTEXTS.items()
+        if is_before and prompt.lower() == base
+        for name in columns.named([context])
+        if columns.is_text(name)
+    ]
+    lines = []
+    for name in (*contexts[:1], prompt):
+        lines += [f"{{{{ {_variable(name)} }}}}", ""]
     column = options.names[0]
     listed = _variable(column) + options.path.removeprefix(column)
     if not options.path:
@@ -417,14 +426,6 @@ def _ways_to_name(text: str | None, options: Options) -> set[str]:
     if text.isdecimal() and len(text) < 10 and int(text) <= len(letters):
         ways.add("number")
     return ways
-
-
-def _context_before(columns: _Columns, prompt: str) -> list[str]:
-    for name, (base, is_before) in CONTEXTS.items():
-        for found in columns.named([name]):
-            if prompt.lower() == base and is_before and columns.is_text(found):
-                return [f"{{{{ {_variable(found)} }}}}", ""]
-    return []
 
 
 def _with_context(columns: _Columns, prompt: str) -> Suggestion | None:
@@ -590,18 +591,23 @@ def _are_tests(value: Any) -> bool:
 
 
 def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None:
-    found = list(_named_options(rows))
-    ways = set.intersection(*(ways for ways, _, _ in found)) if found else set()
+    texts, counts, all_ways = [], [], []
+    for row in rows:
+        row_options = find_options(row.columns)
+        if row_options is not None and row.answer is not None:
+            texts.append(answers_of(row.answer)[0].strip())
+            counts.append(len(row_options.texts))
+            all_ways.append(_ways_to_name(texts[-1], row_options))
+    ways = set.intersection(*all_ways) if all_ways else set()
     if not ways:
         return None
     params: dict[str, Any] = {"options_column": ", ".join(options.names)}
-    params["num_options"] = max(count for _, _, count in found)
+    params["num_options"] = max(counts)
     how = "letters or texts"
     if ways == {"number"}:
-        numbers = [int(text) for _, text, _ in found]
-        is_from_1 = 0 not in numbers and any(
-            int(text) == count for _, text, count in found
-        )
+        numbers = [int(text) for text in texts]
+        pairs = zip(numbers, counts, strict=True)
+        is_from_1 = 0 not in numbers and any(number == count for number, count in pairs)
         params["answer_as"] = "number_from_1" if is_from_1 else "number_from_0"
         how = "indexes from 1" if is_from_1 else "indexes from 0"
     where = ", ".join(options.names)
@@ -611,16 +617,6 @@ def _choice_rule(rows: Sequence[Row], options: Options) -> RuleSuggestion | None
         params=params,
         reason=f"The {plural} the options ({where}); the answers are {how}.",
     )
-
-
-def _named_options(rows: Sequence[Row]) -> Iterator[tuple[set[str], str, int]]:
-    """Of each row with options: how its answer may name one, the answer, their
-    number."""
-    for row in rows:
-        options = find_options(row.columns)
-        if options is not None and row.answer is not None:
-            text = answers_of(row.answer)[0].strip()
-            yield _ways_to_name(text, options), text, len(options.texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -691,7 +687,27 @@ def _changes(
         if failing:
             yield from _other_prompts(columns, mapping)
     elif column == mapping.answer:
-        yield from _other_answers(columns, mapping, column, failing, is_text=is_text)
+        inside = nested_names(failing, is_text=is_text)
+        for name in (
+            *(name for name in inside if name.startswith(f"{column}.")),
+            *columns.named(ANSWER_NAMES),
+            *(name for name in NESTED_ANSWERS if name in inside),
+        ):
+            if name not in (mapping.prompt, mapping.answer):
+                yield Fix(
+                    label=f"Use “{name}” as the answer",
+                    mapping=replace(
+                        mapping, answer=name, columns=_without(mapping, name)
+                    ),
+                )
+        if columns.values(column):
+            yield Fix(
+                label=f"Keep “{column}” as an extra column",
+                mapping=replace(
+                    mapping, answer=None, columns=(*mapping.columns, column)
+                ),
+            )
+        yield Fix(label="Import without answers", mapping=replace(mapping, answer=None))
     elif column in mapping.columns:
         kept = tuple(name for name in mapping.columns if name != column)
         yield Fix(
@@ -709,33 +725,6 @@ def _other_prompts(columns: _Columns, mapping: Mapping) -> Iterator[Fix]:
                     mapping, prompt=name, template="", columns=_without(mapping, name)
                 ),
             )
-
-
-def _other_answers(
-    columns: _Columns,
-    mapping: Mapping,
-    column: str,
-    failing: Sequence[Record],
-    *,
-    is_text: bool,
-) -> Iterator[Fix]:
-    inside = nested_names(failing, is_text=is_text)
-    for name in (
-        *(name for name in inside if name.startswith(f"{column}.")),
-        *columns.named(ANSWER_NAMES),
-        *(name for name in NESTED_ANSWERS if name in inside),
-    ):
-        if name not in (mapping.prompt, mapping.answer):
-            yield Fix(
-                label=f"Use “{name}” as the answer",
-                mapping=replace(mapping, answer=name, columns=_without(mapping, name)),
-            )
-    if columns.values(column):
-        yield Fix(
-            label=f"Keep “{column}” as an extra column",
-            mapping=replace(mapping, answer=None, columns=(*mapping.columns, column)),
-        )
-    yield Fix(label="Import without answers", mapping=replace(mapping, answer=None))
 
 
 def _without(mapping: Mapping, name: str) -> tuple[str, ...]:
@@ -771,7 +760,12 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
         ),
         (
             "no_answer",
-            sum(_lacks_answer(row) for row in rows),
+            # Code tests and Countdown need none.
+            sum(
+                row.answer is None
+                and not (_tests_column(row.columns) or _numbers_column(row.columns))
+                for row in rows
+            ),
             "have no answer",
             "Rules that compare with the answer give these rows no score.",
         ),
@@ -803,12 +797,6 @@ def warn(rows: Sequence[Row]) -> list[ImportWarning]:
         for code, count, problem, remedy in counts
         if count
     ]
-
-
-def _lacks_answer(row: Row) -> bool:
-    """Code tests and Countdown need none."""
-    needs_none = _tests_column(row.columns) or _numbers_column(row.columns)
-    return row.answer is None and not needs_none
 
 
 def _num_chars(row: Row) -> int:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.tokenizer_pool import Answer, Busy, tokenizers
+from dashboard.datasets.tokenizer_pool import Busy, tokenizers
 from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
 from trainer.config import HUB_ID, DataConfig
@@ -171,9 +171,17 @@ def preview_row(
     team: Team, of: Row, *, model: str, row: int, num_rows: int, data: dict[str, Any]
 ) -> Preview:
     at: dict[str, Any] = {"row": row, "num_rows": num_rows}
-    refusal = refuse_model(team, model) or _refuse_size(of, data)
-    if refusal := refusal or _refuse_settings(data):
+    if refusal := refuse_model(team, model) or _refuse_size(of, data):
         return Preview(problem=refusal, **at)
+    try:
+        DataConfig.model_validate({**data, "rows": "-"})
+    except ValidationError as error:
+        first_error = error.errors()[0]
+        name = ".".join(map(str, first_error["loc"]))
+        value = str(first_error["input"])[:80]
+        return Preview(
+            problem=f"data.{name}: {first_error['msg']}; got {value!r}.", **at
+        )
     question = {
         "index": row,
         "row": {"prompt": of.prompt, "answer": of.answer, "columns": of.columns},
@@ -186,8 +194,12 @@ def preview_row(
         return Preview(pending=str(busy), **at)
     if problem := answer.get("problem"):
         return Preview(problem=problem, **at)
+    first = [Piece(text=text, is_special=yes) for text, yes in answer["pieces"]]
+    last = [Piece(text=text, is_special=yes) for text, yes in answer["last_pieces"]]
+    left_out = answer["num_left_out"]
+    gap = [Piece(text="", num_left_out=left_out)] if left_out else []
     return Preview(
-        pieces=_pieces(answer),
+        pieces=(*first, *gap, *last),
         num_tokens=answer["num_tokens"],
         num_unknown=answer["num_unknown"],
         # Settings that were refused have no answer.
@@ -195,14 +207,6 @@ def preview_row(
         prefix=data["completion_prefix"],
         **at,
     )
-
-
-def _pieces(answer: Answer) -> tuple[Piece, ...]:
-    first = [Piece(text=text, is_special=yes) for text, yes in answer["pieces"]]
-    last = [Piece(text=text, is_special=yes) for text, yes in answer["last_pieces"]]
-    left_out = answer["num_left_out"]
-    gap = [Piece(text="", num_left_out=left_out)] if left_out else []
-    return (*first, *gap, *last)
 
 
 def _refuse_size(row: Row, data: dict[str, Any]) -> str:
@@ -219,16 +223,6 @@ def _refuse_size(row: Row, data: dict[str, Any]) -> str:
                 f"data.{name} has {length:,} characters; the preview allows at most "
                 f"{MAX_SETTING_CHARS:,}. Shorten it."
             )
-    return ""
-
-
-def _refuse_settings(data: dict[str, Any]) -> str:
-    try:
-        DataConfig.model_validate({**data, "rows": "-"})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        return f"data.{name}: {first['msg']}; got {str(first['input'])[:80]!r}."
     return ""
 
 

@@ -81,7 +81,17 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                 found.delete()
                 transaction.on_commit(partial(_remove, uploads))
     except ProtectedError as error:
-        if not _is_used(dataset):
+        # By a probe or by a run that is not being deleted.
+        # Relations of higher floors, named by string only.
+        users = (
+            {"runs__isnull": False, "runs__deleted_at": None},
+            {
+                "evaluation_sets__isnull": False,
+                "evaluation_sets__run__deleted_at": None,
+            },
+            {"probes__isnull": False},
+        )
+        if not any(dataset.versions.filter(**user).exists() for user in users):
             raise UserError(
                 "datasets.run_being_deleted",
                 f"Cohort is still deleting a run that used {dataset}. Delete the "
@@ -92,17 +102,6 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
             f"A run or a probe used {dataset}, so it cannot be deleted. Leave it in "
             "the trash.",
         ) from error
-
-
-def _is_used(dataset: Dataset) -> bool:
-    """By a probe or by a run that is not being deleted."""
-    # Relations of higher floors, named by string only.
-    users = (
-        {"runs__isnull": False, "runs__deleted_at": None},
-        {"evaluation_sets__isnull": False, "evaluation_sets__run__deleted_at": None},
-        {"probes__isnull": False},
-    )
-    return any(dataset.versions.filter(**user).exists() for user in users)
 
 
 def _remove(uploads: list[Upload]) -> None:

@@ -204,16 +204,16 @@ def read_leaks(found: VersionLeak, kind: str, start: int) -> ResultPage[Pair]:
     positions = read_positions(found, kind, first * 2, ROWS_PER_PAGE * 2)
     ours = read_rows_in_order(found.held_out, positions[::2])
     theirs = read_rows_in_order(found.trained_on, positions[1::2])
-    pairs = [_pair(kind, *both) for both in zip(ours, theirs, strict=True)]
+    pairs = []
+    for held_out, trained_on in zip(ours, theirs, strict=True):
+        share = None
+        if kind == "near":
+            signatures = [
+                signature(prompt_text(row.prompt_value))
+                for row in (held_out, trained_on)
+            ]
+            assert signatures[0] is not None, "only such were compared"
+            assert signatures[1] is not None, "only such were compared"
+            share = float(similarity(signatures[0], signatures[1]))
+        pairs.append(Pair(held_out=held_out, trained_on=trained_on, similarity=share))
     return ResultPage(items=pairs, kind=kind, first=first, total=total)
-
-
-def _pair(kind: str, held_out: DatasetRow, trained_on: DatasetRow) -> Pair:
-    share = None
-    if kind == "near":
-        one = signature(prompt_text(held_out.prompt_value))
-        other = signature(prompt_text(trained_on.prompt_value))
-        assert one is not None, "only such were compared"
-        assert other is not None, "only such were compared"
-        share = float(similarity(one, other))
-    return Pair(held_out=held_out, trained_on=trained_on, similarity=share)

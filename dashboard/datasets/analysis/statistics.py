@@ -10,7 +10,6 @@ import re
 import unicodedata
 from binascii import crc32
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -140,33 +139,26 @@ def find_groups(signatures: NDArray[np.uint32]) -> list[list[int]]:
             index = leaders[index]
         return index
 
-    for first, near in _near_pairs(signatures):
-        one, other = sorted((leader(first), leader(near)))
-        leaders[other] = one
-    groups = defaultdict(list)
-    for index in range(len(leaders)):
-        groups[leader(index)].append(index)
-    found = [group for group in groups.values() if len(group) > 1]
-    return sorted(found, key=lambda group: (-len(group), group[0]))
-
-
-def _near_pairs(signatures: NDArray[np.uint32]) -> list[tuple[int, int]]:
-    """Each text of a band's bucket with that bucket's first, where they are near."""
+    # Each text of a band's bucket with that bucket's first, where they are near.
     pairs: set[tuple[int, int]] = set()
     for start in range(0, NUM_HASHES, BAND):
-        for bucket in _buckets(signatures[:, start : start + BAND]):
+        # Indexes of equal rows, where there are several.
+        band = signatures[:, start : start + BAND]
+        order = np.lexsort(band.T[::-1])
+        differs = (band[order[1:]] != band[order[:-1]]).any(axis=1)
+        parts = np.split(order, np.flatnonzero(differs) + 1)
+        for bucket in [np.sort(part) for part in parts if len(part) > 1]:
             first, others = int(bucket[0]), bucket[1:]
             near = similarity(signatures[first], signatures[others]) >= SIMILARITY
             pairs |= {(first, index) for index in others[near].tolist()}
-    return sorted(pairs)
-
-
-def _buckets(band: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
-    """Indexes of equal rows, where there are several."""
-    order = np.lexsort(band.T[::-1])
-    differs = (band[order[1:]] != band[order[:-1]]).any(axis=1)
-    parts = np.split(order, np.flatnonzero(differs) + 1)
-    return [np.sort(part) for part in parts if len(part) > 1]
+    for pair in sorted(pairs):
+        smaller, larger = sorted(map(leader, pair))
+        leaders[larger] = smaller
+    groups = defaultdict(list)
+    for index in range(len(leaders)):
+        groups[leader(index)].append(index)
+    several = [group for group in groups.values() if len(group) > 1]
+    return sorted(several, key=lambda group: (-len(group), group[0]))
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -228,6 +220,14 @@ class RowStatistics:
         same_row, same_prompt, same_words, left = _equal_by(
             self._pair_hashes, self._prompt_hashes, self._plain_hashes
         )
+        # Only the first of rows with the same words is compared.
+        is_first = np.zeros(self.num_rows, bool)
+        is_first[left] = True
+        compared = np.array(self._compared, np.int64)
+        kept = np.flatnonzero(is_first[compared])
+        groups = find_groups(self._signatures[kept])
+        positions = [[int(compared[kept[i]]) for i in group] for group in groups]
+        looked = -(-self.num_rows // self._every)
         return {
             "num_rows": self.num_rows,
             "missing_answers": kinds.pop(MISSING, 0),
@@ -238,19 +238,17 @@ class RowStatistics:
             "same_row": same_row,
             "same_prompt": same_prompt,
             "same_words": same_words,
-            "near": self._near(left),
+            "near": {
+                "num_more": sum(len(group) - 1 for group in positions),
+                "num_groups": len(positions),
+                "shown": [
+                    list(group[:SHOWN_OF_GROUP]) for group in positions[:SHOWN_GROUPS]
+                ],
+                "sizes": [len(group) for group in positions[:SHOWN_GROUPS]],
+                "num_looked": looked,
+                "every": self._every,
+            },
         }
-
-    def _near(self, first: Positions) -> dict[str, Any]:
-        """Only the first of rows with the same words is compared."""
-        is_first = np.zeros(self.num_rows, bool)
-        is_first[first] = True
-        compared = np.array(self._compared, np.int64)
-        kept = np.flatnonzero(is_first[compared])
-        groups = find_groups(self._signatures[kept])
-        positions = [[int(compared[kept[i]]) for i in group] for group in groups]
-        looked = -(-self.num_rows // self._every)
-        return {**_groups(positions), "num_looked": looked, "every": self._every}
 
 
 def _equal_by(*kinds: Hashes) -> tuple[Any, ...]:
@@ -285,15 +283,6 @@ def _equal(all_hashes: Hashes, compared: Positions) -> dict[str, Any]:
         "num_groups": len(several),
         "shown": shown,
         "sizes": sizes[several[:SHOWN_GROUPS]].tolist(),
-    }
-
-
-def _groups(groups: Sequence[Sequence[int]]) -> dict[str, Any]:
-    return {
-        "num_more": sum(len(group) - 1 for group in groups),
-        "num_groups": len(groups),
-        "shown": [list(group[:SHOWN_OF_GROUP]) for group in groups[:SHOWN_GROUPS]],
-        "sizes": [len(group) for group in groups[:SHOWN_GROUPS]],
     }
 
 

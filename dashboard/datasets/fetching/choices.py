@@ -22,6 +22,10 @@ MAX_LISTED_FILES = 10_000  # of all choices together, each with its path and has
 MAX_PARTS = 500  # files of one split
 MAX_NAME_CHARS = 200
 MAX_UNREAD = 5  # splits that a sentence names
+# Files that describe a dataset, and hold no rows.
+METADATA_NAMES = {
+    *("dataset_infos.json", "dataset_info.json", "state.json", "package.json")
+}
 # Words of file names by which the hub tells splits.
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -85,8 +89,15 @@ def find_choices(hub: Hub, link: HubLink) -> HubContents:
     named = next((one for one in files if one.name == link.part.strip("/")), None)
     splits, unread = ([], "") if named else splits_of_card(commit, revision)
     if (unread or not splits) and not (named or link.revision):
-        converted, partly = _converted(hub, commit.dataset)
-        splits, unread = (converted, partly) if converted else (splits, unread)
+        # Splits that the hub made of it, where it has.
+        try:
+            conversion = hub.find(commit.dataset, CONVERTED)
+            converted = splits_of_conversion(conversion, CONVERTED)
+        except NotFetched as error:
+            if error.status not in (401, 403, 404):
+                raise
+        else:
+            splits, unread = converted if converted[0] else (splits, unread)
     choices = [*splits, *files]
     if not choices:
         raise NotFetched(
@@ -97,9 +108,12 @@ def find_choices(hub: Hub, link: HubLink) -> HubContents:
     # What could not be read may be what is trained on, beside a test split.
     picked = pick(choices, link.part) if link.part or not unread else None
     missed = link.part and picked is None
+    # As many as a page should hold, and the database for as long as it is waited.
+    num_files = accumulate(len(choice.files) for choice in choices)
+    num_listed = sum(1 for so_far in num_files if so_far <= MAX_LISTED_FILES)
     return HubContents(
         dataset=commit.dataset,
-        choices=[] if picked else _listed(choices),
+        choices=[] if picked else choices[: min(num_listed, MAX_CHOICES)],
         num_choices=len(choices),
         remark=f"“{link.part}” matches no split or file, or several."
         if missed
@@ -176,7 +190,10 @@ def single_files(commit: Commit, revision: str) -> list[Choice]:
             files=(file,),
         )
         for file in commit.files
-        if file.num_bytes and _kind_of(file)[0] and not _is_about_it(file)
+        if file.num_bytes
+        and _kind_of(file)[0]
+        and PurePosixPath(file.path).name not in METADATA_NAMES
+        and not file.path.startswith(".")
     ]
 
 
@@ -213,12 +230,6 @@ def _kind_of(file: HubFile) -> tuple[str, str]:
     if packing:
         path = path.with_suffix("")
     return SUFFIXES.get(path.suffix.lower(), ""), packing
-
-
-def _is_about_it(file: HubFile) -> bool:
-    """Files that describe a dataset, and hold no rows."""
-    names = {"dataset_infos.json", "dataset_info.json", "state.json", "package.json"}
-    return PurePosixPath(file.path).name in names or file.path.startswith(".")
 
 
 def _named_files(commit: Commit, until: float) -> Iterator[tuple[str, list[HubFile]]]:
@@ -293,21 +304,3 @@ def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if not path or not fnmatchcase(path[0], pattern[0]):
         return False
     return _matches(path[1:], pattern[1:])
-
-
-def _listed(choices: list[Choice]) -> list[Choice]:
-    """As many as a page should hold, and the database for as long as it is waited."""
-    num_files = accumulate(len(one.files) for one in choices)
-    fitting = sum(1 for so_far in num_files if so_far <= MAX_LISTED_FILES)
-    return choices[: min(fitting, MAX_CHOICES)]
-
-
-def _converted(hub: Hub, dataset: str) -> tuple[list[Choice], str]:
-    """Splits that the hub made of it; none where it has not."""
-    try:
-        commit = hub.find(dataset, CONVERTED)
-    except NotFetched as error:
-        if error.status in (401, 403, 404):
-            return [], ""
-        raise
-    return splits_of_conversion(commit, CONVERTED)

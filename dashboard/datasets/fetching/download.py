@@ -128,10 +128,13 @@ class Download:
         self._num_received = have
         if have and have == self.known.num_bytes:
             return
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        if have and self.known.validator:
+            headers["If-Range"] = self.known.validator
         answer = fetch(
             self.target,
             self.options.allowlist,
-            headers=self._headers(have),
+            headers=headers,
             token=self.options.token,
             on_wait=self._tick,
         )
@@ -143,14 +146,6 @@ class Download:
         finally:
             answer.close()
 
-    def _headers(self, have: int) -> dict[str, str]:
-        if not have:
-            return {}
-        headers = {"Range": f"bytes={have}-"}
-        if self.known.validator:
-            headers["If-Range"] = self.known.validator
-        return headers
-
     def _begin(self, answer: Answer, have: int) -> int:
         """The offset of the body in the file."""
         refuse_page(answer)
@@ -158,7 +153,13 @@ class Download:
             self._restart()
             raise RetryableError(f"The file at {answer.target.host} has changed")
         if answer.status == 206:
-            start, total = _range_of(answer)
+            match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if match is None:
+                raise NotFetched(
+                    f"{answer.target.host} sent part of the file without a valid "
+                    "Content-Range. Upload the file instead."
+                )
+            start, total = int(match[1]), 0 if match[2] == "*" else int(match[2])
             known = self.known.num_bytes
             if start != have or (known and total and known != total):
                 self._restart()
@@ -191,7 +192,9 @@ class Download:
         window, num_window, checked = time.monotonic(), here, here
         self._note = ""
         while data := answer.read(CHUNK_BYTES):
-            _write(file, data)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
             here += len(data)
             self._num_received = here
             self._check_size(here)
@@ -226,25 +229,20 @@ class Download:
                 f"The download took longer than {MAX_SECONDS / 3_600:g} hours. Try "
                 "again to resume it."
             )
-        self._check_speed()
-        total = self.num_all or self.known.num_bytes
-        here = self.num_before + self._num_received
-        self.options.report(here, total, remark or self._note)
-
-    def _check_speed(self) -> None:
-        """Across connections, as each one may be slow."""
+        # Speed across connections, as each one may be slow.
         (until, start), here = self._mark, self._num_received
-        num_sent = here - start if start <= here else here  # restarted
-        if time.monotonic() < until:
-            return
-        if num_sent < SLOW_BYTES:
-            raise NotFetched(
-                f"{self.target.host} sent {num_bytes(num_sent)} in the last "
-                f"{SLOW_SECONDS / 60:.2g} minutes; the minimum is "
-                f"{num_bytes(SLOW_BYTES)}. Try again later to resume the download, or "
-                "upload the file."
-            )
-        self._mark = time.monotonic() + SLOW_SECONDS, here
+        if time.monotonic() >= until:
+            num_sent = here - start if start <= here else here  # restarted
+            if num_sent < SLOW_BYTES:
+                raise NotFetched(
+                    f"{self.target.host} sent {num_bytes(num_sent)} in the last "
+                    f"{SLOW_SECONDS / 60:.2g} minutes; the minimum is "
+                    f"{num_bytes(SLOW_BYTES)}. Try again later to resume the download, "
+                    "or upload the file."
+                )
+            self._mark = time.monotonic() + SLOW_SECONDS, here
+        total = self.num_all or self.known.num_bytes
+        self.options.report(self.num_before + here, total, remark or self._note)
 
     def _pause(self, error: RetryableError, num_lost: int) -> None:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
@@ -278,28 +276,12 @@ def refuse_page(answer: Answer) -> None:
         )
 
 
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
 def _length_of(answer: Answer) -> int:
     value = answer.headers.get("Content-Length", "")
     if "chunked" in answer.headers.get("Transfer-Encoding", "").lower():
         return 0
     is_number = value.isascii() and value.isdigit() and len(value) < 19
     return int(value) if is_number else 0
-
-
-def _range_of(answer: Answer) -> tuple[int, int]:
-    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if match is None:
-        raise NotFetched(
-            f"{answer.target.host} sent part of the file without a valid "
-            "Content-Range. Upload the file instead."
-        )
-    return int(match[1]), 0 if match[2] == "*" else int(match[2])
 
 
 def _validator_of(answer: Answer) -> str:

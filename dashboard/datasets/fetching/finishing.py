@@ -26,7 +26,10 @@ BUFFER_BYTES = 2**20
 def finish_upload(
     upload: Upload, parts: list[Path], lineage: dict[str, Any], report: Report
 ) -> None:
-    """Mark the upload as whole; delete files that are of no use. ValueError."""
+    """Mark the upload as whole; delete files that are of no use. ValueError.
+
+    Its errors must not quote the content, which may be confidential.
+    """
     num_bytes = sum(part.stat().st_size for part in parts)
 
     def on_wait() -> None:
@@ -35,9 +38,24 @@ def finish_upload(
     try:
         on_wait()
         _join(parts, upload.path, on_wait=on_wait)
-        _refuse_page(upload.path)
+        with upload.path.open("rb") as file:
+            start = file.read(1_024)
+        if not start:
+            raise NotFetched("The file is empty. Enter the URL of a file with rows.")
+        if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+            raise NotFetched(
+                "The server sent a web page or an XML document instead of a file. "
+                "Enter the direct URL of the file."
+            )
         recognise(upload)
-        _refuse_unreadable(upload)
+        seen = peek(upload, in_job=True)
+        if not seen.records:
+            refusal = seen.refusals.groups[0].first[0]
+            raise NotFetched(
+                f"The file was read as {upload.kind}, but none of its first "
+                f"{seen.refusals.count:,} rows is valid. {refusal.place.capitalize()}: "
+                f"{refusal.problem} Enter the URL of another file."
+            )
     except ValueError:
         remove_files(upload)
         raise
@@ -48,7 +66,14 @@ def finish_upload(
         "fetched_at": timezone.now().isoformat(timespec="seconds"),
         "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
     }
-    _save(upload)
+    # Update only: the upload may have been deleted with its dataset.
+    names = ("format", "packing", "remark", "num_bytes", "is_whole", "source")
+    known = {name: getattr(upload, name) for name in names}
+    if not Upload.objects.filter(pk=upload.pk).update(**known):
+        raise NotFetched(
+            "The dataset for this download was deleted. Download the file again for "
+            "another dataset."
+        )
 
 
 def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> None:
@@ -109,42 +134,6 @@ def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -
             f"Cannot join the files of this split into one Parquet file: {error}. "
             "Import its files one at a time."
         ) from None
-
-
-def _save(upload: Upload) -> None:
-    """Update only: the upload may have been deleted with its dataset."""
-    names = ("format", "packing", "remark", "num_bytes", "is_whole", "source")
-    known = {name: getattr(upload, name) for name in names}
-    if not Upload.objects.filter(pk=upload.pk).update(**known):
-        raise NotFetched(
-            "The dataset for this download was deleted. Download the file again for "
-            "another dataset."
-        )
-
-
-def _refuse_page(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(1_024)
-    if not start:
-        raise NotFetched("The file is empty. Enter the URL of a file with rows.")
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
-        raise NotFetched(
-            "The server sent a web page or an XML document instead of a file. Enter "
-            "the direct URL of the file."
-        )
-
-
-def _refuse_unreadable(upload: Upload) -> None:
-    """The error must not quote the content, which may be confidential."""
-    seen = peek(upload, in_job=True)
-    if seen.records:
-        return
-    refusal = seen.refusals.groups[0].first[0]
-    raise NotFetched(
-        f"The file was read as {upload.kind}, but none of its first "
-        f"{seen.refusals.count:,} rows is valid. {refusal.place.capitalize()}: "
-        f"{refusal.problem} Enter the URL of another file."
-    )
 
 
 def _digest(path: Path, digest: Any, on_wait: Callable[[], None]) -> str:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException, HTTPMessage, HTTPResponse
-from typing import NoReturn
 from urllib.parse import quote, urljoin
 
 from django.conf import settings
@@ -157,7 +156,22 @@ def fetch(
             return answer
         answer.close()
         if answer.status not in _REDIRECTS:
-            _refuse(answer)
+            host, status = answer.target.host, answer.status
+            if status in _TRANSIENT:
+                raise RetryableError(
+                    f"{host} is unavailable (status {status})",
+                    wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
+                )
+            if status in (401, 403):
+                text = f"{host} denied access to this file (status {status})."
+                remedy = "Enter a URL that needs no sign-in, or upload the file."
+            elif status in (404, 410):
+                text = f"{host} has no file at this URL (status {status})."
+                remedy = "Check the URL."
+            else:
+                text = f"{host} responded with status {status} instead of a file."
+                remedy = "Enter the direct URL of the file."
+            raise NotFetched(f"{text} {remedy}", status=status)
         target = _next(answer, allowlist)
     raise NotFetched(
         f"The URL has more than {MAX_REDIRECTS} redirects, the last to {target.host}. "
@@ -231,25 +245,6 @@ def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
             "secure. Enter the direct URL of the file."
         )
     return there
-
-
-def _refuse(answer: Answer) -> NoReturn:
-    host, status = answer.target.host, answer.status
-    if status in _TRANSIENT:
-        raise RetryableError(
-            f"{host} is unavailable (status {status})",
-            wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
-        )
-    if status in (401, 403):
-        text = f"{host} denied access to this file (status {status})."
-        remedy = "Enter a URL that needs no sign-in, or upload the file."
-    elif status in (404, 410):
-        text = f"{host} has no file at this URL (status {status})."
-        remedy = "Check the URL."
-    else:
-        text = f"{host} responded with status {status} instead of a file."
-        remedy = "Enter the direct URL of the file."
-    raise NotFetched(f"{text} {remedy}", status=status)
 
 
 def _wait_seconds(value: str) -> float:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin
 
 from dashboard.datasets.fetching.http import (
-    Answer,
     NotFetched,
     RetryableError,
     Token,
@@ -101,7 +100,23 @@ class Hub:
             entries, where = self._with_retries(lambda: self._get(page, dataset, sha))  # noqa: B023  # called at once
             if not isinstance(entries, list):
                 raise self._no_api()
-            files += _read_files(entries)
+            for entry in entries:
+                if not isinstance(entry, dict) or entry.get("type") != "file":
+                    continue
+                path, size, lfs = entry.get("path"), entry.get("size"), entry.get("lfs")
+                if not isinstance(path, str) or not isinstance(size, int) or size < 0:
+                    continue
+                if not path.isprintable() or len(path) > 500 or ".." in path.split("/"):
+                    continue
+                large = lfs if isinstance(lfs, dict) else {}
+                files.append(
+                    HubFile(
+                        path=path,
+                        num_bytes=size,
+                        sha256=_hash(large.get("oid"), 64),
+                        blob="" if large else _hash(entry.get("oid"), 40),
+                    )
+                )
         return files[:MAX_FILES]
 
     def _get(self, where: str, dataset: str, revision: str) -> tuple[Any, str]:
@@ -117,22 +132,25 @@ class Hub:
         except NotFetched as error:
             raise self.explained(error, dataset, revision) from None
         try:
-            return json.loads(_body(answer)), self._following(answer)
+            parts, num_bytes = [], 0
+            while data := answer.read(2**16):
+                parts.append(data)
+                num_bytes += len(data)
+                if num_bytes > MAX_ANSWER_BYTES:
+                    raise ValueError(num_bytes)
+            next_path = ""
+            if match := _NEXT.search(answer.headers.get("Link", "")):
+                here = answer.target
+                base = f"{here.scheme}://{here.authority}{here.path}"
+                next_page = read_link(urljoin(base, match[1]))
+                if next_page.origin != self._home.origin:
+                    raise ValueError(next_page.host)
+                next_path = next_page.path.removeprefix(self._home.path)
+            return json.loads(b"".join(parts)), next_path
         except (ValueError, RecursionError):
             raise self._no_api() from None
         finally:
             answer.close()
-
-    def _following(self, answer: Answer) -> str:
-        match = _NEXT.search(answer.headers.get("Link", ""))
-        if match is None:
-            return ""
-        here = answer.target
-        to = urljoin(f"{here.scheme}://{here.authority}{here.path}", match[1])
-        there = read_link(to)
-        if there.origin != self._home.origin:
-            raise ValueError(there.host)
-        return there.path.removeprefix(self._home.path)
 
     def _target(self, where: str) -> Target:
         home = self._home
@@ -180,34 +198,6 @@ class Hub:
         return NotFetched(
             f"{self._home.host} did not respond like the Hugging Face Hub API. Have an "
             "operator check HF_ENDPOINT."
-        )
-
-
-def _body(answer: Answer) -> bytes:
-    parts, num_bytes = [], 0
-    while data := answer.read(2**16):
-        parts.append(data)
-        num_bytes += len(data)
-        if num_bytes > MAX_ANSWER_BYTES:
-            raise ValueError(num_bytes)
-    return b"".join(parts)
-
-
-def _read_files(entries: list[Any]) -> Iterator[HubFile]:
-    for entry in entries:
-        if not isinstance(entry, dict) or entry.get("type") != "file":
-            continue
-        path, size, lfs = entry.get("path"), entry.get("size"), entry.get("lfs")
-        if not isinstance(path, str) or not isinstance(size, int) or size < 0:
-            continue
-        if not path.isprintable() or len(path) > 500 or ".." in path.split("/"):
-            continue
-        large = lfs if isinstance(lfs, dict) else {}
-        yield HubFile(
-            path=path,
-            num_bytes=size,
-            sha256=_hash(large.get("oid"), 64),
-            blob="" if large else _hash(entry.get("oid"), 40),
         )
 
 

@@ -81,7 +81,15 @@ def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:
                 "A revision or split applies to Hub datasets only. Leave both empty "
                 "for the URL of a file.",
             )
-        return _checked(text)
+        target = read_link(text)
+        try:
+            allowlist = links_allowlist()
+            # Check numeric addresses here. The worker resolves host names.
+            with suppress(OSError):
+                resolve(target, allowlist, flags=AI_NUMERICHOST)
+        except Refused as error:
+            raise UserError("datasets.host_not_allowed", str(error)) from None
+        return Link(url=text.partition("#")[0])
     return _hub_checked(
         HubLink(
             dataset=hub.dataset,
@@ -109,29 +117,18 @@ def _hub_link(text: str) -> HubLink | None:
             )
         return HubLink(dataset=match[1], revision=match[2] or "")
     if text.startswith("hf://datasets/"):
-        return _hub_uri(text.removeprefix("hf://datasets/"))
+        # hf://datasets/owner/name@revision/path/of/a/file
+        owner, _, tail = text.removeprefix("hf://datasets/").partition("/")
+        name, _, part = tail.partition("/")
+        name, _, revision = name.partition("@")
+        return HubLink(dataset=f"{owner}/{name}", revision=unquote(revision), part=part)
     target = read_link(text)
     is_hub = target.host in HUB_HOSTS or target.origin == hub_home().origin
     path = unquote(target.path.partition("?")[0]).strip("/")
     if not is_hub or not path.startswith("datasets/"):
         return None
-    return _hub_page(path.removeprefix("datasets/"))
-
-
-def _hub_uri(rest: str) -> HubLink:
-    """owner/name@revision/path/of/a/file"""
-    owner, _, tail = rest.partition("/")
-    name, _, path = tail.partition("/")
-    return HubLink(
-        dataset=f"{owner}/{name.partition('@')[0]}",
-        revision=unquote(name.partition("@")[2]),
-        part=path,
-    )
-
-
-def _hub_page(path: str) -> HubLink | None:
-    """Of what the address of a page or of a file on the hub says."""
-    owner, _, rest = path.partition("/")
+    # The address of a page or of a file on the hub.
+    owner, _, rest = path.removeprefix("datasets/").partition("/")
     name, _, rest = rest.partition("/")
     dataset = f"{owner}/{name}"
     if not _ID.fullmatch(dataset):
@@ -169,15 +166,3 @@ def _hub_checked(link: HubLink) -> HubLink:
             "choose from a list.",
         )
     return link
-
-
-def _checked(url: str) -> Link:
-    target = read_link(url)
-    try:
-        allowlist = links_allowlist()
-        # Check numeric addresses here. The worker resolves host names.
-        with suppress(OSError):
-            resolve(target, allowlist, flags=AI_NUMERICHOST)
-    except Refused as error:
-        raise UserError("datasets.host_not_allowed", str(error)) from None
-    return Link(url=url.partition("#")[0])

@@ -32,7 +32,12 @@ FILL_UP = (
 
 
 def read_csv(source: Source) -> Iterator[Parsed]:
-    yield from _read(source, _delimiter(source))
+    texts = (line.text for line in read_lines(source, newline=""))
+    written = (text for text in texts if text.strip())
+    header = next(written, "")
+    if named := _EXCEL.fullmatch(header.strip(" \r\n")):
+        header = named[1] or next(written, "")
+    yield from _read(source, max(",;\t", key=header.count))
 
 
 def read_tsv(source: Source) -> Iterator[Parsed]:
@@ -44,7 +49,14 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
     reader = csv.reader(texts, strict=True, delimiter=delimiter)
     start = 1
     try:
-        line, header, refusal = _header(reader, texts)
+        # The first line that is neither blank nor for Excel.
+        line, header, refusal = 1, list[str](), None
+        for fields in reader:
+            first, problem = texts.start, texts.take_refusal()
+            is_for_excel = first == 1 and _EXCEL.fullmatch(texts.beginning.strip())
+            if (fields or problem) and not is_for_excel:
+                line, header, refusal = first, fields, problem
+                break
         # Some programs end each line with the separator.
         ends_empty = len(header) > 1 and not header[-1]
         if ends_empty:
@@ -117,27 +129,6 @@ class _Texts:
         refusal, self._refusal = self._refusal, None
         self._num_chars = 0
         return refusal
-
-
-def _header(
-    reader: Iterator[list[str]], texts: _Texts
-) -> tuple[int, list[str], Refusal | None]:
-    """The first line that is not blank: its number, names and error."""
-    for header in reader:
-        line, refusal = texts.start, texts.take_refusal()
-        is_for_excel = line == 1 and _EXCEL.fullmatch(texts.beginning.strip())
-        if (header or refusal) and not is_for_excel:
-            return line, header, refusal
-    return 1, [], None
-
-
-def _delimiter(source: Source) -> str:
-    texts = (line.text for line in read_lines(source, newline=""))
-    written = (text for text in texts if text.strip())
-    header = next(written, "")
-    if named := _EXCEL.fullmatch(header.strip(" \r\n")):
-        header = named[1] or next(written, "")
-    return max(",;\t", key=header.count)
 
 
 def _refuse_header(line: int, header: list[str]) -> Refusal | None:

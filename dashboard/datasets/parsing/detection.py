@@ -93,7 +93,14 @@ def detect(filename: str, path: Path) -> Detected:
     )
     if packing:
         start = _unpacked_start(filename, path, packing)
-    _refuse_foreign(filename, start)
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
+    for offset, magic, kind in FOREIGN:
+        if start[offset:].startswith(magic) or text.startswith(magic):
+            raise UserError(
+                "datasets.unsupported_format",
+                f"{filename} is {kind}. Download or extract the data itself, or save "
+                f"it as {CHOICES}.",
+            )
     stem = PurePath(filename)
     if stem.suffix.lower() in PACKED_SUFFIXES:
         stem = stem.with_suffix("")
@@ -111,10 +118,20 @@ def detect(filename: str, path: Path) -> Detected:
             f"{filename} has a Parquet extension, but is not a Parquet file. Write it "
             f"again, or save it as {CHOICES}.",
         )
+    suffix = PurePath(filename).suffix.lower()
+    parts = []
+    if named and named != format_:
+        parts.append(
+            f"The file extension says {NAMES[named]}, but the content is "
+            f"{NAMES[format_]}. Cohort reads the content."
+        )
+    if suffix in PACKED_SUFFIXES and PACKED_SUFFIXES[suffix] != packing:
+        how = f"compressed with {packing}" if packing else "not compressed"
+        parts.append(f"The name ends in {suffix}, but the file is {how}.")
     return Detected(
         format=format_,
         packing=packing,
-        remark=_remark(filename, named, format_, packing),
+        remark=" ".join(parts),
     )
 
 
@@ -154,31 +171,6 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
             "again.",
         )
     return start
-
-
-def _refuse_foreign(filename: str, start: bytes) -> None:
-    marked = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
-    for offset, magic, kind in FOREIGN:
-        if start[offset:].startswith(magic) or marked.startswith(magic):
-            raise UserError(
-                "datasets.unsupported_format",
-                f"{filename} is {kind}. Download or extract the data itself, or save "
-                f"it as {CHOICES}.",
-            )
-
-
-def _remark(filename: str, named: str | None, format_: str, packing: str) -> str:
-    suffix = PurePath(filename).suffix.lower()
-    parts = []
-    if named and named != format_:
-        parts.append(
-            f"The file extension says {NAMES[named]}, but the content is "
-            f"{NAMES[format_]}. Cohort reads the content."
-        )
-    if suffix in PACKED_SUFFIXES and PACKED_SUFFIXES[suffix] != packing:
-        how = f"compressed with {packing}" if packing else "not compressed"
-        parts.append(f"The name ends in {suffix}, but the file is {how}.")
-    return " ".join(parts)
 
 
 def _sniff(start: bytes, named: str | None) -> str | None:

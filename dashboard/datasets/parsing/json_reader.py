@@ -120,30 +120,26 @@ def read_json_file(source: Source) -> Iterator[Parsed]:
     with open_text(source, newline=None) as file:
         text = _Text(file)
         try:
-            yield from _document(text)
+            first = text.peek()
+            if first == "[":
+                yield from _entries(text)
+            elif first == "{":
+                yield from _wrapped(text)
+            elif first:
+                raise text.broken(
+                    "The file starts with neither a list nor an object.",
+                    'Write it as [{"prompt": …}, …].',
+                )
+            if text.peek():
+                raise text.broken(
+                    "There is text after the end of the JSON document.",
+                    "Remove it. For one object per line, use the extension .jsonl.",
+                )
         except UnicodeError:
             yield refuse_encoding(text.line, file)
         except Unreadable as error:
             line = error.refusal.line or text.line
             yield replace(error.refusal, line=line, ends_file=True)
-
-
-def _document(text: _Text) -> Iterator[Parsed]:
-    first = text.peek()
-    if first == "[":
-        yield from _entries(text)
-    elif first == "{":
-        yield from _wrapped(text)
-    elif first:
-        raise text.broken(
-            "The file starts with neither a list nor an object.",
-            'Write it as [{"prompt": …}, …].',
-        )
-    if text.peek():
-        raise text.broken(
-            "There is text after the end of the JSON document.",
-            "Remove it. For one object per line, use the extension .jsonl.",
-        )
 
 
 def _entries(text: _Text) -> Iterator[Parsed]:

@@ -100,11 +100,11 @@ def read_batches(source: Source) -> Iterator[list[Parsed]]:
 
 def _read(file: Path | IO[bytes], source: Source) -> Iterator[list[Parsed]]:
     try:
+        native = (
+            pa.OSFile(str(file)) if isinstance(file, Path) else pa.PythonFile(file, "r")
+        )
         # Buffered, so a row group of any size is read a page at a time.
-        with (
-            _opened(file) as native,
-            pq.ParquetFile(native, buffer_size=BUFFER_BYTES) as table,
-        ):
+        with native, pq.ParquetFile(native, buffer_size=BUFFER_BYTES) as table:
             groups = [
                 _describe_group(native, table, i) for i in range(table.num_row_groups)
             ]
@@ -123,10 +123,6 @@ def _unreadable(why: str) -> Refusal:
         remedy="Write it again, for example with pandas.DataFrame.to_parquet.",
         ends_file=True,
     )
-
-
-def _opened(file: Path | IO[bytes]) -> pa.NativeFile:
-    return pa.OSFile(str(file)) if isinstance(file, Path) else pa.PythonFile(file, "r")
 
 
 def _records(
@@ -179,7 +175,19 @@ def _batches(
 def _rows(batch: pa.RecordBatch, line: int) -> Iterator[list[Parsed]]:
     if batch.nbytes > MAX_ROW_BYTES:
         if batch.num_rows == 1:
-            yield [_refuse_row(batch, line + 1)]
+            longest = max(
+                range(batch.num_columns), key=lambda i: batch.column(i).nbytes
+            )
+            yield [
+                Refusal(
+                    line=line + 1,
+                    column=batch.schema.names[longest],
+                    value=f"{batch.nbytes:,} bytes",
+                    problem="The row decompresses to more than "
+                    f"{MAX_ROW_BYTES:,} bytes.",
+                    remedy="Shorten the row, or remove the column.",
+                )
+            ]
             return
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), line + i)
@@ -219,15 +227,13 @@ def _to_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
             convert = partial(_convert_fields, inner)
     elif pa.types.is_map(kind):
         convert = partial(_convert_map, _to_json(kind.item_type))
-    elif _is_list(kind) and (of_items := _to_json(kind.value_type)):
+    elif (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+    ) and (of_items := _to_json(kind.value_type)):
         convert = partial(_convert_items, of_items)
     return convert and partial(_convert_known, convert)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    is_long = types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(types.is_list(kind) or is_long)
 
 
 def _leaf_to_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -263,17 +269,6 @@ def _convert_items(convert: Callable[[Any], Any], values: Any) -> Any:
     return [convert(value) for value in values]
 
 
-def _refuse_row(row: pa.RecordBatch, line: int) -> Refusal:
-    longest = max(range(row.num_columns), key=lambda i: row.column(i).nbytes)
-    return Refusal(
-        line=line,
-        column=row.schema.names[longest],
-        value=f"{row.nbytes:,} bytes",
-        problem=f"The row decompresses to more than {MAX_ROW_BYTES:,} bytes.",
-        remedy="Shorten the row, or remove the column.",
-    )
-
-
 def _refuse_file(
     source: Source, table: pq.ParquetFile, groups: list[RowGroup]
 ) -> Refusal | None:
@@ -299,10 +294,7 @@ def _refuse_file(
             "use_dictionary=False in pandas.DataFrame.to_parquet.",
             ends_file=True,
         )
-    return _refuse_columns(table.schema_arrow.names)
-
-
-def _refuse_columns(names: list[str]) -> Refusal | None:
+    names = table.schema_arrow.names
     if len(set(names)) < len(names):
         return Refusal(
             value=quote(sorted(names)),
@@ -370,27 +362,22 @@ def _describe_group(
         if table.schema.column(i).max_repetition_level:
             nested.append(column.path_in_schema)
         else:
-            num_dictionary += _dictionary_bytes(file, column)
+            # Of the page that the column begins with, if that is a dictionary,
+            # unpacked. Its header is Thrift's compact protocol: first the page's
+            # kind, then its size.
+            start = column.data_page_offset
+            if column.has_dictionary_page:
+                start = min(start, column.dictionary_page_offset or start)
+            file.seek(start)
+            header = file.read(_HEADER_BYTES)
+            kind, at = _number(header, 0)
+            size, _ = _number(header, at)
+            num_dictionary += size if kind == _DICTIONARY_PAGE else 0
     return RowGroup(
         num_bytes=max(num_values, meta.total_byte_size),
         num_dictionary_bytes=num_dictionary,
         nested=tuple(nested),
     )
-
-
-def _dictionary_bytes(file: pa.NativeFile, column: pq.ColumnChunkMetaData) -> int:
-    """Of the page that the column begins with, if that is a dictionary, unpacked.
-
-    Its header is Thrift's compact protocol: first the page's kind, then its size.
-    """
-    start = column.data_page_offset
-    if column.has_dictionary_page:
-        start = min(start, column.dictionary_page_offset or start)
-    file.seek(start)
-    header = file.read(_HEADER_BYTES)
-    kind, at = _number(header, 0)
-    size, _ = _number(header, at)
-    return size if kind == _DICTIONARY_PAGE else 0
 
 
 def _number(header: bytes, at: int) -> tuple[int, int]:

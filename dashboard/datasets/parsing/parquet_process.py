@@ -94,16 +94,14 @@ def _groups(parts: list[Path], max_bytes: int) -> Iterator[pa.Table]:
                         "The files of this split decompress to more than "
                         f"{max_bytes:,} bytes. Import its files one at a time."
                     )
-                if _is_group(waiting):
+                if (
+                    len(waiting) * BATCH_ROWS >= GROUP_ROWS
+                    or sum(batch.nbytes for batch in waiting) >= GROUP_BYTES
+                ):
                     yield pa.Table.from_batches(waiting)
                     waiting = []
             if waiting:
                 yield pa.Table.from_batches(waiting)
-
-
-def _is_group(waiting: list[pa.RecordBatch]) -> bool:
-    num_bytes = sum(batch.nbytes for batch in waiting)
-    return len(waiting) * BATCH_ROWS >= GROUP_ROWS or num_bytes >= GROUP_BYTES
 
 
 if __name__ == "__main__":

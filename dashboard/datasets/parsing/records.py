@@ -248,7 +248,9 @@ def _check_leaf(value: Any) -> None:
     elif isinstance(value, bool) or value is None:
         return
     elif isinstance(value, int):
-        _check_int(value)
+        # A digit is 3.32 bits; counting them exactly would cost as much as printing.
+        if value.bit_length() > MAX_DIGITS * 3.32:
+            raise too_many_digits("a whole number")
     else:
         kind = value.kind if isinstance(value, OddValue) else type(value).__name__
         raise NotJson(
@@ -293,12 +295,6 @@ def check_float(value: float) -> None:
         )
 
 
-def _check_int(value: int) -> None:
-    # A digit is 3.32 bits; counting them exactly would cost as much as printing.
-    if value.bit_length() > MAX_DIGITS * 3.32:
-        raise too_many_digits("a whole number")
-
-
 def too_deep(value: str) -> Unusable:
     return Unusable(
         f"Lists and objects are nested more than {MAX_DEPTH} levels deep.",
@@ -336,7 +332,15 @@ def refuse_names(line: int, names: list[str]) -> Refusal | None:
         )
     for name in names:
         if len(name) > MAX_NAME_CHARS or not _is_plain(name):
-            return _refuse_name(line, name)
+            if not name.strip():
+                problem, remedy = "A column has no name.", "Give every column a name."
+            elif len(name) > MAX_NAME_CHARS:
+                problem = f"A column name is longer than {MAX_NAME_CHARS} characters."
+                remedy = "Shorten it."
+            else:
+                problem = f"A column name contains {broken_text(name)}."
+                remedy = "Rename the column."
+            return Refusal(line=line, value=quote(name), problem=problem, remedy=remedy)
     return None
 
 
@@ -344,18 +348,6 @@ def refuse_names(line: int, names: list[str]) -> Refusal | None:
 @lru_cache(MAX_COLUMNS)
 def _is_plain(name: str) -> bool:
     return bool(name.strip()) and not broken_text(name)
-
-
-def _refuse_name(line: int, name: str) -> Refusal:
-    if not name.strip():
-        problem, remedy = "A column has no name.", "Give every column a name."
-    elif len(name) > MAX_NAME_CHARS:
-        problem = f"A column name is longer than {MAX_NAME_CHARS} characters."
-        remedy = "Shorten it."
-    else:
-        problem = f"A column name contains {broken_text(name)}."
-        remedy = "Rename the column."
-    return Refusal(line=line, value=quote(name), problem=problem, remedy=remedy)
 
 
 def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:

@@ -119,22 +119,21 @@ class _Unpacked(io.RawIOBase):
         try:
             data = self._stream.read(len(view))
         except (OSError, EOFError, zlib.error) as error:
-            raise Unreadable(self._damaged()) from error
+            raise Unreadable(
+                Refusal(
+                    value=f"after {self._num_bytes:,} bytes",
+                    problem=f"Decompression with {self._source.packing} failed here: "
+                    "the file is damaged or incomplete.",
+                    remedy="Compress it again, or upload it uncompressed.",
+                    ends_file=True,
+                )
+            ) from error
         self._num_bytes += len(data)
         self._source.check(self._num_bytes)
         if self._num_bytes > self._limit:
             raise Unreadable(refuse_size(self._num_bytes))
         view[: len(data)] = data
         return len(data)
-
-    def _damaged(self) -> Refusal:
-        return Refusal(
-            value=f"after {self._num_bytes:,} bytes",
-            problem=f"Decompression with {self._source.packing} failed here: the file "
-            "is damaged or incomplete.",
-            remedy="Compress it again, or upload it uncompressed.",
-            ends_file=True,
-        )
 
 
 def refuse_size(num_bytes: int) -> Refusal:
@@ -174,7 +173,8 @@ def read_lines(source: Source, *, newline: str | None) -> Iterator[Line]:
                 number, text, _refuse_length(number, text) or refuse_text(number, text)
             )
             if len(text) > MAX_LINE_CHARS:
-                _skip_rest(file, text)
+                while text and not text.endswith(("\n", "\r")):
+                    text = file.readline(MAX_LINE_CHARS)
 
 
 @contextmanager
@@ -197,11 +197,6 @@ def encoding_of(start: bytes) -> tuple[str, str]:
     return "utf-8-sig", "surrogateescape"
 
 
-def _skip_rest(file: TextIO, text: str) -> None:
-    while text and not text.endswith(("\n", "\r")):
-        text = file.readline(MAX_LINE_CHARS)
-
-
 def _refuse_length(number: int, text: str) -> Refusal | None:
     if len(text) <= MAX_LINE_CHARS:
         return None
@@ -221,29 +216,22 @@ def refuse_text(number: int, text: str) -> Refusal | None:
             problem="The line contains a NUL character.",
             remedy="Remove it, or save the file as UTF-8.",
         )
-    if text.isascii() or (char := _first_surrogate(text)) is None:
+    if text.isascii():
         return None
-    return Refusal(
-        line=number,
-        value=f"{_named(char)} in {quote(text)}",
-        problem="The line is not valid text in the file's encoding.",
-        remedy="Save the file as UTF-8.",
-    )
-
-
-def _first_surrogate(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return text[error.start]
+        # surrogateescape keeps a byte that is not UTF-8 as U+DC80 to U+DCFF.
+        code = ord(text[error.start])
+        is_byte = 0xDC80 <= code <= 0xDCFF
+        name = f"byte 0x{code & 0xFF:02X}" if is_byte else f"U+{code:04X}"
+        return Refusal(
+            line=number,
+            value=f"{name} in {quote(text)}",
+            problem="The line is not valid text in the file's encoding.",
+            remedy="Save the file as UTF-8.",
+        )
     return None
-
-
-def _named(char: str) -> str:
-    # surrogateescape keeps a byte that is not UTF-8 as U+DC80 to U+DCFF.
-    code = ord(char)
-    is_byte = 0xDC80 <= code <= 0xDCFF
-    return f"byte 0x{code & 0xFF:02X}" if is_byte else f"U+{code:04X}"
 
 
 def refuse_encoding(number: int, file: TextIO) -> Refusal:

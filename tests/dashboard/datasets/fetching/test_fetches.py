@@ -574,7 +574,7 @@ def test_a_full_disk_fails_the_download(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(download, "_write", full)
+    monkeypatch.setattr(download.os, "write", full)
     site.pages["/rows.jsonl"] = file(ROWS)
 
     job = fetch(alice_client, site.url("/rows.jsonl"))
