@@ -151,7 +151,18 @@ def deliver_due() -> int:
         for outgoing, (is_sent, result) in zip(
             batch, pool.map(_send, batch), strict=True
         ):
-            _record_result(outgoing.delivery, is_sent=is_sent, result=result)
+            delivery = outgoing.delivery
+            if is_sent:
+                if _end(delivery, DeliveryState.SENT, result, sent_at=Now()):
+                    count_failures(delivery, is_sent=True)
+            elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.is_test:
+                if _end(delivery, DeliveryState.FAILED, result):
+                    count_failures(delivery, is_sent=False)
+            else:
+                pause = PAUSES[delivery.num_attempts - 1]
+                _same_attempt(delivery).update(
+                    not_before=Now() + pause, result=result[:300]
+                )
     return len(batch)
 
 
@@ -227,18 +238,6 @@ def _send_mail(outgoing: OutgoingMessage) -> str:
     except (SMTPException, OSError) as error:
         raise NotSent(why_not_mailed(error)) from None
     return "accepted by the mail server"
-
-
-def _record_result(delivery: Delivery, *, is_sent: bool, result: str) -> None:
-    if is_sent:
-        if _end(delivery, DeliveryState.SENT, result, sent_at=Now()):
-            count_failures(delivery, is_sent=True)
-    elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.is_test:
-        if _end(delivery, DeliveryState.FAILED, result):
-            count_failures(delivery, is_sent=False)
-    else:
-        pause = PAUSES[delivery.num_attempts - 1]
-        _same_attempt(delivery).update(not_before=Now() + pause, result=result[:300])
 
 
 def _end(delivery: Delivery, state: DeliveryState, result: str, **fields: Any) -> bool:

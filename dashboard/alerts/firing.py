@@ -69,6 +69,8 @@ def raise_alert(
     if rule is None:
         return None
     muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
+    condition = rule.condition
+    is_warning = isinstance(found, WarningSeen)
     alert = Alert.objects.create(
         run_id=run_id,
         rule=rule,
@@ -77,7 +79,17 @@ def raise_alert(
         step=found.step,
         value=finite(found.value),
         bound=finite(found.bound),
-        read_as=clean_json(_read_as(rule, found)),
+        read_as=clean_json(
+            {
+                "name": _title(found.key[1]) if is_warning else rule.name,
+                "text": describe(rule),
+                "why": found.message if isinstance(found, WarningSeen) else rule.why,
+                "kind": condition.kind.value,
+                "threshold": condition.threshold,
+                "for_steps": condition.for_steps,
+                "back": condition.lookback,
+            }
+        ),
         is_muted=rule.is_muted or muted.exists(),
         readings=readings,
         groups=_example_groups(run_id, found.step),
@@ -116,20 +128,6 @@ def alert_of_silence() -> None:
                 message=describe_progress(run).notice,
             )
             raise_alert(run.pk, found, readings={})
-
-
-def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:
-    condition = rule.condition
-    is_warning = isinstance(found, WarningSeen)
-    return {
-        "name": _title(found.key[1]) if is_warning else rule.name,
-        "text": describe(rule),
-        "why": found.message if isinstance(found, WarningSeen) else rule.why,
-        "kind": condition.kind.value,
-        "threshold": condition.threshold,
-        "for_steps": condition.for_steps,
-        "back": condition.lookback,
-    }
 
 
 def _title(code: str) -> str:
@@ -243,7 +241,16 @@ def observe(
     for event in events:
         for found in cached.evaluator.observe(event):
             _act(run_id, cached.evaluator, found, outcome)
-    _keep_collected(cached.evaluator)
+    for collecting in cached.evaluator.collecting:
+        if collecting.is_changed:
+            alert = collecting.alert
+            Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
+            collecting.is_changed = False
+    cached.evaluator.collecting = [
+        collecting
+        for collecting in cached.evaluator.collecting
+        if not collecting.is_done
+    ]
     cached.attempt, cached.line = events[-1].attempt, events[-1].line
     _cached[run_id] = cached
     while len(_cached) > MAX_CACHED:
@@ -303,15 +310,6 @@ def _act(
     assert rule is not None, "it was raised for one"
     if rule.pauses_run and not alert.is_muted and not has_paused_before(run_id, found):
         outcome.pausing.append(alert)
-
-
-def _keep_collected(evaluator: RunEvaluator) -> None:
-    for collecting in evaluator.collecting:
-        if collecting.is_changed:
-            alert = collecting.alert
-            Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
-            collecting.is_changed = False
-    evaluator.collecting = [one for one in evaluator.collecting if not one.is_done]
 
 
 def pause_for(alert: Alert, *, when: Q) -> bool:

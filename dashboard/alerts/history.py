@@ -62,8 +62,24 @@ def _replay(
         Moment(seq=row.seq, step=row.step, metrics=run.name_values(row.values))
         for row in _steps(run, before).order_by("-step")[: evaluator.reach + AROUND + 1]
     ]
-    begin = _phase_start(run, before, step=last[0].step if last else 0)
-    moments = _moments(run, evaluator, begin, before, last)
+    # The first step of the current phase; 0 without phases. A run that was rolled
+    # back may have started a later phase before.
+    phases = RunEvent.objects.filter(
+        run=run,
+        type="phase_started",
+        seq__lt=before,
+        step__lte=(last[0].step if last else 0) + 1,
+    )
+    body = phases.order_by("-seq").values_list("body", flat=True).first()
+    begin = body["first_step"] if body else 0
+    # The last steps and evaluations, in the order in which they were logged.
+    # Running medians restart with a phase.
+    steps = [moment for moment in last if moment.step >= begin]
+    # Else these are all steps of the phase.
+    has_earlier = len(steps) > evaluator.reach
+    rare = _rarely_measured(evaluator, run, begin, steps) if has_earlier else []
+    evaluations = _evaluations(run, evaluator, before)
+    moments = sorted([*rare, *steps, *evaluations], key=lambda moment: moment.seq)
     _remember_first(evaluator, run, begin, moments)
     for moment in moments:
         for key, track in evaluator.tracks.items():
@@ -87,18 +103,6 @@ def _replay(
     evaluator.remember_rewards(value for value in rewards if value is not None)
 
 
-def _phase_start(run: Run, before: int, *, step: int) -> int:
-    """The first step of the current phase; 0 without phases.
-
-    A run that was rolled back may have started a later phase before.
-    """
-    phases = RunEvent.objects.filter(
-        run=run, type="phase_started", seq__lt=before, step__lte=step + 1
-    )
-    body = phases.order_by("-seq").values_list("body", flat=True).first()
-    return body["first_step"] if body else 0
-
-
 def _remember_first(
     evaluator: RunEvaluator, run: Run, begin: int, moments: list[Moment]
 ) -> None:
@@ -116,32 +120,18 @@ def _remember_first(
         )
         before = min(seqs, default=0)
         if is_evaluation:
-            track.remember_first(_first_evaluations(run, metric, before))
+            current = Evaluation.objects.filter(
+                run=run,
+                superseded_by__isnull=True,
+                seq__lt=before,
+                metrics__has_key=metric,
+            )
+            values = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
+            track.remember_first([value for value in values if value is not None])
         elif column := run.find_column(metric):
             rows = _steps(run, before).filter(step__gte=begin).order_by("step")
             known = rows.filter(**{f"{column}__isnull": False})
             track.remember_first(known.values_list(column, flat=True)[:FIRST])
-
-
-def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
-    current = Evaluation.objects.filter(
-        run=run, superseded_by__isnull=True, seq__lt=before, metrics__has_key=metric
-    )
-    values = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
-    return [value for value in values if value is not None]
-
-
-def _moments(
-    run: Run, evaluator: RunEvaluator, begin: int, before: int, last: list[Moment]
-) -> list[Moment]:
-    """The last steps and evaluations, in the order in which they were logged."""
-    # Running medians restart with a phase.
-    steps = [moment for moment in last if moment.step >= begin]
-    # Else these are all steps of the phase.
-    has_earlier = len(steps) > evaluator.reach
-    rare = _rarely_measured(evaluator, run, begin, steps) if has_earlier else []
-    evaluations = _evaluations(run, evaluator, before)
-    return sorted([*rare, *steps, *evaluations], key=lambda moment: moment.seq)
 
 
 def _rarely_measured(

@@ -115,7 +115,9 @@ def write_mail(delivery: Delivery) -> tuple[str, str]:
         return _run_mail(delivery.content, team)
     if delivery.event == CHANNEL_OFF:
         return _channel_mail(delivery.content, team)
-    return _test_mail(team)
+    link = public_link("alerts", team.slug)
+    text = f"This is a test notification for {team.name}.\n\n{link}\n"
+    return f"[Cohort] {one_line(f'Test notification: {team.name}')}", text
 
 
 def _alert_mail(alert: Alert, team: Team) -> tuple[str, str]:
@@ -155,12 +157,6 @@ def _channel_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
     lines = [f"Cohort no longer sends to {data['to']}: {data['why']}", _where(team)]
     title = f"Channel switched off: {data['to']}"
     return f"[Cohort] {one_line(title)}", "\n\n".join(lines)
-
-
-def _test_mail(team: Team) -> tuple[str, str]:
-    link = public_link("alerts", team.slug)
-    text = f"This is a test notification for {team.name}.\n\n{link}\n"
-    return f"[Cohort] {one_line(f'Test notification: {team.name}')}", text
 
 
 def _where(team: Team) -> str:

@@ -59,28 +59,27 @@ class Heartbeat:
         try:
             while not self._ended.wait(HEARTBEAT_SECONDS):
                 before = self._context.interruption
-                self._send()
+                context = self._context
+                lease = Now() + context.kind.lease
+                try:
+                    held = context.held()
+                    if not held.update(lease_until=lease, **dict(context.noted)):
+                        context.interruption = LeaseLost
+                    elif held.filter(cancel_requested=True).exists():
+                        context.interruption = JobCancelled
+                    elif self._is_turn_over() and context.gives_way():
+                        context.interruption = JobReleased
+                except Exception as error:  # noqa: BLE001 - without a heart the job is lost
+                    logger.warning(
+                        "%s failed to report its progress: %s", context.job, error
+                    )
+                    connection.close()
                 ends = self._context.interruption in (JobCancelled, LeaseLost)
                 if ends and self._context.interruption is not before:
                     self._context.on_interrupt()
                 if self._context.interruption is LeaseLost:
                     return
         finally:
-            connection.close()
-
-    def _send(self) -> None:
-        context = self._context
-        lease = Now() + context.kind.lease
-        try:
-            held = context.held()
-            if not held.update(lease_until=lease, **dict(context.noted)):
-                context.interruption = LeaseLost
-            elif held.filter(cancel_requested=True).exists():
-                context.interruption = JobCancelled
-            elif self._is_turn_over() and context.gives_way():
-                context.interruption = JobReleased
-        except Exception as error:  # noqa: BLE001 - without a heart the job is lost
-            logger.warning("%s failed to report its progress: %s", context.job, error)
             connection.close()
 
     def _is_turn_over(self) -> bool:

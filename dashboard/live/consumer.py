@@ -97,7 +97,10 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return
         if protocol != PROTOCOL:
             await self._leave()
-            await self._reject_version()
+            # Tell a page of another version why; a refused handshake could not.
+            await self.accept()
+            await self.send(json.dumps(other_protocol()))
+            await self.close(OTHER_PROTOCOL)
             return
         self._notified_seq: int | None = None
         self._subscription = subscribe(self.group())
@@ -115,12 +118,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._slot_of: int = user_id
         _num_open[user_id] += 1
         return True
-
-    async def _reject_version(self) -> None:
-        """Tell a page of another version why; a refused handshake could not."""
-        await self.accept()
-        await self.send(json.dumps(other_protocol()))
-        await self.close(OTHER_PROTOCOL)
 
     async def _join(self) -> None:
         # Before the first read: a notification between the two is not lost.
@@ -177,11 +174,14 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
                 await asyncio.sleep(FRAME_SECONDS)
             elif now - last_sent > PING_SECONDS:
                 last_sent = now
-                await self._ping()
+                await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
             if self._must_recheck or now - last_check > RECHECK_SECONDS:
                 last_check = now
                 await self._check_access()
-            await self._wait_for_notification()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._is_due.wait()
+            self._is_due.clear()
 
     async def _send_next(self) -> bool:
         notified_seq, self._notified_seq = self._notified_seq, None
@@ -199,9 +199,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self.send(text_data=text)
         return True
 
-    async def _ping(self) -> None:
-        await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
-
     async def _check_access(self) -> None:
         self._must_recheck = False
         try:
@@ -211,12 +208,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return
         if refusal is not None:
             await self.close(ACCESS_ENDED)
-
-    async def _wait_for_notification(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POLL_SECONDS):
-                await self._is_due.wait()
-        self._is_due.clear()
 
     def _report(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or isinstance(error := task.exception(), OSError):

@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 from weakref import WeakValueDictionary
 
 from channels.layers import get_channel_layer
@@ -77,7 +76,13 @@ class Subscription:
                 try:
                     await layer.group_add(self._group, channel)
                     has_joined.set()
-                    await self._receive(layer, channel)
+                    until = time.monotonic() + RENEW_SECONDS
+                    with contextlib.suppress(TimeoutError):
+                        while (left := until - time.monotonic()) > 0:
+                            async with asyncio.timeout(left):
+                                message = await layer.receive(channel)
+                            for listener in tuple(self._listeners):
+                                listener(message["seq"])
                 except (RedisError, OSError) as error:
                     logger.warning(
                         "Failed to receive notifications for %s: %s", self._group, error
@@ -87,15 +92,6 @@ class Subscription:
         finally:
             with contextlib.suppress(RedisError, OSError):
                 await layer.group_discard(self._group, channel)
-
-    async def _receive(self, layer: Any, channel: str) -> None:
-        until = time.monotonic() + RENEW_SECONDS
-        with contextlib.suppress(TimeoutError):
-            while (left := until - time.monotonic()) > 0:
-                async with asyncio.timeout(left):
-                    message = await layer.receive(channel)
-                for listener in tuple(self._listeners):
-                    listener(message["seq"])
 
 
 _subscriptions: WeakValueDictionary[str, Subscription] = WeakValueDictionary()

@@ -69,7 +69,30 @@ class EmbeddedPostgres:
 
         `report` gets a message if that takes long.
         """
-        self._wait_until_ready(self.spawn(), report)
+        # Never stops a recovering server: the next start would begin again.
+        child = self.spawn()
+        began = last_response = time.monotonic()
+        report_at = began + REPORT_SECONDS
+        while (now := time.monotonic()) < last_response + START_SECONDS:
+            if child.poll() is not None:
+                raise _explain(tail(self.log), self.folder)
+            state = self._ping()
+            if state == Ping.OK:
+                return
+            if state == Ping.REJECT:  # it is starting up or recovering
+                last_response = now
+                if now >= report_at:
+                    report_at = now + REPORT_SECONDS
+                    report(
+                        "PostgreSQL is recovering after an unclean shutdown "
+                        f"({now - began:.0f} s so far). Log: {self.log}"
+                    )
+            time.sleep(0.05)
+        self.stop()
+        raise LocalFault(
+            f"PostgreSQL was not ready after {START_SECONDS} s. Last log "
+            f"lines:\n{tail(self.log)}"
+        )
 
     def spawn(self) -> subprocess.Popen[bytes]:
         user = server_user()
@@ -82,8 +105,21 @@ class EmbeddedPostgres:
             if not (self.folder / "PG_VERSION").exists():
                 self._make_cluster(user)
             self._end_leftover()
+            settings = {
+                "listen_addresses": "",
+                "unix_socket_directories": str(self.socket_folder),
+                "unix_socket_permissions": "0700",
+                "max_connections": "100",
+                "timezone": "UTC",
+                **self.settings,
+            }
             self.child = start_child(
-                [find_program("postgres"), "-D", str(self.folder), *self._options()],
+                [
+                    find_program("postgres"),
+                    "-D",
+                    str(self.folder),
+                    *[part for k, v in settings.items() for part in ("-c", f"{k}={v}")],
+                ],
                 log=self.log,
                 user=user and user.pw_uid,
                 group=user and user.pw_gid,
@@ -101,17 +137,6 @@ class EmbeddedPostgres:
         if self.child is not None:
             end_child(self.child, with_signal=signal.SIGINT, patience_seconds=20)
             self.child = None
-
-    def _options(self) -> list[str]:
-        settings = {
-            "listen_addresses": "",
-            "unix_socket_directories": str(self.socket_folder),
-            "unix_socket_permissions": "0700",
-            "max_connections": "100",
-            "timezone": "UTC",
-            **self.settings,
-        }
-        return [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
 
     def _make_cluster(self, user: pwd.struct_passwd | None) -> None:
         """Run initdb in a temporary folder, so that an incomplete cluster is never
@@ -171,33 +196,6 @@ class EmbeddedPostgres:
             connect_timeout=2,
         )
         return Ping(PGconn.ping(os.fsencode(address)))
-
-    def _wait_until_ready(
-        self, child: subprocess.Popen[bytes], report: Callable[[str], object]
-    ) -> None:
-        """Never stops a recovering server: the next start would begin again."""
-        began = last_response = time.monotonic()
-        report_at = began + REPORT_SECONDS
-        while (now := time.monotonic()) < last_response + START_SECONDS:
-            if child.poll() is not None:
-                raise _explain(tail(self.log), self.folder)
-            answer = self._ping()
-            if answer == Ping.OK:
-                return
-            if answer == Ping.REJECT:  # it is starting up or recovering
-                last_response = now
-                if now >= report_at:
-                    report_at = now + REPORT_SECONDS
-                    report(
-                        "PostgreSQL is recovering after an unclean shutdown "
-                        f"({now - began:.0f} s so far). Log: {self.log}"
-                    )
-            time.sleep(0.05)
-        self.stop()
-        raise LocalFault(
-            f"PostgreSQL was not ready after {START_SECONDS} s. Last log "
-            f"lines:\n{tail(self.log)}"
-        )
 
 
 def server_user() -> pwd.struct_passwd | None:

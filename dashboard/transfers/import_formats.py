@@ -136,13 +136,24 @@ def _cohort(values: dict[str, Any]) -> Sample:
     if values.get("answer_is_list") in (True, "true"):
         with suppress(ValueError):
             answer = json.loads(str(answer))
+    try:
+        rules = dict(values.get("rules") or {})  # in Parquet a list of pairs
+    except (TypeError, ValueError):
+        raise Bad(
+            "rules",
+            values["rules"],
+            "The value does not map rules to scores.",
+            "Write {name: score, …}.",
+        ) from None
+    for name in rules:
+        _text(name, "rules")
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("prompt"), "prompt"),
         completion=_text(values.get("completion"), "completion"),
         answer=_answer(answer, "answer"),
         reward=_number(values, "reward"),
-        scores=_rules(values.get("rules")),
+        scores={rule_name(name): _finite(score) for name, score in rules.items()},
         advantage=_number(values, "advantage"),
         num_tokens=_count(values, "num_tokens"),
         end_reason=ENDS.get(str(values.get("end_reason")), "unknown"),
@@ -211,7 +222,14 @@ def _text(value: Any, column: str) -> str:
             raise Bad(column, value, f"The text contains {broken}.", "Remove it.")
         return value
     if _is_chat(value):
-        messages = _messages(value, column)
+        messages = [
+            (
+                _text(m["role"], column),
+                _text(message_text(m | {"content": content}), column),
+            )
+            for m in value
+            for content in [_content(m.get("content"), column)]
+        ]
         if len(messages) == 1:
             return messages[0][1]
         return "\n\n".join(f"{role}: {content}" for role, content in messages)
@@ -221,18 +239,6 @@ def _text(value: Any, column: str) -> str:
         "The value is neither text nor chat messages.",
         "Write it as text.",
     )
-
-
-def _messages(chat: list[Any], column: str) -> list[tuple[str, str]]:
-    """The role and the text of each, with what it calls."""
-    return [
-        (
-            _text(m["role"], column),
-            _text(message_text(m | {"content": content}), column),
-        )
-        for m in chat
-        for content in [_content(m.get("content"), column)]
-    ]
 
 
 def _is_chat(value: Any) -> bool:
@@ -284,21 +290,6 @@ def _number(values: dict[str, Any], column: str) -> float | None:
         "The value is not a number.",
         "Write a number, or leave it empty.",
     )
-
-
-def _rules(given: Any) -> dict[str, float | None]:
-    try:
-        rules = dict(given or {})  # in Parquet a list of pairs
-    except (TypeError, ValueError):
-        raise Bad(
-            "rules",
-            given,
-            "The value does not map rules to scores.",
-            "Write {name: score, …}.",
-        ) from None
-    for name in rules:
-        _text(name, "rules")
-    return {rule_name(name): _finite(score) for name, score in rules.items()}
 
 
 def _finite(value: Any) -> float | None:

@@ -86,7 +86,12 @@ class Findings:
         if isinstance(item, Sample):
             item = self._refuse_twice(found, item) or item
         if isinstance(item, Refusal):
-            self._refuse(file, item)
+            file.num_refused += 1
+            self.num_refused += 1
+            if len(self.refusals) < SHOWN_REFUSALS:
+                place = item.place[0].upper() + item.place[1:]
+                where = {"file": file.name, "place": place}
+                self.refusals.append(where | item.as_json())
             return item
         for column, meaning in found.columns.items():
             if len(self.columns) < SHOWN_COLUMNS:
@@ -94,7 +99,12 @@ class Findings:
         if item is not None:
             file.num_rows += 1
             self.num_rows += 1
-            self._take(found, file, item)
+            file.take(item.step)
+            self.steps.add(item.step)
+            if isinstance(item, Point):
+                self._take_point(found, item)
+            else:
+                self._take_sample(found, item)
         return None
 
     def _refuse_twice(self, found: Found, sample: Sample) -> Refusal | None:
@@ -107,22 +117,6 @@ class Findings:
             problem=f"{other} already has completions of this step.",
             remedy="Import training and validation separately, and each file once.",
         )
-
-    def _refuse(self, file: FileFindings, refusal: Refusal) -> None:
-        file.num_refused += 1
-        self.num_refused += 1
-        if len(self.refusals) < SHOWN_REFUSALS:
-            place = refusal.place[0].upper() + refusal.place[1:]
-            where = {"file": file.name, "place": place}
-            self.refusals.append(where | refusal.as_json())
-
-    def _take(self, found: Found, file: FileFindings, item: Sample | Point) -> None:
-        file.take(item.step)
-        self.steps.add(item.step)
-        if isinstance(item, Point):
-            self._take_point(found, item)
-        else:
-            self._take_sample(found, item)
 
     def _take_point(self, found: Found, point: Point) -> None:
         self.num_points += 1

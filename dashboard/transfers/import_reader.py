@@ -154,7 +154,13 @@ def read_files(
             try:
                 detected = detect(file.filename, file.path)
             except ValueError as error:
-                yield Found(file, "", _unfit(str(error)), {})
+                refusal = Refusal(
+                    problem=str(error),
+                    remedy="Upload completions of TRL or verl, TensorBoard event files "
+                    "or CSV files of W&B.",
+                    ends_file=True,
+                )
+                yield Found(file, "", refusal, {})
                 continue
             if detected.format == "parquet":
                 parquet.append((file, detected))
@@ -170,14 +176,6 @@ def read_files(
             on_read(num_bytes)
             yield found
         num_bytes += file.num_bytes
-
-
-def _unfit(problem: str) -> Refusal:
-    remedy = (
-        "Upload completions of TRL or verl, TensorBoard event files or CSV files of "
-        "W&B."
-    )
-    return Refusal(problem=problem, remedy=remedy, ends_file=True)
 
 
 def _parquet_files(

@@ -143,7 +143,18 @@ class Account:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append((sender, turn))
         if len(self.waiting) > MAX_WAITING:
-            self._refuse_one()
+            # The longest wait of the sender with most; of several, of the last
+            # served.
+            num_turns = Counter(sender for sender, _ in self.waiting)
+            refused = max(
+                self.waiting,
+                key=lambda waiter: (num_turns[waiter[0]], self._served_at(waiter[0])),
+            )
+            self.waiting.remove(refused)
+            if not refused[1].done():
+                refused[1].set_exception(
+                    Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
+                )
         try:
             await turn  # `leave` has counted it
         except asyncio.CancelledError:
@@ -174,19 +185,6 @@ class Account:
         self.served[sender] = time.monotonic()
         if len(self.served) > MAX_ACCOUNTS:
             del self.served[next(iter(self.served))]
-
-    def _refuse_one(self) -> None:
-        """The longest wait of the sender with most; of several, of the last served."""
-        num_turns = Counter(sender for sender, _ in self.waiting)
-        refused = max(
-            self.waiting,
-            key=lambda waiter: (num_turns[waiter[0]], self._served_at(waiter[0])),
-        )
-        self.waiting.remove(refused)
-        if not refused[1].done():
-            refused[1].set_exception(
-                Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
-            )
 
 
 class Budgets:

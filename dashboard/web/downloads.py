@@ -39,16 +39,12 @@ def pack_assets(folder: Path) -> None:
         # Several processes may start at once.
         unfinished = folder.with_name(f".{packed.name}-{os.getpid()}")
         try:
-            _write_packed(path, unfinished, packed, time)
+            unfinished.write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+            os.utime(unfinished, ns=(time, time))
+            unfinished.replace(packed)
         except OSError as error:
             if is_there:
                 logger.warning("old %s is sent; run make setup. %s", packed, error)
-
-
-def _write_packed(path: Path, unfinished: Path, packed: Path, time: int) -> None:
-    unfinished.write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
-    os.utime(unfinished, ns=(time, time))
-    unfinished.replace(packed)
 
 
 class Streamed(StreamingHttpResponse):

@@ -54,11 +54,10 @@ class RefusedMethodMiddleware(Middleware):
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        return _explain(request, response) if _is_bare(response) else response
-
-
-def _is_bare(response: HttpResponseBase) -> bool:
-    return response.status_code == 405 and not getattr(response, "content", b"-")
+        is_bare = not getattr(response, "content", b"-")
+        if response.status_code == 405 and is_bare:
+            return _explain(request, response)
+        return response
 
 
 def _explain(request: HttpRequest, refusal: HttpResponseBase) -> HttpResponse:
@@ -111,7 +110,14 @@ class BodyLimit:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18 or int(length) > self.max_bytes:
-            await _refuse(send)
+            headers = [
+                (b"content-type", b"text/plain; charset=utf-8"),
+                (b"connection", b"close"),
+            ]
+            await send(
+                {"type": "http.response.start", "status": 413, "headers": headers}
+            )
+            await send({"type": "http.response.body", "body": REFUSAL.encode()})
             return
         num_bytes = 0
 
@@ -124,15 +130,6 @@ class BodyLimit:
             return {"type": "http.disconnect"} if too_long else message
 
         await self.app(scope, receive_some, send)
-
-
-async def _refuse(send: Any) -> None:
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": REFUSAL.encode()})
 
 
 def check_charset(request: HttpRequest) -> None:
@@ -175,19 +172,16 @@ class TrustMiddleware(Middleware):
     """
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return _protect(request, self.get_response(request))
-
-
-def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    # The raw header: get_host() raises on a host that is refused anyway.
-    host = request.META.get("HTTP_HOST", "")
-    safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
-    response.headers.setdefault("Content-Security-Policy", policy_for(safe))
-    user = getattr(request, "_cached_user", None)  # only where a view loaded it
-    if user is not None and user.is_authenticated:
-        # After signing out, Back must not show it.
-        response.headers.setdefault("Cache-Control", "private, no-store")
-    if request.is_secure():
-        for cookie in response.cookies.values():
-            cookie["secure"] = True
-    return response
+        response = self.get_response(request)
+        # The raw header: get_host() raises on a host that is refused anyway.
+        host = request.META.get("HTTP_HOST", "")
+        safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
+        response.headers.setdefault("Content-Security-Policy", policy_for(safe))
+        user = getattr(request, "_cached_user", None)  # only where a view loaded it
+        if user is not None and user.is_authenticated:
+            # After signing out, Back must not show it.
+            response.headers.setdefault("Cache-Control", "private, no-store")
+        if request.is_secure():
+            for cookie in response.cookies.values():
+                cookie["secure"] = True
+        return response

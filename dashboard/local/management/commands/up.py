@@ -78,9 +78,20 @@ class Command(BaseCommand):
             supervisor.start()
             wait_until_served(processes[0], port=port)
         call_command("device", stdout=self.stdout)
-        self._invite(port)
+        link = StringIO()
+        call_command("sign_in_link", stdout=link)
+        again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
+        self.stdout.write(
+            "\n  The web server is ready. This link signs you in once, within 15 "
+            f"minutes:\n\n    {link.getvalue().strip()}\n\n  New link: {again}    "
+            f"Logs: {settings.COHORT_DATA / 'logs'}\n\n"
+        )
+        self.stdout.flush()
         if with_starter:
-            self._make_starter()
+            try:
+                call_command("starter", stdout=self.stdout, stderr=self.stderr)
+            except CommandError as error:
+                self._report(str(error))
         self.stdout.write("  Cohort is running. Stop it with Ctrl-C.\n")
         self.stdout.flush()
         connection.close()  # `up` only watches from here on
@@ -104,24 +115,6 @@ class Command(BaseCommand):
                 redis.start()
             servers.append(redis)
         return servers
-
-    def _make_starter(self) -> None:
-        """Cohort works without its first run, so an error here is only reported."""
-        try:
-            call_command("starter", stdout=self.stdout, stderr=self.stderr)
-        except CommandError as error:
-            self._report(str(error))
-
-    def _invite(self, port: int) -> None:
-        link = StringIO()
-        call_command("sign_in_link", stdout=link)
-        again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
-        self.stdout.write(
-            "\n  The web server is ready. This link signs you in once, within 15 "
-            f"minutes:\n\n    {link.getvalue().strip()}\n\n  New link: {again}    "
-            f"Logs: {settings.COHORT_DATA / 'logs'}\n\n"
-        )
-        self.stdout.flush()
 
     def _report_progress(self, text: str) -> None:
         """Within an announced line that has not ended yet."""

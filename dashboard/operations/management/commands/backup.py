@@ -70,23 +70,22 @@ class Command(BaseCommand):
         else:
             stop_on_signals()
             try:
-                self._go_on(folder, options)
+                every = timedelta(hours=options["every"])
+                while True:
+                    try:
+                        wait = find_wait(folder, every=every, now=timezone.now())
+                        time.sleep(wait.total_seconds())
+                        self._make_next(folder, options)
+                    except (CommandError, BackupFault) as error:
+                        seconds = RETRY.total_seconds()
+                        self.stderr.write(
+                            f"{error} Next attempt in {seconds / 60:.0f} minutes."
+                        )
+                        time.sleep(seconds)
+                    finally:
+                        connection.close()  # it would be idle for hours
             except Stop:
                 self.stderr.write("Stopped. No incomplete file was left.")
-
-    def _go_on(self, folder: Path, options: dict[str, Any]) -> None:
-        every = timedelta(hours=options["every"])
-        while True:
-            try:
-                wait = find_wait(folder, every=every, now=timezone.now())
-                time.sleep(wait.total_seconds())
-                self._make_next(folder, options)
-            except (CommandError, BackupFault) as error:
-                again = f"Next attempt in {RETRY.total_seconds() / 60:.0f} minutes."
-                self.stderr.write(f"{error} {again}")
-                time.sleep(RETRY.total_seconds())
-            finally:
-                connection.close()  # it would be idle for hours
 
     def _make_next(self, folder: Path, options: dict[str, Any]) -> None:
         self._make(name_backup(folder, timezone.now()), options)

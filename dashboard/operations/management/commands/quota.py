@@ -44,7 +44,13 @@ class Command(BaseCommand):
         if changes:
             Quota.objects.update_or_create(team=team, defaults=changes)
             record(team, None, "team.quota_changed", team, **changes)
-        self.stdout.write(_describe(team))
+        now = quota_usage(team)
+        storage = "any" if now.max_bytes is None else num_bytes(now.max_bytes)
+        runs = "unlimited" if now.max_runs is None else f"{now.max_runs:,}"
+        self.stdout.write(
+            f"{team}: storage {num_bytes(now.num_bytes)} of {storage}; runs that have "
+            f"not ended {now.num_runs:,} of {runs}."
+        )
 
 
 def read_bytes(text: str) -> int | None:
@@ -67,13 +73,3 @@ def read_count(text: str) -> int | None:
     if not re.fullmatch(r"\d{1,7}", text) or int(text) > 10**6:
         raise CommandError(f"--runs must be an integer or none; got {text[:60]!r}.")
     return int(text)
-
-
-def _describe(team: Team) -> str:
-    now = quota_usage(team)
-    storage = "any" if now.max_bytes is None else num_bytes(now.max_bytes)
-    runs = "unlimited" if now.max_runs is None else f"{now.max_runs:,}"
-    return (
-        f"{team}: storage {num_bytes(now.num_bytes)} of {storage}; runs that have "
-        f"not ended {now.num_runs:,} of {runs}."
-    )
