@@ -60,16 +60,27 @@ PROSE = {
 }
 # Packages whose docstrings are checked; and words that begin none of them.
 DOCUMENTED = (
+    "dashboard/accounts/",
+    "dashboard/alerts/",
     "dashboard/analysis/audit/",
     "dashboard/analysis/sweeps/",
     "dashboard/api/",
     "dashboard/completions/",
+    "dashboard/datasets/",
     "dashboard/help/",
+    "dashboard/jobs/",
+    "dashboard/live/",
+    "dashboard/local/",
+    "dashboard/observability/",
+    "dashboard/operations/",
+    "dashboard/project/",
     "dashboard/runs/charts/",
     "dashboard/runs/checkpoints/",
     "dashboard/runs/models/",
     "dashboard/runs/queue/",
     "dashboard/supervision/",
+    "dashboard/transfers/",
+    "dashboard/web/",
     "trainer/",
 )
 PROPERTIES = {"property", "cached_property"}

@@ -28,19 +28,21 @@ _memberships_of = FixedQuery(
 
 
 def read_memberships(request: HttpRequest) -> list[Membership]:
-    """The reader's, by the teams' names; one query a request."""
-    kept = vars(request)
-    if "memberships" not in kept:
+    """Return the reader's memberships by the teams' names; one query a request."""
+    cache = vars(request)
+    if "memberships" not in cache:
         assert isinstance(request.user, User)
-        kept["memberships"] = _memberships_of(request.user.pk)
-        for each in kept["memberships"]:
-            each.user = request.user
-    memberships: list[Membership] = kept["memberships"]
+        cache["memberships"] = _memberships_of(request.user.pk)
+        for membership in cache["memberships"]:
+            membership.user = request.user
+    memberships: list[Membership] = cache["memberships"]
     return memberships
 
 
 def get_membership(request: HttpRequest, slug: str) -> Membership:
-    """The reader's membership in the team with this slug; 404 if there is none."""
+    """Return the reader's membership in the team with this slug; 404 if there is
+    none.
+    """
     for membership in read_memberships(request):
         if membership.team.slug == slug:
             return membership
@@ -48,22 +50,22 @@ def get_membership(request: HttpRequest, slug: str) -> Membership:
 
 
 def get_team(request: HttpRequest, slug: str) -> Team:
-    """The team, for reading."""
+    """Return the team, for reading."""
     return get_membership(request, slug).team
 
 
 def get_writable_team(request: HttpRequest, slug: str) -> Team:
-    """The team, to change something in; viewers are refused."""
+    """Return the team, to change something in; viewers are refused."""
     return _writable(get_membership(request, slug)).team
 
 
 def get_managed_team(request: HttpRequest, slug: str) -> Team:
-    """The team, for an admin or owner to change what others rely on."""
+    """Return the team, for an admin or owner to change what others rely on."""
     return get_managing_membership(request, slug).team
 
 
 def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
-    """An admin's or owner's membership, for changing the team's people."""
+    """Return an admin's or owner's membership, for changing the team's people."""
     membership = get_membership(request, slug)
     if not membership.can_manage:
         raise PermissionDenied(
@@ -102,7 +104,9 @@ def require_workers(membership: Membership) -> None:
 
 
 def get_membership_for(request: HttpRequest, slug: str) -> Membership:
-    """The user's membership: for reading, or with POST for changing something."""
+    """Return the user's membership: for reading, or with POST for changing
+    something.
+    """
     membership = get_membership(request, slug)
     return _writable(membership) if request.method == "POST" else membership
 
@@ -126,7 +130,7 @@ class Right:
 
     @property
     def held(self) -> list[tuple[Role, bool]]:
-        """Each role, with whether it has this right."""
+        """All roles, each with a flag: whether it has this right."""
         return [
             (role, ASCENDING.index(role) >= ASCENDING.index(self.least))
             for role in ASCENDING
@@ -154,7 +158,7 @@ RIGHTS = (
 
 
 def roles_given_by(role: str) -> list[Role]:
-    """The roles that a member with this role may give to others."""
+    """Return the roles that a member with this role may give to others."""
     if role == Role.OWNER:
         return list(ASCENDING)
     return [Role.VIEWER, Role.MEMBER, Role.ADMIN] if role == Role.ADMIN else []

@@ -83,10 +83,12 @@ def _fernet() -> Fernet:
 
 
 def describe_factors(user: User) -> list[str]:
-    found = list(Authenticator.objects.filter(user=user))
-    kinds = [one.type for one in found]
+    factors = list(Authenticator.objects.filter(user=user))
+    kinds = [factor.type for factor in factors]
     values = ["Authenticator app"] * ("totp" in kinds)
-    keys = [str(one) for one in found if one.type == Authenticator.Type.WEBAUTHN]
+    keys = [
+        str(factor) for factor in factors if factor.type == Authenticator.Type.WEBAUTHN
+    ]
     return [*values, *(f"Key “{name}”" for name in keys)]
 
 
@@ -160,7 +162,7 @@ def _answering_400() -> Iterator[None]:
 
 
 class AssertionField(forms.JSONField):
-    """What a key signs in with."""
+    """The response by which a key signs in."""
 
     def to_python(self, value: Any) -> Any:
         if value in self.empty_values:
@@ -181,7 +183,7 @@ class AssertionField(forms.JSONField):
 
 
 class RegistrationField(AssertionField):
-    """What a new key introduces itself with."""
+    """The response by which a new key introduces itself."""
 
     def read(self, text: str) -> dict[str, Any]:
         credential = _Registration.model_validate_json(text)
@@ -268,11 +270,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
     def get_email_confirmation_url(
         self, request: HttpRequest, emailconfirmation: Any
     ) -> str:
-        found = super().get_email_confirmation_url(request, emailconfirmation)
-        return link(request, found)
+        url = super().get_email_confirmation_url(request, emailconfirmation)
+        return link(request, url)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """The address that throttling uses; uvicorn has resolved trusted proxies."""
+        """Return the address that throttling uses; uvicorn has resolved trusted
+        proxies.
+        """
         return address_of(request)
 
 
@@ -294,7 +298,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # unt
 
 
 def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
-    """Where the provider asks the person; Http404 where it is not set up here.
+    """Return where the provider asks the person; Http404 if it is not set up here.
 
     Raises:
         requests.RequestException: the provider cannot be asked where that is.
@@ -302,8 +306,8 @@ def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
     if key not in settings.SIGN_IN_PROVIDERS:
         raise Http404("Provider not found.")
     provider = get_adapter().get_provider(request, key)
-    answer = provider.redirect(request, process=process)
-    return str(answer.headers["Location"])
+    response = provider.redirect(request, process=process)
+    return str(response.headers["Location"])
 
 
 def require_provider(key: str, view: View) -> View:
@@ -317,15 +321,17 @@ def require_provider(key: str, view: View) -> View:
 
 
 def list_connections(user: User) -> list[tuple[int, str, str]]:
-    """Of each: its number, the provider's name, and who the person is there."""
-    found = SocialAccount.objects.filter(user=user).order_by("pk")
+    """List each one's number, the provider's name, and who the person is there."""
+    linked = SocialAccount.objects.filter(user=user).order_by("pk")
     return [
         (
-            one.pk,
-            str(settings.SIGN_IN_PROVIDERS.get(one.provider, one.provider)),
-            account_name(one),
+            connection.pk,
+            str(
+                settings.SIGN_IN_PROVIDERS.get(connection.provider, connection.provider)
+            ),
+            account_name(connection),
         )
-        for one in found
+        for connection in linked
     ]
 
 

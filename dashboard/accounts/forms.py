@@ -24,7 +24,7 @@ ABOUT_PASSWORDS = (
 
 
 def name_passwords(form: forms.BaseForm, first: str, again: str) -> None:
-    """In the words of our pages, wherever a form comes from."""
+    """Rename fields to the words of our pages, wherever a form comes from."""
     form.fields[first].help_text = ABOUT_PASSWORDS
     form.fields[again].label = f"{form.fields[first].label}, again"
     form.fields[again].help_text = ""
@@ -103,10 +103,10 @@ class InviteForm(forms.Form):
 
     def __init__(self, *args: Any, by: Membership, can_send: bool) -> None:
         super().__init__(*args)
-        given = [role for role in roles_given_by(by.role) if role != Role.OWNER]
+        roles = [role for role in roles_given_by(by.role) if role != Role.OWNER]
         role, email = self.fields["role"], self.fields["email"]
         assert isinstance(role, forms.ChoiceField)
-        role.choices = [(each.value, each.value) for each in given]
+        role.choices = [(choice.value, choice.value) for choice in roles]
         email.help_text = (
             "Cohort sends the link there. Leave it empty to share the link yourself."
             if can_send

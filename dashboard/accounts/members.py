@@ -71,7 +71,7 @@ def leave(membership: Membership) -> None:
 
 @transaction.atomic
 def transfer_ownership(*, by: Membership, to: Membership) -> None:
-    """The other becomes an owner, and who did it an admin."""
+    """Make the other member an owner, and the acting one an admin."""
     actor, heir = _locked(by, to)
     if not actor.is_owner:
         raise UserError(
@@ -142,27 +142,27 @@ def may_switch(by: Membership, person: User) -> bool:
 
 
 def _person_of(by: Membership, member: Membership) -> User:
-    actor, found = _locked(by, member)
-    if not may_switch(actor, found.user):
+    actor, locked = _locked(by, member)
+    if not may_switch(actor, locked.user):
         raise UserError(
             "members.in_other_teams",
-            f"You can deactivate {found.user} only if you own every team they are "
+            f"You can deactivate {locked.user} only if you own every team they are "
             "in. Remove them from this team, or ask the operator to run manage.py "
             "deactivate.",
         )
-    return found.user
+    return locked.user
 
 
 def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
-    """Both, current and locked; UserError if one has left."""
+    """Lock both and read them again; UserError if one has left."""
     Team.objects.select_for_update().get(pk=by.team_id)
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
-    found = of_team.in_bulk([by.pk, other.pk])
-    if by.pk not in found or other.pk not in found:
+    by_pk = of_team.in_bulk([by.pk, other.pk])
+    if by.pk not in by_pk or other.pk not in by_pk:
         raise UserError(
             "members.left_team", "Not changed: this person has left the team."
         )
-    return found[by.pk], found[other.pk]
+    return by_pk[by.pk], by_pk[other.pk]
 
 
 def _leave_an_owner(member: Membership, what: str) -> None:
@@ -193,7 +193,7 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
 
 @transaction.atomic
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
-    """The invitation with its token, which is nowhere kept."""
+    """Create an invitation with its token, which is not stored."""
     if role == Role.OWNER or role not in roles_given_by(by.role):
         raise UserError(
             "invitations.role_too_low",
@@ -247,9 +247,9 @@ def open_invitations(team: Team) -> models.QuerySet[Invitation]:
 
 
 def find_invitation(token: str) -> Invitation | None:
-    """The invitation, while it works; looking does not use it up."""
-    found = _open().filter(token_sha256=digest(token))
-    return found.select_related("team", "created_by").first()
+    """Find the invitation, while it works; this does not use it up."""
+    matches = _open().filter(token_sha256=digest(token))
+    return matches.select_related("team", "created_by").first()
 
 
 @transaction.atomic
@@ -263,26 +263,28 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 @transaction.atomic
 def accept(token: str, user: User) -> Membership | None:
-    """The new membership, for the first caller only;
+    """Create the membership, for the first caller only;
 
     None: the invitation no longer works.
     """
-    found = find_invitation(token)
+    invitation = find_invitation(token)
     # Of two requests at the same time, only one finds used_at empty.
     now = timezone.now()
-    if found is None or not _open().filter(pk=found.pk).update(
+    if invitation is None or not _open().filter(pk=invitation.pk).update(
         used_at=now, used_by=user
     ):
         return None
     member, is_new = Membership.objects.get_or_create(
-        team=found.team, user=user, defaults={"role": found.role}
+        team=invitation.team, user=user, defaults={"role": invitation.role}
     )
     if not is_new:
         raise UserError(
             "invitations.already_member",
-            f"You are already in {found.team}, as {member.role}.",
+            f"You are already in {invitation.team}, as {member.role}.",
         )
-    record(found.team, user, "invitation.accepted", found, role=found.role)
+    record(
+        invitation.team, user, "invitation.accepted", invitation, role=invitation.role
+    )
     return member
 
 

@@ -112,7 +112,7 @@ class SignInLink(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who did what to what, when, from where.
+    """A record of who did what to what, when, from where.
 
     Rows are added, never changed: the database refuses it (DECISIONS.md, 18). What may
     take one away is in erasing.py.

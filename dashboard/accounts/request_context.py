@@ -71,7 +71,9 @@ def acting_in(context: RequestContext) -> Iterator[None]:
 
 
 def context_of(request: HttpRequest) -> RequestContext:
-    """The address that throttling counts: behind a trusted proxy, the browser's."""
+    """Return the address that throttling counts: behind a trusted proxy, the
+    browser's.
+    """
     return RequestContext(
         address=_read_address(request.META.get("REMOTE_ADDR", "")),
         agent=shorten_agent(request.META.get("HTTP_USER_AGENT", "")),
@@ -94,13 +96,13 @@ def shorten_agent(agent: str) -> str:
 
 def _first(kinds: dict[str, str], agent: str) -> tuple[str, str] | None:
     for name, pattern in kinds.items():
-        if found := re.search(pattern, agent[:500]):
-            return name, (found.groups() or ("",))[0][:6]
+        if match := re.search(pattern, agent[:500]):
+            return name, (match.groups() or ("",))[0][:6]
     return None
 
 
 def _read_address(text: str) -> str | None:
-    """None for a value that is not an IP address, such as that of a unix socket."""
+    """Read an IP address; None for any other value, such as that of a unix socket."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

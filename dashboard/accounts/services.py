@@ -57,7 +57,7 @@ def record_each(
     objects: Iterable[models.Model],
     **detail: Any,
 ) -> list[AuditEntry]:
-    """The same, of several things at once: an entry for each, in one statement."""
+    """Record several things at once: an entry for each, in one statement."""
     context = current_context()
     if request_id := current_request_id():  # by which the log is searched
         detail = {**detail, "request_id": request_id}
@@ -98,8 +98,8 @@ def describe_change(
 def _cut(value: Any) -> Any:
     if not isinstance(value, str) or len(value) <= MAX_DETAIL_CHARS:
         return value
-    shown = f"{MAX_DETAIL_CHARS:,} of {len(value):,} characters"
-    return f"{value[:MAX_DETAIL_CHARS]}… ({shown})"
+    size = f"{MAX_DETAIL_CHARS:,} of {len(value):,} characters"
+    return f"{value[:MAX_DETAIL_CHARS]}… ({size})"
 
 
 @transaction.atomic
@@ -119,7 +119,7 @@ def create_team(*, slug: str, name: str, owner: User) -> Team:
 def create_first_team(
     *, username: str = "owner", slug: str = "lab", name: str = "Lab"
 ) -> User:
-    """The owner of the first team; creates both if there is no team yet."""
+    """Return the owner of the first team; create both if there is no team yet."""
     first = (
         Membership.objects.filter(role=Role.OWNER, user__is_active=True)
         .select_related("user")
@@ -137,7 +137,7 @@ def create_first_team(
 
 
 def create_sign_in_link(user: User) -> str:
-    """The token of a link that signs this user in once, within 15 minutes."""
+    """Create a link's token that signs this user in once, within 15 minutes."""
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(
         user=user,
@@ -148,12 +148,12 @@ def create_sign_in_link(user: User) -> str:
 
 
 def find_sign_in_link(token: str) -> SignInLink | None:
-    """The link, when it still works; looking does not use it up."""
+    """Find the link, if it still works; this does not use it up."""
     return _working_links(token).select_related("user").first()
 
 
 def consume_sign_in_link(token: str) -> User | None:
-    """The link's user, for the first caller only."""
+    """Return the link's user, for the first caller only."""
     # Of two requests at the same time, only one finds used_at empty.
     won = _working_links(token).update(used_at=timezone.now())
     if not won:
@@ -177,7 +177,9 @@ def digest(token: str) -> str:
 
 
 def record_in_teams(user: User, verb: str, **detail: str) -> None:
-    """An entry in each team of the person, as of how they may sign in from now on."""
+    """Record an entry in each team of the person, as of how they may sign in from now
+    on.
+    """
     for team in Team.objects.filter(members=user):
         record(team, user, verb, user, username=user.username, **detail)
 

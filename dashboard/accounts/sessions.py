@@ -49,11 +49,11 @@ class SessionStore(DatabaseSessions):
             WHERE session_key = %s AND expire_date > now()"""
         with connection.cursor() as cursor:
             cursor.execute(sql, [self.session_key])
-            found = cursor.fetchone()
-        if found is None:
+            row = cursor.fetchone()
+        if row is None:
             self._session_key = None
             return None
-        data, end = found
+        data, end = row
         key = self.session_key or ""
         return Session(session_key=key, session_data=data, expire_date=end)
 
@@ -68,18 +68,20 @@ class OpenSession:
 
 
 def list_sessions(request: HttpRequest, user: User) -> list[OpenSession]:
-    """The newest first; those that have ended are forgotten on the way."""
-    found = UserSession.objects.purge_and_list(user)
+    """List sessions, newest first; those that have ended are deleted on the way."""
+    sessions = UserSession.objects.purge_and_list(user)
     key = request.session.session_key
     return [
         OpenSession(
-            pk=one.pk,
-            browser=browser_of(one.user_agent),
-            ip=one.ip,
-            since=one.created_at,
-            is_this=one.session_key == key,
+            pk=session.pk,
+            browser=browser_of(session.user_agent),
+            ip=session.ip,
+            since=session.created_at,
+            is_this=session.session_key == key,
         )
-        for one in sorted(found, key=lambda one: one.created_at, reverse=True)
+        for session in sorted(
+            sessions, key=lambda session: session.created_at, reverse=True
+        )
     ]
 
 
@@ -88,10 +90,10 @@ def remember_session(request: HttpRequest) -> None:
 
 
 def end_session(user: User, pk: int) -> bool:
-    found = UserSession.objects.filter(user=user, pk=pk).first()
-    if found is not None:
-        found.end()
-    return found is not None
+    session = UserSession.objects.filter(user=user, pk=pk).first()
+    if session is not None:
+        session.end()
+    return session is not None
 
 
 def end_others(request: HttpRequest, user: User) -> int:
@@ -102,7 +104,7 @@ def end_others(request: HttpRequest, user: User) -> int:
 
 
 def browser_of(agent: str) -> str:
-    """What someone recognises of it.
+    """Name the browser as someone recognises it.
 
     >>> browser_of("Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0")
     'Firefox 140 on Linux'
@@ -116,11 +118,13 @@ def browser_of(agent: str) -> str:
 
 
 def find_device(request: HttpRequest, username: str) -> str:
-    """The device's own name, where this very user has signed in from it; else ""."""
-    known = read_device(request.COOKIES.get(DEVICE_COOKIE, ""))
+    """Return the device's own name, if this very user has signed in from it; else
+    "".
+    """
+    owner = read_device(request.COOKIES.get(DEVICE_COOKIE, ""))
     # As the form finds users: "Alice" may be another account.
-    is_same = known.get("username") == User.normalize_username(username.strip())
-    return known["device"] if is_same else ""
+    is_same = owner.get("username") == User.normalize_username(username.strip())
+    return owner["device"] if is_same else ""
 
 
 def remember_device(response: HttpResponseBase, user: User) -> None:

@@ -40,7 +40,7 @@ class Counted:
 
 
 def count(key: str, *, within_seconds: int) -> Counted | None:
-    """One more of the key; None where Redis does not answer."""
+    """Count one more of the key; None if Redis does not respond."""
     try:
         with redis_client().pipeline(transaction=True) as pipeline:
             pipeline.set(key, 0, ex=within_seconds, nx=True)
@@ -102,7 +102,7 @@ def reset_tries(*, username: str, address: str, device: str) -> None:
 
 
 def _limits(username: str, address: str, device: str) -> dict[str, int]:
-    """What counts, with the most of it; first who tries from where."""
+    """Return each limited count with its limit; first who tries from where."""
     if device:
         return {_key("device", device): MAX_OF_DEVICE}
     name, place = _one_name(username), network_of(address)
@@ -120,6 +120,6 @@ def _key(kind: str, text: str) -> str:
 
 
 def _one_name(username: str) -> str:
-    """One name for all spellings that the form accepts."""
+    """Return one name for all spellings that the form accepts."""
     name = username.strip()[:LONGEST_NAME]
     return str(User.normalize_username(name)).casefold()

@@ -68,7 +68,9 @@ EVENTS = {
 
 
 def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
-    """To each channel of the team that wants it, in the transaction of the event."""
+    """Add a message for each channel of the team that receives it, in the transaction
+    of the event.
+    """
     wanting = lock_channels(team_id).filter(is_enabled=True, events__contains=[event])
     add_deliveries(wanting, event.value, **about)
 
@@ -119,7 +121,7 @@ def count_failures(delivery: Delivery, *, is_sent: bool) -> None:
 @transaction.atomic
 def _disable_if_failing(channel: Channel) -> None:
     locked = list(lock_channels(channel.team_id))
-    failing = next((one for one in locked if one.pk == channel.pk), None)
+    failing = next((row for row in locked if row.pk == channel.pk), None)
     if failing is None or not failing.is_enabled or failing.num_failed < MAX_FAILED:
         return
     why = f"The last {failing.num_failed} messages failed."
@@ -167,8 +169,9 @@ def deliver_due() -> int:
 
 
 def _due_in_turn() -> list[Any]:
-    """Each team's first message, then each team's second: a slow receiver of one team
-    delays no other team."""
+    """List each team's first message, then each team's second: a slow receiver of one
+    team delays no other team.
+    """
     due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
     turn = Window(
         RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
@@ -179,8 +182,9 @@ def _due_in_turn() -> list[Any]:
 
 @contextmanager
 def advisory_lock() -> Iterator[bool]:
-    """Whether this process has the lock: slow receivers occupy one worker slot, not
-    all. A lost connection releases it."""
+    """Yield True if this process has the lock: slow receivers occupy one worker slot,
+    not all. A lost connection releases it.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
         (has_lock,) = cursor.fetchone()
@@ -192,7 +196,7 @@ def advisory_lock() -> Iterator[bool]:
 
 
 def _claim(pk: Any) -> OutgoingMessage | None:
-    """None: another worker claimed it, or its channel was switched off."""
+    """Claim it; None if another worker has, or its channel was switched off."""
     waiting = Q(state=DeliveryState.PENDING, not_before__lte=Now())
     is_claimed = Delivery.objects.filter(waiting, pk=pk).update(
         not_before=Now() + LEASE, num_attempts=F("num_attempts") + 1
@@ -247,7 +251,7 @@ def _end(delivery: Delivery, state: DeliveryState, result: str, **fields: Any) -
 
 
 def _same_attempt(delivery: Delivery) -> QuerySet[Delivery]:
-    """The row, unless another attempt has started since."""
+    """Return the row, unless another attempt has started since."""
     return Delivery.objects.filter(
         pk=delivery.pk,
         state=DeliveryState.PENDING,
@@ -263,8 +267,9 @@ def purge_alerts() -> None:
 
 @receiver(run_moved)
 def add_run_event(run: Run, **_: Any) -> None:
-    """In the transaction of the transition, so that it is sent once and only if it
-    happened."""
+    """Add the event in the transaction of the transition, so that it is sent once and
+    only if it happened.
+    """
     event = EVENTS.get(RunState(run.state))
     if event is None:
         return

@@ -43,12 +43,12 @@ class ReadingCollector:
     is_changed: bool = False
 
     def add(self, metric: str, step: int, value: float | None) -> None:
-        known = self.alert.readings.get(metric)
-        if known is None or self._is_full(metric):
+        readings = self.alert.readings.get(metric)
+        if readings is None or self._is_full(metric):
             return
-        if known and known[-1][0] >= step:
+        if readings and readings[-1][0] >= step:
             return  # the alert was raised with it
-        known.append([step, value])
+        readings.append([step, value])
         self.is_changed = True
 
     @property
@@ -84,14 +84,14 @@ class RunEvaluator(RuleEvaluator[int]):
         return max((t.condition.reach for t in self.tracks.values()), default=1)
 
     def reaches(self) -> dict[str, int]:
-        """The number of past values of each metric that its conditions need."""
-        found: dict[str, int] = {}
+        """Return the number of past values of each metric that its conditions need."""
+        counts: dict[str, int] = {}
         for key, track in self.tracks.items():
             if track.counts(None) or is_evaluated(self.metrics[key]):
                 continue
             metric = self.metrics[key]
-            found[metric] = max(found.get(metric, 0), track.condition.reach)
-        return found
+            counts[metric] = max(counts.get(metric, 0), track.condition.reach)
+        return counts
 
     def raised(self, key: Key, alert: Alert) -> None:
         self.opened(key, alert.bound)
@@ -99,7 +99,7 @@ class RunEvaluator(RuleEvaluator[int]):
         self.collect(alert)
 
     def collect(self, alert: Alert) -> None:
-        """An alert may end before it has all readings after its step."""
+        """Collect an alert's readings after its step; it may end before it has all."""
         collecting = ReadingCollector(alert)
         if not collecting.is_done:
             self.collecting.append(collecting)
@@ -152,12 +152,12 @@ class RunEvaluator(RuleEvaluator[int]):
                     message=event.message,
                 )
 
-    def readings_of(self, found: Triggered[int]) -> dict[str, list[list[Any]]]:
-        """The last readings; for an evaluation also the training reward."""
-        shown = [found.metric] if found.metric else []
-        if self.rules[found.key[0]].condition.kind is Kind.OVERFITS:
-            shown.append(REWARD)
-        return {m: [[s, v] for s, v in self._last.get(m, ())] for m in shown}
+    def readings_of(self, triggered: Triggered[int]) -> dict[str, list[list[Any]]]:
+        """Return the last readings; for an evaluation also the training reward."""
+        metrics = [triggered.metric] if triggered.metric else []
+        if self.rules[triggered.key[0]].condition.kind is Kind.OVERFITS:
+            metrics.append(REWARD)
+        return {m: [[s, v] for s, v in self._last.get(m, ())] for m in metrics}
 
 
 def cleaned(metrics: Metrics) -> Metrics:

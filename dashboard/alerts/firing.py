@@ -56,13 +56,13 @@ OBSERVED = (StepFinished, Evaluated, Warned, PhaseStarted)
 
 
 def raise_alert(
-    run_id: int, found: Triggered[int], *, readings: dict[str, list[list[Any]]]
+    run_id: int, triggered: Triggered[int], *, readings: dict[str, list[list[Any]]]
 ) -> Alert | None:
-    """None if the rule was switched off or deleted in the meantime.
+    """Raise an alert; None if the rule was switched off or deleted in the meantime.
 
     The caller holds the run's row lock, so no other process raises alerts for this run.
     """
-    rule_id, code = found.key
+    rule_id, code = triggered.key
     # Held, so that it cannot be deleted under the alert that names it.
     rules = Rule.objects.select_for_update(no_key=True)
     rule = rules.filter(pk=rule_id, is_enabled=True).first()
@@ -70,20 +70,22 @@ def raise_alert(
         return None
     muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
     condition = rule.condition
-    is_warning = isinstance(found, WarningSeen)
+    is_warning = isinstance(triggered, WarningSeen)
     alert = Alert.objects.create(
         run_id=run_id,
         rule=rule,
         code=code,
-        metric=found.metric,
-        step=found.step,
-        value=finite(found.value),
-        bound=finite(found.bound),
+        metric=triggered.metric,
+        step=triggered.step,
+        value=finite(triggered.value),
+        bound=finite(triggered.bound),
         read_as=clean_json(
             {
-                "name": _title(found.key[1]) if is_warning else rule.name,
+                "name": _title(triggered.key[1]) if is_warning else rule.name,
                 "text": describe(rule),
-                "why": found.message if isinstance(found, WarningSeen) else rule.why,
+                "why": triggered.message
+                if isinstance(triggered, WarningSeen)
+                else rule.why,
                 "kind": condition.kind.value,
                 "threshold": condition.threshold,
                 "for_steps": condition.for_steps,
@@ -92,7 +94,7 @@ def raise_alert(
         ),
         is_muted=rule.is_muted or muted.exists(),
         readings=readings,
-        groups=_example_groups(run_id, found.step),
+        groups=_example_groups(run_id, triggered.step),
     )
     if rule.is_sent and not alert.is_muted:
         add_to_outbox(rule.team_id, AlertEvent.ALERT_FIRED, alert=alert)
@@ -119,7 +121,7 @@ def alert_of_silence() -> None:
         resolve(alert, step=alert.run.last_step)
     for run in map(silent.__getitem__, alerted):
         for rule in warned[run.pk]:
-            found = WarningSeen(
+            warning = WarningSeen(
                 key=(rule.pk, NO_STEP),
                 metric="",
                 step=run.last_step,
@@ -127,16 +129,18 @@ def alert_of_silence() -> None:
                 bound=None,
                 message=describe_progress(run).notice,
             )
-            raise_alert(run.pk, found, readings={})
+            raise_alert(run.pk, warning, readings={})
 
 
 def _title(code: str) -> str:
-    """Of a warning; another trainer's may have any code."""
+    """Return a warning's title; another trainer's may have any code."""
     return TITLES.get(code) or f"Trainer warning: {code}"
 
 
 def _example_groups(run_id: int, step: int) -> list[list[int]]:
-    """Of the last step with groups: the lowest, the middle and the highest reward."""
+    """Choose groups of the last step with groups: the lowest, the middle and the
+    highest reward.
+    """
     current = Group.objects.current().filter(run_id=run_id, step__lte=step)
     last = current.order_by("-step").values_list("step", flat=True).first()
     if last is None:
@@ -149,30 +153,32 @@ def _example_groups(run_id: int, step: int) -> list[list[int]]:
 
 
 def resolve(alert: Alert, *, step: int) -> bool:
-    """The condition no longer holds; False if the alert was already closed."""
+    """Close an alert whose condition no longer holds; False if it was already
+    closed.
+    """
     still = Alert.objects.filter(pk=alert.pk, state__in=OPEN)
     return bool(
         still.update(state=AlertState.RESOLVED, ended_at=Now(), ended_step=step)
     )
 
 
-def has_paused_before(run_id: int, found: Triggered[int]) -> bool:
-    """Whether this alert paused the run before its steps were superseded.
+def has_paused_before(run_id: int, triggered: Triggered[int]) -> bool:
+    """Return whether this alert paused the run before its steps were superseded.
 
     The run was resumed since, so it is not paused for the same alert again.
     """
     return Alert.objects.filter(
         run_id=run_id,
-        rule=found.key[0],
-        code=found.key[1],
-        step__gte=found.step,
+        rule=triggered.key[0],
+        code=triggered.key[1],
+        step__gte=triggered.step,
         state=AlertState.SUPERSEDED,
         has_paused=True,
     ).exists()
 
 
 def supersede(run_id: int, *, after: int) -> bool:
-    """A resume goes back to this step: whether any alert changes by that.
+    """Go back to the step of a resume. Returns whether any alert changes by that.
 
     Called in the transaction that cuts the run's history.
     """
@@ -192,12 +198,12 @@ def supersede(run_id: int, *, after: int) -> bool:
         state=AlertState.ACKNOWLEDGED, ended_at=None, ended_step=None
     )
     for alert in earlier.exclude(state=AlertState.SUPERSEDED).order_by("-id")[:50]:
-        kept = {
-            metric: [one for one in readings if one[0] <= after]
+        remaining = {
+            metric: [reading for reading in readings if reading[0] <= after]
             for metric, readings in alert.readings.items()
         }
-        if kept != alert.readings:
-            Alert.objects.filter(pk=alert.pk).update(readings=kept)
+        if remaining != alert.readings:
+            Alert.objects.filter(pk=alert.pk).update(readings=remaining)
     return bool(num_later or opened)
 
 
@@ -217,7 +223,7 @@ class CachedEvaluator:
 
 @dataclass
 class Outcome:
-    """What ingest still has to do: notify the pages, pause the run."""
+    """The work that ingest still has to do: notify the pages, pause the run."""
 
     has_changed: bool = False
     pausing: list[Alert] = field(default_factory=list)
@@ -239,8 +245,8 @@ def observe(
     if cached is None:
         return outcome
     for event in events:
-        for found in cached.evaluator.observe(event):
-            _act(run_id, cached.evaluator, found, outcome)
+        for change in cached.evaluator.observe(event):
+            _act(run_id, cached.evaluator, change, outcome)
     for collecting in cached.evaluator.collecting:
         if collecting.is_changed:
             alert = collecting.alert
@@ -261,8 +267,9 @@ def observe(
 def _pop_evaluator(
     run_id: int, events: Sequence[Event], *, first_seq: int, known: Sequence[str]
 ) -> CachedEvaluator | None:
-    """None if no event matters. The evaluator returns to the cache only after it has
-    seen the events, so one that an error interrupts is not used again."""
+    """Take the evaluator; None if no event matters. It returns to the cache only after
+    it has seen the events, so one that an error interrupts is not used again.
+    """
     cached = _cached.pop(run_id, None)
     position = (events[0].attempt, events[0].line)
     if cached is not None and (cached.attempt, cached.line + 1) != position:
@@ -293,22 +300,22 @@ def _is_current(run_id: int, cached: CachedEvaluator) -> bool:
 def _act(
     run_id: int,
     evaluator: RunEvaluator,
-    found: Triggered[int] | Recovered[int],
+    change: Triggered[int] | Recovered[int],
     outcome: Outcome,
 ) -> None:
-    if isinstance(found, Recovered):
-        over = evaluator.alerts.pop(found.key)
-        outcome.has_changed |= resolve(over, step=found.step)
+    if isinstance(change, Recovered):
+        over = evaluator.alerts.pop(change.key)
+        outcome.has_changed |= resolve(over, step=change.step)
         return
-    alert = raise_alert(run_id, found, readings=evaluator.readings_of(found))
+    alert = raise_alert(run_id, change, readings=evaluator.readings_of(change))
     if alert is None:
-        evaluator.closed(found.key)
+        evaluator.closed(change.key)
         return
-    evaluator.raised(found.key, alert)
+    evaluator.raised(change.key, alert)
     outcome.has_changed = True
     rule = alert.rule
     assert rule is not None, "it was raised for one"
-    if rule.pauses_run and not alert.is_muted and not has_paused_before(run_id, found):
+    if rule.pauses_run and not alert.is_muted and not has_paused_before(run_id, change):
         outcome.pausing.append(alert)
 
 

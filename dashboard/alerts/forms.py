@@ -45,7 +45,7 @@ def _number(**attrs: Any) -> forms.NumberInput:
 
 
 class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
-    """What happens when a rule fires; of a built-in rule also its two numbers."""
+    """The actions of a rule that fires; of a built-in rule also its two numbers."""
 
     class Meta:
         model = Rule
@@ -246,15 +246,15 @@ class FilterForm(forms.Form):
 
     def narrow(self, alerts: Any) -> Any:
         self.is_valid()
-        given = self.cleaned_data
-        state = given.get("state") or self.default_state
+        data = self.cleaned_data
+        state = data.get("state") or self.default_state
         if state == OPEN_ONLY:
             alerts = alerts.actionable()
         elif state != ANY:
             alerts = alerts.filter(state=state)
-        if given.get("rule"):
-            alerts = alerts.filter(rule=given["rule"])
-        if text := given.get("run"):
+        if data.get("rule"):
+            alerts = alerts.filter(rule=data["rule"])
+        if text := data.get("run"):
             number = text.removeprefix("#")
             if number.isascii() and number.isdigit() and len(number) < 19:
                 return alerts.filter(run_id=int(number))
@@ -263,7 +263,7 @@ class FilterForm(forms.Form):
 
 
 class EventsForm(forms.Form):
-    """Which events a channel receives."""
+    """The events that a channel receives."""
 
     events = forms.MultipleChoiceField(
         label="Events",

@@ -32,22 +32,24 @@ Spans = list[tuple[int, float, float | None]]
 
 
 def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
-    """Of everything with a stream number below `before`; about eight queries."""
+    """Read the evaluator of all with a stream number below `before`; about eight
+    queries.
+    """
     evaluator = RunEvaluator(rules_of(run), left_out(run))
     states = (*OPEN, AlertState.RESOLVED)
     found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
     alerts = [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
-    held: dict[Key, Spans] = {}
+    spans: dict[Key, Spans] = {}
     for key, alert in alerts:
         span = (alert.step, alert.ended_step or math.inf, alert.bound)
-        held.setdefault(key, []).append(span)
+        spans.setdefault(key, []).append(span)
     for key, alert in alerts:
         if key in opened and alert is opened[key]:
             evaluator.raised(key, alert)
         else:
             evaluator.collect(alert)
-    _replay(evaluator, run, before, held)
+    _replay(evaluator, run, before, spans)
     evaluator.known = set(known)
     for key, track in evaluator.tracks.items():
         track.hold(opened[key].bound if key in opened else None)
@@ -55,7 +57,7 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
 
 
 def _replay(
-    evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Spans]
+    evaluator: RunEvaluator, run: Run, before: int, spans: dict[Key, Spans]
 ) -> None:
     """Replays stored history without raising alerts again."""
     last = [
@@ -85,7 +87,7 @@ def _replay(
         for key, track in evaluator.tracks.items():
             bounds = (
                 bound
-                for start, end, bound in held.get(key, ())
+                for start, end, bound in spans.get(key, ())
                 if start < moment.step <= end
             )
             track.hold(next(bounds, None))
@@ -106,7 +108,7 @@ def _replay(
 def _remember_first(
     evaluator: RunEvaluator, run: Run, begin: int, moments: list[Moment]
 ) -> None:
-    """The first readings, as far as they come before what is read again."""
+    """Remember the first readings, as far as they come before what is read again."""
     for key, metric in evaluator.metrics.items():
         track = evaluator.tracks[key]
         if track.condition.kind not in (Kind.SHARE_OF_FIRST, Kind.TIMES_FIRST):
@@ -130,8 +132,8 @@ def _remember_first(
             track.remember_first([value for value in values if value is not None])
         elif column := run.find_column(metric):
             rows = _steps(run, before).filter(step__gte=begin).order_by("step")
-            known = rows.filter(**{f"{column}__isnull": False})
-            track.remember_first(known.values_list(column, flat=True)[:FIRST])
+            measured = rows.filter(**{f"{column}__isnull": False})
+            track.remember_first(measured.values_list(column, flat=True)[:FIRST])
 
 
 def _rarely_measured(
@@ -139,7 +141,7 @@ def _rarely_measured(
 ) -> list[Moment]:
     """Earlier steps with a metric that too few of the last ones have."""
     first = min((moment.seq for moment in steps), default=0)
-    found = []
+    moments = []
     for metric, reach in evaluator.reaches().items():
         num_known = sum(m.metrics.get(metric) is not None for m in steps)
         column = run.find_column(metric)
@@ -149,11 +151,11 @@ def _rarely_measured(
             step__gte=begin, **{f"{column}__isnull": False}
         )
         newest = rows.order_by("-step").values_list("seq", "step", column)
-        found += [
+        moments += [
             Moment(seq=seq, step=step, metrics={metric: value})
             for seq, step, value in newest[: reach - num_known]
         ]
-    return found
+    return moments
 
 
 def _steps(run: Run, before: int) -> QuerySet[Step]:
@@ -166,10 +168,10 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
     current = Evaluation.objects.filter(
         run=run, superseded_by__isnull=True, seq__lt=before
     )
-    found = list(current.order_by("-seq")[:most])
-    rewards = _rewards(run, found[-1].step, before) if found else []
+    rows = list(current.order_by("-seq")[:most])
+    rewards = _rewards(run, rows[-1].step, before) if rows else []
     moments = []
-    for e in found:
+    for e in rows:
         index = bisect_left(rewards, e.seq, key=itemgetter(0))
         last = [value for _, value in rewards[max(0, index - REWARDS) : index]]
         moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=last))

@@ -48,7 +48,7 @@ def public_link(name: str, *args: object) -> str:
 
 
 def describe_delivery(delivery: Delivery) -> dict[str, Any]:
-    """The JSON of a webhook; `id` is the same at each attempt."""
+    """Return the JSON of a webhook; `id` is the same at each attempt."""
     return {
         "id": str(delivery.pk),
         "team": delivery.channel.team.slug,
@@ -60,7 +60,7 @@ def describe_delivery(delivery: Delivery) -> dict[str, Any]:
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """As it is now: its step is the last one that is stored."""
+    """Describe the run as it is now: its step is the last one that is stored."""
     reasons = {
         RunState.FAILED: run.fail_reason,
         RunState.STOPPED: run.stop_reason,
@@ -217,7 +217,7 @@ def sign(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
-    """The result, such as "answered 204". Raises NotSent."""
+    """Send it, and return the result, such as "answered 204". Raises NotSent."""
     body = json.dumps(message, allow_nan=False).encode()
     timestamp = int(time.time())
     headers = {

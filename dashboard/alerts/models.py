@@ -216,7 +216,7 @@ class MutedRun(models.Model):
 
 
 class Event(models.TextChoices):
-    """What a channel may receive."""
+    """An event that a channel may receive."""
 
     ALERT_FIRED = "alert.fired", "An alert fires"
     RUN_FINISHED = "run.finished", "A run finishes"
@@ -230,7 +230,7 @@ def alerts_alone() -> list[str]:
 
 
 class Channel(models.Model):
-    """Where a team's alerts go, and which other events it receives."""
+    """A receiver of a team's alerts and of other events."""
 
     class Kind(models.TextChoices):
         EMAIL = "email", "E-mail"
@@ -265,7 +265,7 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One message to one channel: sent at least once, under its id."""
+    """A message to one channel: sent at least once, under its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     channel = models.ForeignKey(Channel, models.CASCADE, related_name="deliveries")

@@ -67,7 +67,7 @@ def list_alerts(team: Team) -> AlertQuerySet:
 
 
 def describe_for_page(run: Run) -> list[dict[str, Any]]:
-    """The run's alerts of its present history, the newest first; one query.
+    """List the run's alerts of its present history, the newest first; one query.
 
     A chart that marks them needs `step`, `metric` and `name`.
     """
@@ -92,8 +92,9 @@ def describe_for_page(run: Run) -> list[dict[str, Any]]:
 
 
 def _warning_code(alert: Alert) -> str:
-    """The code of the trainer's warnings that duplicate the alert; empty for custom
-    rules."""
+    """Return the code of the trainer's warnings that duplicate the alert; empty for
+    custom rules.
+    """
     key = alert.rule.built_in if alert.rule else ""
     return alert.code if key == WARNINGS.code else key
 
@@ -119,7 +120,7 @@ def get_delivery(team: Team, delivery_id: UUID) -> Delivery:
 
 
 def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
-    """The newest first; of one state, where it is one."""
+    """List the newest first, of one state or all."""
     logged = Delivery.objects.filter(channel__team=team)
     if state in DeliveryState.values:
         logged = logged.filter(state=state)
@@ -133,19 +134,19 @@ def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
 def list_rules(team_id: int) -> list[Rule]:
     """Built-in ones first, in their order; two queries once they have rows."""
     rules = list(_rules(team_id))
-    known = {rule.built_in for rule in rules}
-    missing = [one for code, one in BUILT_IN.items() if code not in known]
+    codes = {rule.built_in for rule in rules}
+    missing = [definition for code, definition in BUILT_IN.items() if code not in codes]
     if missing:
         Rule.objects.bulk_create(
             [
                 Rule(
                     team_id=team_id,
-                    built_in=one.code,
-                    name=one.name,
-                    metric=one.metric,
-                    kind=one.condition.kind,
+                    built_in=definition.code,
+                    name=definition.name,
+                    metric=definition.metric,
+                    kind=definition.condition.kind,
                 )
-                for one in missing
+                for definition in missing
             ],
             ignore_conflicts=True,  # another process may create them too
         )
@@ -159,7 +160,7 @@ def _rules(team_id: int) -> QuerySet[Rule]:
 
 
 def rules_of(run: Run) -> list[Rule]:
-    """The rules that are on and that this run is under."""
+    """Return the rules that are on and that this run is under."""
     rules = list_rules(run.team_id)
     return [rule for rule in rules if rule.is_enabled and rule.applies_to(run)]
 
@@ -170,8 +171,10 @@ def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
 
 
 def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
-    """The first steps of the run's phases, with the built-in rules that do not apply to
-    each. The settings of imported runs are unknown, and so is their number format."""
+    """Return the first steps of the run's phases, with the built-in rules that do not
+    apply to each. The settings of imported runs are unknown, and so is their number
+    format.
+    """
     config = settings_of(run)
     if config is None:
         return [(0, frozenset({"mismatch_float32"}))]
@@ -180,5 +183,5 @@ def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
 
 
 def describe(rule: Rule) -> str:
-    """The condition as a sentence without its full stop."""
+    """Write the condition as a sentence without its full stop."""
     return rule.condition.describe(rule.metric)

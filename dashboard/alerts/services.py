@@ -51,7 +51,7 @@ TESTS_WINDOW = timedelta(hours=1)
 
 @transaction.atomic
 def create_rule(*, rule: Rule, user: User) -> Rule:
-    """The rule is filled in by its form and not saved yet.
+    """Save a rule that its form has filled in.
 
     UserError if the team has too many rules: each is evaluated at every step.
     """
@@ -69,7 +69,7 @@ def create_rule(*, rule: Rule, user: User) -> Rule:
 
 @transaction.atomic
 def change_rule(*, rule: Rule, user: User) -> bool:
-    """A changed condition withdraws the rule's open alerts.
+    """Save a rule; a changed condition withdraws its open alerts.
 
     False if nothing changed. The caller has locked the row since it was read, so that
     no concurrent change is lost.
@@ -85,7 +85,8 @@ def change_rule(*, rule: Rule, user: User) -> bool:
     rule.save(update_fields=[*changed, "revision"])
     names = {n: "run_id" if n == "run" else n for n in changed}
     old, new = (
-        {n: getattr(one, field) for n, field in names.items()} for one in (before, rule)
+        {n: getattr(version, field) for n, field in names.items()}
+        for version in (before, rule)
     )
     _record(rule, user, "alert_rule.changed", **describe_change(old, new))
     return True
@@ -107,7 +108,7 @@ def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
 
 @transaction.atomic
 def delete_rule(*, rule: Rule, user: User) -> None:
-    """Its alerts remain, with the text of the rule."""
+    """Delete a rule. Its alerts remain, with the text of the rule."""
     assert not rule.built_in, "a built-in rule is switched off"
     _withdraw(rule)
     _record(rule, user, "alert_rule.deleted")
@@ -135,7 +136,7 @@ def notify_pages(run_ids: Iterable[int]) -> None:
 
 @transaction.atomic
 def acknowledge(*, alert: Alert, user: User) -> bool:
-    """A member handles the alert; False if it is no longer firing."""
+    """Mark the alert as handled by a member; False if it is no longer firing."""
     notify_pages([alert.run_id])
     firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
     num_acknowledged = firing.update(
@@ -149,7 +150,7 @@ def acknowledge(*, alert: Alert, user: User) -> bool:
 
 @transaction.atomic
 def mute_rule(*, rule: Rule, user: User, until: datetime | None) -> None:
-    """None: it is heard again."""
+    """Mute a rule; None unmutes it."""
     Rule.objects.filter(pk=rule.pk).update(muted_until=until)
     verb = "alert_rule.muted" if until else "alert_rule.unmuted"
     text = until.isoformat() if until else None
@@ -158,7 +159,7 @@ def mute_rule(*, rule: Rule, user: User, until: datetime | None) -> None:
 
 @transaction.atomic
 def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
-    """None: it is heard again."""
+    """Mute a run; None unmutes it."""
     if until is None:
         MutedRun.objects.filter(run=run).delete()
     else:
@@ -195,17 +196,17 @@ def choose_events(
     *, channel: Channel, user: User, events: list[str], base: str = ""
 ) -> None:
     """EditConflict: other events were chosen since `base`."""
-    held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
-    if not find_changes({"events": held.events}, {"events": events}, base):
+    locked = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
+    if not find_changes({"events": locked.events}, {"events": events}, base):
         return
     Channel.objects.filter(pk=channel.pk).update(events=events)
     verb = "alert_channel.events_chosen"
-    record(channel.team, user, verb, channel, events=events, before=held.events)
+    record(channel.team, user, verb, channel, events=events, before=locked.events)
 
 
 @transaction.atomic
 def change_secret(*, channel: Channel, user: User) -> None:
-    """The previous secret becomes invalid."""
+    """Replace the secret; the previous one becomes invalid."""
     channel.nonce = uuid.uuid4()
     channel.save(update_fields=["nonce"])
     record(channel.team, user, "alert_channel.secret_changed", channel)
@@ -277,7 +278,9 @@ def _check_tests(team: Team) -> None:
 
 
 def shown_address(channel: Channel) -> str:
-    """For a webhook only the host: the path may be a secret of the receiver."""
+    """Return the address, of a webhook only the host: the path may be a secret of the
+    receiver.
+    """
     if channel.kind == Channel.Kind.EMAIL:
         return channel.address
     parts = urlsplit(channel.address)

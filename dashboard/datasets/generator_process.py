@@ -60,7 +60,7 @@ def _generate(
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON can say it; scorers read the entry again."""
+    """Convert the value to what JSON can say; scorers read the entry again."""
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

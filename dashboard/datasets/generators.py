@@ -101,7 +101,7 @@ def describe_options(config: type) -> list[dict[str, Any]]:
 
 
 def _fields_compared(test: ast.expr) -> list[str]:
-    """The fields of a comparison; none where it compares anything else."""
+    """List the fields of a comparison; none if it compares anything else."""
     if not isinstance(test, ast.Compare):
         return []
     if any(isinstance(sign, ast.Is | ast.IsNot) for sign in test.ops):
@@ -121,9 +121,9 @@ def _is_literal(side: ast.expr) -> bool:
 
 
 def _class(source: str) -> ast.ClassDef:
-    (found,) = ast.parse(source).body
-    assert isinstance(found, ast.ClassDef)
-    return found
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    return definition
 
 
 class GeneratorsMissing(ValueError):
@@ -161,7 +161,7 @@ class Option:
 
     @staticmethod
     def _kept(value: int | float | str) -> int | float | str:
-        """The value; ValueError when no database keeps it."""
+        """Return the value; ValueError when no database keeps it."""
         is_finite = not isinstance(value, float) or math.isfinite(value)
         if not is_finite or (isinstance(value, str) and "\x00" in value):
             raise ValueError(value)
@@ -201,7 +201,7 @@ def list_tasks() -> tuple[Task, ...]:
 
 @cache
 def example_rows(task: str, count: int) -> tuple[Row, ...]:
-    """With the default options and seed 0."""
+    """Generate rows with the default options and seed 0."""
     with slot():
         return tuple(generate_rows(task, size=count, seed=0))
 
@@ -242,7 +242,7 @@ def generate_rows(
 
 
 def _run_child(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the child answers, until it is done or its time is up."""
+    """Yield the child's replies, until it is done or its time is up."""
     if importlib.util.find_spec("reasoning_gym") is None:
         raise GeneratorsMissing(
             "The reasoning-gym package, which provides the tasks, is not installed. "

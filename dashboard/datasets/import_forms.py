@@ -42,12 +42,12 @@ TAKEN = "datasets.name_taken"
 
 
 def form_error(error: ValueError) -> forms.ValidationError:
-    """A service's error for a form, with its code."""
+    """Convert a service's error to one of a form, with its code."""
     return forms.ValidationError(str(error), code=code_of(error) or "invalid")
 
 
 def free_name(team: Team, name: str) -> str:
-    """The name, if the team has no dataset with it."""
+    """Return the name, if the team has no dataset with it."""
     taken = Dataset.objects.filter(team=team, name=name, trashed_at=None).first()
     if taken is not None:
         raise forms.ValidationError(
@@ -93,8 +93,8 @@ class TargetForm(forms.Form):
         set_choices(self, "target", [("", "a new dataset"), *newer])
 
     def clean(self) -> dict[str, Any]:
-        given = self.cleaned_data
-        is_named = given.get("target") or given.get("name") or "name" in self.errors
+        data = self.cleaned_data
+        is_named = data.get("target") or data.get("name") or "name" in self.errors
         if not is_named:
             self.add_error(
                 "name",
@@ -102,7 +102,7 @@ class TargetForm(forms.Form):
                     "Enter a name for the new dataset.", code="required"
                 ),
             )
-        return given
+        return data
 
     def start(
         self,
@@ -112,7 +112,8 @@ class TargetForm(forms.Form):
         user: User,
         positions: Sequence[int] = (),
     ) -> ImportJob | None:
-        """The job that a valid form asks for; None: the form says why there is none.
+        """Start the job that a valid form asks for; None: the form says why there is
+        none.
 
         Where the name is taken, it may be by what this very form has made.
         """
@@ -245,7 +246,7 @@ class MappingForm(forms.Form):
             del self.fields["name"]
 
     def query(self, mapping: Mapping) -> str:
-        """The query string of the page with this mapping and the name as it is."""
+        """Return the query string of the page with this mapping, the name unchanged."""
         fields: dict[str, Any] = {
             "prompt": mapping.prompt,
             "answer": mapping.answer or "",
@@ -261,7 +262,7 @@ class MappingForm(forms.Form):
 
     @property
     def column_boxes(self) -> list[tuple[str, list[Any]]]:
-        """Those of columns, and those of values inside columns."""
+        """Two lists: boxes of columns, and those of values inside columns."""
         boxes = list(self["columns"])
         num = len(self._names)
         return [("", boxes[:num]), ("Values inside columns", boxes[num:])]

@@ -189,7 +189,7 @@ def peek(upload: Upload, *, in_job: bool = False) -> Peek:
 
 
 def try_peek(upload: Upload) -> Peek | None:
-    """None if the file is missing or none of its rows can be read."""
+    """Peek; None if the file is missing or none of its rows can be read."""
     try:
         seen = peek(upload)
     except FileNotFoundError:
@@ -289,7 +289,7 @@ def start_job(
     user: User | None,
     leave_out: int = 0,
 ) -> tuple[ImportJob, bool]:
-    """The import, and whether it is new: a second click finds the first."""
+    """Start the import. Returns whether it is new: a second click finds the first."""
     return _start(
         upload,
         user,
@@ -304,7 +304,7 @@ def start_job(
 def start_fetch(
     *, upload: Upload, filename: str, user: User | None
 ) -> tuple[ImportJob, bool]:
-    """The download of the file, and whether it is new."""
+    """Start the download of the file. Returns whether it is new."""
     kind = ImportJob.Kind.FETCH
     return _start(upload, user, kind=kind, filename=filename[-200:], num_to_read=0)
 
@@ -321,7 +321,7 @@ def _start(upload: Upload, user: User | None, **fields: Any) -> tuple[ImportJob,
 
 
 def begin(**fields: Any) -> ImportJob:
-    """A new import and its queued job; start it with `begin_work`."""
+    """Create an import and its queued job; start it with `begin_work`."""
     row = ImportJob.objects.create(**fields)
     row.job = enqueue(
         row.job_kind,

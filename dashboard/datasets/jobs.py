@@ -63,7 +63,7 @@ def fetch(context: Context) -> None:
     host = host_of(upload)
 
     def gives_way() -> bool:
-        """Not during a fast download that could not be resumed."""
+        """Refuse during a fast download that could not be resumed."""
         num_seconds = time.monotonic() - context.began
         is_quick = context.noted.get("done", 0) > QUICK_BYTES_PER_SECOND * num_seconds
         restarting = Upload.objects.filter(
@@ -135,19 +135,19 @@ def import_rows(context: Context) -> None:
                 on_made=seal,
             )
     except ImportRefused as refused:
-        found = refused.refusals
+        refusals = refused.refusals
         if context.held().exists():
-            ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
+            ImportJob.objects.filter(pk=row.pk).update(refusals=refusals.as_json())
         raise UserError(
             "datasets.rows_have_errors",
-            f"No rows imported: {found.count:,} rows have errors.",
+            f"No rows imported: {refusals.count:,} rows have errors.",
         ) from None
     if context.held().exists():  # the version existed: nothing was sealed
         ImportJob.objects.filter(pk=row.pk).update(version=version)
 
 
 def retry_job(job: ImportJob, user: User) -> ImportJob:
-    """A new job; the same one if it is done or its file is deleted."""
+    """Create a new job; return the same one if it is done or its file is deleted."""
     upload = find_upload(job)
     if job.is_fetch:
         return retry_fetch(upload, user) if upload else job

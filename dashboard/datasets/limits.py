@@ -72,13 +72,13 @@ def check_disk_space_to_import(num_bytes: int) -> None:
 
 
 def check_disk_space_to_store(num_bytes: int, *, purpose: str) -> None:
-    """An embedded database stores rows on this disk, with indexes and a log."""
+    """Check the disk on which an embedded database stores rows, indexes and a log."""
     if settings.DATABASE_IS_EMBEDDED:
         check_disk_space(3 * num_bytes, purpose=purpose)
 
 
 def is_disk_full(*, share: float = 1) -> bool:
-    """Whether less than a share of an embedded database's reserve is free."""
+    """Return whether less than a share of an embedded database's reserve is free."""
     return settings.DATABASE_IS_EMBEDDED and (
         shutil.disk_usage(settings.COHORT_DATA).free < share * RESERVED_BYTES
     )

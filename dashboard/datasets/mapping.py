@@ -82,12 +82,14 @@ class Mapping:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Mapping:
-        """What `as_json` made."""
+        """Read what `as_json` made."""
         return cls(**{**tree, "columns": tuple(tree["columns"])})
 
 
 def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refusal:
-    """The record's row. `is_text`: the file has no types, as CSV and TSV have none."""
+    """Map a record to a row. `is_text`: the file has no types, as CSV and TSV have
+    none.
+    """
     column: str | None = mapping.prompt or None
     reply = None
     try:
@@ -150,7 +152,7 @@ MISSING = object()
 
 
 def _value(record: Record, name: str, remedy: str, *, is_text: bool) -> Any:
-    """A missing column is not the same error as a null."""
+    """Read a column; a missing one is not the same error as a null."""
     value = find_value(record.values, name, is_text=is_text)
     if value is MISSING:
         raise Unusable(f'The row has no column "{name}".', remedy, None)
@@ -158,7 +160,9 @@ def _value(record: Record, name: str, remedy: str, *, is_text: bool) -> Any:
 
 
 def find_value(values: dict[str, Any], path: str, *, is_text: bool) -> Any:
-    """The column, or the value at a path that begins with a column; else MISSING."""
+    """Return the column, or the value at a path that begins with a column; else
+    MISSING.
+    """
     if path in values:
         return values[path]
     root, _, inner = path.partition(".")
@@ -169,24 +173,24 @@ def find_value(values: dict[str, Any], path: str, *, is_text: bool) -> Any:
 
 def nested_names(records: Sequence[Record], *, is_text: bool) -> list[str]:
     """Paths of the values inside columns of objects, as far as these records show."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for record in records:
         for name, value in record.values.items():
-            _add_paths(found, name, typed(value) if is_text else value, depth=1)
+            _add_paths(names, name, typed(value) if is_text else value, depth=1)
     taken = {name for record in records for name in record.values}
-    return [name for name in found if name not in taken][:MAX_PATHS]
+    return [name for name in names if name not in taken][:MAX_PATHS]
 
 
-def _add_paths(found: dict[str, None], name: str, value: Any, *, depth: int) -> None:
+def _add_paths(paths: dict[str, None], name: str, value: Any, *, depth: int) -> None:
     if not isinstance(value, dict) or depth > MAX_PATH_PARTS:
         return
     for key, inner in value.items():
         path = f"{name}.{key}"
-        if len(path) > MAX_NAME_CHARS or len(found) >= MAX_PATHS:
+        if len(path) > MAX_NAME_CHARS or len(paths) >= MAX_PATHS:
             return
         if inner is not None:
-            found[path] = None
-        _add_paths(found, path, inner, depth=depth + 1)
+            paths[path] = None
+        _add_paths(paths, path, inner, depth=depth + 1)
 
 
 def _rendered(record: Record, template: str, *, is_text: bool) -> str:
@@ -220,7 +224,7 @@ def _rendered(record: Record, template: str, *, is_text: bool) -> str:
 def _prompt(
     value: Any, mapping: Mapping, *, is_text: bool
 ) -> tuple[Prompt, str | None]:
-    """The prompt, and the reply that a chat ends with."""
+    """Return the prompt, and the reply that a chat ends with."""
     check_value(value)
     if isinstance(value, str) and value.startswith("[{"):
         value = _chat_of(value)
@@ -257,7 +261,9 @@ def _prompt(
 
 
 def _with_system(prompt: Prompt, system: Any) -> Prompt:
-    """The prompt as a chat that begins with the system message, where there is one."""
+    """Return the prompt as a chat that begins with the system message, where there is
+    one.
+    """
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if system is MISSING or not system or chat[0]["role"] == "system":
         return prompt
@@ -266,7 +272,9 @@ def _with_system(prompt: Prompt, system: Any) -> Prompt:
 
 
 def _chat_of(cell: str) -> Any:
-    """The chat that a text holds as JSON, or as Python writes it; else the text."""
+    """Return the chat that a text holds as JSON, or as Python writes it; else the
+    text.
+    """
     tree = typed(cell)
     if tree == cell and _PYTHON_CHAT.match(cell):
         try:
@@ -287,27 +295,29 @@ def _chat_of(cell: str) -> Any:
 
 
 def _reply_text(reply: dict[str, Any]) -> str | None:
-    """A message that only calls tools is their calls as JSON; None if it is empty."""
+    """Return the text of a reply; one that only calls tools is their calls as JSON."""
     calls = reply.get("tool_calls")
     written = json.dumps(calls, ensure_ascii=False) if calls else None
     return reply.get("content") or written
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """With role and content, and with what a chat template may read of tools."""
+    """Return role and content, and what a chat template may read of tools."""
     if not isinstance(message, dict):
         raise _no_message(message)
     if message.get("from") == "function_call":
         call = {"type": "function", "function": _call(message.get("value"))}
-        given = {"role": "assistant", "tool_calls": [call]}
+        fields = {"role": "assistant", "tool_calls": [call]}
     elif "from" in message and "value" in message:
-        given = {**message, "role": message["from"], "content": message["value"]}
+        fields = {**message, "role": message["from"], "content": message["value"]}
     else:
-        given = message
-    if "role" not in given:
+        fields = message
+    if "role" not in fields:
         raise _no_message(message)
-    kept = {name: given[name] for name in TOOL_KEYS if given.get(name) is not None}
-    name = given["role"]
+    tool_fields = {
+        name: fields[name] for name in TOOL_KEYS if fields.get(name) is not None
+    }
+    name = fields["role"]
     role = ROLES.get(name) if isinstance(name, str) else None
     if role is None:
         raise Unusable(
@@ -315,7 +325,7 @@ def _message(message: Any) -> dict[str, Any]:
             f"Use one of {', '.join(ROLES)}.",
             name,
         )
-    content = given.get("content")
+    content = fields.get("content")
     if isinstance(content, list):
         content = "\n".join(_part(part) for part in content)
     elif content is not None and not isinstance(content, str):
@@ -324,15 +334,15 @@ def _message(message: Any) -> dict[str, Any]:
             "Write it as one string, or as a list of text parts.",
             content,
         )
-    if content is None and "tool_calls" not in kept:
+    if content is None and "tool_calls" not in tool_fields:
         raise Unusable(
             "A chat message has no content.", "Fill it in, or remove the row.", message
         )
-    return {"role": role, "content": content, **kept}
+    return {"role": role, "content": content, **tool_fields}
 
 
 def _call(value: Any) -> dict[str, Any]:
-    """The call of a tool, which ShareGPT writes as JSON."""
+    """Return the call of a tool, which ShareGPT writes as JSON."""
     call = typed(value)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         raise Unusable(
@@ -389,7 +399,7 @@ def _answer(value: Any, *, is_text: bool) -> Answer | None:
     if isinstance(value[0], dict) and len(value) == 1 and "role" in value[0]:
         # TRL's column completion
         return _answer(_reply_text(_message(value[0])), is_text=False)
-    answers = list(dict.fromkeys(_answer_text(each) for each in value))
+    answers = list(dict.fromkeys(_answer_text(item) for item in value))
     if len(answers) > MAX_ANSWERS:
         raise Unusable(
             f"The row has {len(answers):,} answers; the limit is {MAX_ANSWERS}.",
@@ -411,7 +421,7 @@ def _answer_text(value: Any) -> str:
 
 
 def typed(cell: Any) -> Any:
-    """A CSV cell as JSON where writing it again gives the same text.
+    """Read a CSV cell as JSON if writing it again gives the same text.
 
     So `[3, 5]` becomes a list and `24` a number, while `007` stays a text.
     """

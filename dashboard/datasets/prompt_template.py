@@ -70,7 +70,7 @@ class TemplateFault(UserError):
 
 
 class _Budget:
-    """What is left for a row."""
+    """The work that is left for a row."""
 
     def __init__(self) -> None:
         self.num_turns = MAX_TURNS
@@ -104,7 +104,7 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
 
 @pass_context  # so that it isn't applied to constants when a template is read
 def _bounded(context: Context, value: Any) -> Any:
-    """A value that is computed with."""
+    """Check a value that is computed with."""
     _budget.get().check_time()
     _size(value, MAX_VALUE_CHARS)
     return value
@@ -112,7 +112,7 @@ def _bounded(context: Context, value: Any) -> Any:
 
 @pass_context
 def _made(context: Context, value: Any) -> Any:
-    """A value that an expression made, which is computed with."""
+    """Check a value that an expression made, which is computed with."""
     budget = _budget.get()
     budget.check_time()
     budget.num_chars -= _size(value, min(MAX_VALUE_CHARS, budget.num_chars))
@@ -140,7 +140,7 @@ def _size(value: Any, most: int) -> int:
 
 
 def _letter(index: object) -> str:
-    """The letter of an option by its index from 0."""
+    """Return the letter of an option by its index from 0."""
     if not isinstance(index, int) or not 0 <= index < len(ascii_uppercase):
         raise TemplateFault("The filter letter needs an index from 0 to 25.")
     return ascii_uppercase[index]
@@ -176,7 +176,9 @@ def _as_json(value: Any) -> str:
 
 
 def _as_text(value: Any) -> Any:
-    """What {{ }} writes: a text as it is, nothing for null, other values as JSON."""
+    """Write what {{ }} writes: a text as it is, nothing for null, other values as
+    JSON.
+    """
     if value is None:
         return ""
     if isinstance(value, str | Undefined):
@@ -247,7 +249,7 @@ class PromptTemplate:
             raise _fault(None, error.msg) from None
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """The prompt of a row; TemplateFault says why there is none."""
+        """Render the prompt of a row; TemplateFault says why there is none."""
         budget = _Budget()
         token = _budget.set(budget)
         pieces: list[str] = []
@@ -292,8 +294,8 @@ def _check(tree: nodes.Template) -> None:
         if isinstance(node, nodes.Filter) and (
             node.name not in _JINJA.filters or node.name in _OWN_FILTERS
         ):
-            known = ", ".join(sorted(_JINJA.filters.keys() - _OWN_FILTERS))
-            raise _fault(node.lineno, f'no filter "{node.name}". Filters: {known}')
+            filters = ", ".join(sorted(_JINJA.filters.keys() - _OWN_FILTERS))
+            raise _fault(node.lineno, f'no filter "{node.name}". Filters: {filters}')
         num_filters += isinstance(node, nodes.Filter)
         if num_filters > _MAX_FILTERS:
             raise _fault(node.lineno, f"more than {_MAX_FILTERS} filters")
@@ -327,12 +329,12 @@ class _Bounding(NodeTransformer):
                 if isinstance(value, nodes.Expr):
                     setattr(node, name, _around(value))
                 elif isinstance(value, list):
-                    is_all = all(isinstance(each, nodes.Expr) for each in value)
+                    is_all = all(isinstance(argument, nodes.Expr) for argument in value)
                     setattr(
                         node, name, [_around(e) for e in value] if is_all else value
                     )
         if isinstance(node, nodes.Call):
-            node.args = [_around(each) for each in node.args]
+            node.args = [_around(argument) for argument in node.args]
         return node
 
 

@@ -73,7 +73,7 @@ def describe_version(version: DatasetVersion) -> dict[str, str]:
 
 
 def describe_unknown(datasets: Iterable[Any]) -> None:
-    """Of `list_datasets`, versions that a release before this one stored.
+    """Describe versions of `list_datasets` that a release before this one stored.
 
     They are described for this page only.
     """
@@ -85,7 +85,9 @@ def describe_unknown(datasets: Iterable[Any]) -> None:
 
 
 def list_versions(team: Team) -> QuerySet[DatasetVersion]:
-    """Every version of the team that is not in the trash, newest dataset first."""
+    """Return every version of the team that is not in the trash, newest dataset
+    first.
+    """
     return (
         DatasetVersion.objects.filter(
             dataset__team=team, dataset__trashed_at__isnull=True
@@ -100,13 +102,13 @@ def first_rows(version: DatasetVersion, num_rows: int = 10) -> list[Row]:
 
 
 def get_dataset(team: Team, dataset_id: int) -> Dataset:
-    """A dataset that is not in the trash."""
+    """Return a dataset that is not in the trash."""
     datasets = team.datasets.filter(trashed_at__isnull=True)
     return get_object_or_404(datasets.select_related("created_by"), pk=dataset_id)
 
 
 def get_any_dataset(team: Team, dataset_id: int) -> Dataset:
-    """In the trash or not."""
+    """Return a dataset, in the trash or not."""
     return get_object_or_404(team.datasets.select_related("created_by"), pk=dataset_id)
 
 
@@ -134,7 +136,7 @@ def _num_evaluated(of: Literal["dataset", "pk"]) -> Coalesce:
 
 
 def _num_using(of: Literal["dataset", "pk"], path: str) -> Coalesce:
-    """A subquery: a join would multiply the runs of two paths.
+    """Build a subquery: a join would multiply the runs of two paths.
 
     Runs are of a higher floor, and named by string only.
     """
@@ -159,24 +161,24 @@ def list_waiting(team: Team) -> list[Upload]:
 
 
 def find_upload(job: ImportJob) -> Upload | None:
-    """The file of the job; None after the import, or for selected rows."""
+    """Return the file of the job; None after the import, or for selected rows."""
     return Upload.objects.filter(jobs=job).first()
 
 
 def last_job(upload: Upload) -> ImportJob | None:
-    """The last of either kind."""
+    """Return the last job of either kind."""
     return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
 
 
 def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
-    """The open or finished import of an upload, which may be deleted."""
+    """Return the open or finished import of an upload, which may be deleted."""
     done = Q(job__state=JobState.DONE, kind=ImportJob.Kind.IMPORT)
     jobs = team.import_jobs.filter(Q(job__state__in=OPEN) | done, upload_id=upload_id)
     return jobs.order_by("-pk").first()
 
 
 def find_open_import(dataset: Dataset) -> ImportJob | None:
-    """The job that is making a version of the dataset."""
+    """Return the job that is making a version of the dataset."""
     of = Q(dataset=dataset) | Q(upload__dataset=dataset)
     jobs = ImportJob.objects.filter(of, job__state__in=OPEN)
     made = jobs.exclude(kind=ImportJob.Kind.FETCH).select_related("created_by")
@@ -203,8 +205,12 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
 def find_parents(
     team: Team, versions: list[DatasetVersion]
 ) -> dict[int, DatasetVersion]:
-    """The versions that these were made from, by key, if they still exist."""
-    keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
+    """Return the versions that these were made from, by key, if they still exist."""
+    keys = {
+        version.source["parent_id"]
+        for version in versions
+        if "parent_id" in version.source
+    }
     return list_versions(team).in_bulk(keys) if keys else {}
 
 
@@ -219,9 +225,9 @@ class Use:
 
 
 def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
-    """By the version's key, the newest runs of the dataset first; two queries."""
+    """List runs by the version's key, the newest of the dataset first; two queries."""
     # Runs are of a higher floor, and named by string only.
-    found = [
+    pairs = [
         (version_id, Use(run_id=run_id, name=name, state=state, is_evaluation=held_out))
         for path, held_out in (("runs", False), ("evaluation_sets__run", True))
         for version_id, run_id, name, state in dataset.versions.filter(
@@ -232,6 +238,6 @@ def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
         .distinct()[:MAX_USES]
     ]
     uses: dict[int, list[Use]] = defaultdict(list)
-    for version_id, use in sorted(found, key=lambda pair: -pair[1].run_id)[:MAX_USES]:
+    for version_id, use in sorted(pairs, key=lambda pair: -pair[1].run_id)[:MAX_USES]:
         uses[version_id].append(use)
     return uses

@@ -32,7 +32,8 @@ class Row:
             object.__setattr__(self, "answer", as_answer(self.answer))
 
     def canonical(self, columns: str | None = None, prompt: str | None = None) -> str:
-        """One line of JSON that equal rows share; also the form the trainer reads.
+        """Write the line of JSON that equal rows share; also the form the trainer
+        reads.
 
         `columns` is `columns_as_json` of the row's, and `prompt` its `prompt_as_json`,
         where the caller has them already.
@@ -46,7 +47,7 @@ class Row:
 
 
 def question_of(prompt: Prompt) -> str:
-    """The prompt's text; of a chat, its last user message."""
+    """Return the prompt's text; of a chat, its last user message."""
     if isinstance(prompt, str):
         return prompt
     asked = [turn for turn in prompt if turn["role"] == "user"]
@@ -65,8 +66,9 @@ _in_order = json.JSONEncoder(
 
 
 def prompt_as_json(prompt: Prompt) -> str:
-    """With the keys of each message sorted, and those inside, such as a tool call's
-    arguments, in their order, in which a chat template may write them."""
+    """Write a prompt with the keys of each message sorted, and those inside, such as a
+    tool call's arguments, in their order, in which a chat template may write them.
+    """
     if isinstance(prompt, str):
         return as_json(prompt)
     return _in_order([dict(sorted(message.items())) for message in prompt])
@@ -77,8 +79,9 @@ def columns_as_json(columns: dict[str, Any]) -> str:
 
 
 def _as_stored(value: Any) -> Any:
-    """The value as jsonb returns it: numbers are decimals, so 1e16 becomes an integer
-    and -0.0 becomes 0.0. The hash of this form stays the same after storage."""
+    """Return the value as jsonb returns it: numbers are decimals, so 1e16 becomes an
+    integer and -0.0 becomes 0.0. The hash of this form stays the same after storage.
+    """
     if isinstance(value, float):
         return int(Decimal(repr(value))) if abs(value) >= 1e16 else value + 0.0
     if isinstance(value, dict):
@@ -89,12 +92,12 @@ def _as_stored(value: Any) -> Any:
 
 
 def stored_answer(answer: Answer | None) -> str | None:
-    """As a text column has it: several answers as JSON."""
+    """Convert an answer to a text column's value: several answers as JSON."""
     return as_json(answer) if isinstance(answer, list) else answer
 
 
 def read_answer(stored: str | None, *, is_list: bool) -> Answer | None:
-    """What `stored_answer` made."""
+    """Read what `stored_answer` made."""
     if stored is None or not is_list:
         return stored
     answers: list[str] = json.loads(stored)
@@ -109,7 +112,7 @@ class _StoredAnswer(Protocol):
 
 
 class WithAnswer:
-    """Of a model that stores an answer as text, and a list of answers as JSON."""
+    """A model that stores an answer as text, and a list of answers as JSON."""
 
     @property
     def answer_value(self: _StoredAnswer) -> Answer | None:
@@ -117,7 +120,7 @@ class WithAnswer:
 
     @property
     def answers(self: _StoredAnswer) -> list[str]:
-        """Each of them is right."""
+        """The answers, each of which is right."""
         return answers_of(read_answer(self.answer, is_list=self.answer_is_list))
 
     @property

@@ -38,7 +38,7 @@ def check_rows(version: DatasetVersion) -> None:
 
 
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order, a few in memory at a time.
+    """Read the rows in their order, a few in memory at a time.
 
     RowsMissing if they are deleted meanwhile, which aborts the download.
     """
@@ -51,7 +51,7 @@ def read_rows(version: DatasetVersion) -> Iterator[Row]:
 
 
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:
-    """One object a line, under the names of the file that the rows came from."""
+    """Write one object a line, under the names of the file that the rows came from."""
     for row in read_rows(version):
         prompt, record = _prompt_name(version), _record(version, row)
         parts = [
@@ -77,27 +77,27 @@ TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
 
 
 def filename(version: DatasetVersion, suffix: str) -> str:
-    """The dataset's name, restricted to portable characters, and the version."""
+    """Return the dataset's name, restricted to portable characters, and the version."""
     name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.")
     return f"{name or 'dataset'}-v{version.number}.{suffix}"
 
 
 def defused(text: str) -> str:
-    """The cell, escaped if a spreadsheet could read it as a formula."""
+    """Escape the cell if a spreadsheet could read it as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
 def joined(parts: Iterable[str], size: int = 64 * 2**10) -> Iterator[bytes]:
     """Pieces large enough to be worth sending."""
-    held, length = [], 0
+    waiting, length = [], 0
     for part in parts:
-        held.append(part)
+        waiting.append(part)
         length += len(part)
         if length >= size:
-            yield "".join(held).encode()
-            held, length = [], 0
-    if held:
-        yield "".join(held).encode()
+            yield "".join(waiting).encode()
+            waiting, length = [], 0
+    if waiting:
+        yield "".join(waiting).encode()
 
 
 def _prompt_name(version: DatasetVersion) -> str:
@@ -105,7 +105,7 @@ def _prompt_name(version: DatasetVersion) -> str:
 
 
 def _answer_name(version: DatasetVersion) -> str | None:
-    """None for a version whose rows have no answers."""
+    """Return the column's name; None for a version whose rows have no answers."""
     name: str | None = version.mapping.get("answer", "answer")
     return name
 
@@ -124,14 +124,14 @@ def _cell(value: Any) -> str:
 
 
 class CsvLine:
-    """What csv writes to: `writerow` gives the line back."""
+    """A file for csv to write to: `writerow` gives the line back."""
 
     def write(self, line: str) -> str:
         return line
 
 
 def send_rows(version: DatasetVersion, suffix: str) -> Streamed:
-    """As a file of this format, after `check_rows`."""
+    """Send a file of this format, after `check_rows`."""
     name = content_disposition_header(True, filename(version, suffix))
     return Streamed(
         joined(WRITERS[suffix](version)),

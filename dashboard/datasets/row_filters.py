@@ -145,8 +145,8 @@ class RowFilterForm(forms.Form):
         return self.cleaned_data
 
     def _value(self, name: str) -> Any:
-        found = self.cleaned_data.get(name)
-        return None if found == "" else found
+        value = self.cleaned_data.get(name)
+        return None if value == "" else value
 
     @property
     def text(self) -> str:
@@ -188,16 +188,16 @@ class RowFilterForm(forms.Form):
 
     @property
     def chips(self) -> list[tuple[str, str]]:
-        """Each filter as text, and the query string of the view without it."""
+        """Filters as text, each with the query string of the view without it."""
         return [(text, self._query(without=names)) for text, names in self._parts()]
 
     def _parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each filter as text, and its fields."""
+        """Yield each filter as text, and its fields."""
         if self.text:
             yield f"“{self.text}” in prompt or answer", ("q",)
         for name, choices in (("answer", ANSWERS), ("kind", KINDS)):
-            if wanted := self._value(name):
-                yield dict(choices)[wanted], (name,)
+            if filter_value := self._value(name):
+                yield dict(choices)[filter_value], (name,)
         if (low := self._value("min_chars")) is not None:
             yield f"prompts of at least {low:,} characters", ("min_chars",)
         if (high := self._value("max_chars")) is not None:
@@ -212,27 +212,27 @@ class RowFilterForm(forms.Form):
     @property
     def conditions(self) -> list[tuple[str, list[Any]]]:
         """SQL conditions on a row and their parameters, joined by AND."""
-        found: list[tuple[str, list[Any]]] = []
+        parts: list[tuple[str, list[Any]]] = []
         # Cheap conditions first.
         if has_answer := self._value("answer"):
-            wanted = "IS NOT NULL" if has_answer == "yes" else "IS NULL"
-            found.append((f"answer {wanted}", []))
+            test = "IS NOT NULL" if has_answer == "yes" else "IS NULL"
+            parts.append((f"answer {test}", []))
         if kind := self._value("kind"):
-            found.append(("is_chat = %s", [kind == "chat"]))
+            parts.append(("is_chat = %s", [kind == "chat"]))
         if (low := self._value("min_chars")) is not None:
-            found.append((f"{PROMPT_CHARS} >= %s", [low]))
+            parts.append((f"{PROMPT_CHARS} >= %s", [low]))
         if (high := self._value("max_chars")) is not None:
-            found.append((f"{PROMPT_CHARS} <= %s", [high]))
+            parts.append((f"{PROMPT_CHARS} <= %s", [high]))
         if column := self._value("column"):
             value = self.cleaned_data.get("value") or ""
             # NULL is JSON's null, or no such key.
             path = self._version.path_of(column)
-            found.append(("coalesce(columns #>> %s, '') = %s", [path, value]))
+            parts.append(("coalesce(columns #>> %s, '') = %s", [path, value]))
         if self.text:
             # As in the JSON of a chat prompt.
             escaped = json.dumps(self.text, ensure_ascii=False)[1:-1]
-            found.append((_TEXT, [escaped, *[self.text] * 3]))
-        return found
+            parts.append((_TEXT, [escaped, *[self.text] * 3]))
+        return parts
 
 
 def as_bytes(positions: NDArray[np.int64]) -> bytes:
@@ -257,7 +257,7 @@ def read_positions(stored: Model, field: str, first: int, number: int) -> list[i
 def read_rows_in_order(
     version: DatasetVersion, positions: Sequence[int]
 ) -> list[DatasetRow]:
-    """The rows at these positions, in their order."""
+    """Return the rows at these positions, in their order."""
     rows = {row.position: row for row in version.rows.filter(position__in=positions)}
     return [rows[position] for position in positions]
 
@@ -285,7 +285,9 @@ def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[Datas
 
 
 def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:
-    """Whether the rows, or those at these positions, can be read in a request."""
+    """Return whether the rows, or those at these positions, can be read in a
+    request.
+    """
     num_rows = len(positions) or sum(version.num_rows for version in versions)
     if num_rows > MAX_ROWS_OF_PAGE:
         return False
@@ -297,7 +299,7 @@ def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:
 
 
 def _size() -> Func:
-    """Of a row, in bytes."""
+    """Return the bytes of a row."""
     columns = Cast("columns", TextField())
     texts = (F("prompt"), Coalesce(F("answer"), Value("")), columns)
     num_bytes = BigIntegerField()

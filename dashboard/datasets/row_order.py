@@ -31,7 +31,7 @@ _EXPRESSIONS = {
 
 class Order(Protocol):
     def positions(self, first: int, last: int) -> Sequence[int]:
-        """Of the rows at indexes first … last - 1."""
+        """Return the positions of the rows at indexes first … last - 1."""
 
 
 class ByPosition:
@@ -64,12 +64,12 @@ class ReversedOrder:
     num_rows: int
 
     def positions(self, first: int, last: int) -> Sequence[int]:
-        found = self.order.positions(self.num_rows - last, self.num_rows - first)
-        return found[::-1]
+        part = self.order.positions(self.num_rows - last, self.num_rows - first)
+        return part[::-1]
 
 
 def find_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order | None:
-    """None while a job computes it."""
+    """Find the order; None while a job computes it."""
     order: Order
     if key == "position":
         order = ByPosition()
@@ -102,7 +102,7 @@ def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Or
 
 
 def make_order(order_id: int, _report: object = None) -> None:
-    """A single SQL statement, so there is no progress to report."""
+    """Store the order by a single SQL statement: there is no progress to report."""
     order = (
         RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
     )

@@ -65,7 +65,7 @@ class RowPage:
 
     @property
     def last_start(self) -> int:
-        """Where the last page of all rows begins."""
+        """The index at which the last page of all rows begins."""
         return (self.num_rows - 1) // ROWS_PER_PAGE * ROWS_PER_PAGE
 
     @property
@@ -133,7 +133,7 @@ def read_target(
 
 
 def read_number(text: str | None) -> int | None:
-    """None for what cannot be a row's number."""
+    """Read a number; None for what cannot be a row's number."""
     if text and text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     return None
@@ -142,7 +142,7 @@ def read_number(text: str | None) -> int | None:
 def read_page(
     version: DatasetVersion, form: RowFilterForm, target: PageTarget
 ) -> RowPage:
-    """The rows and their count: two queries, and one for each window."""
+    """Read the rows and their count: two queries, and one for each window."""
     order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     search = Search(
         version=version, conditions=form.conditions, order=order or ByPosition()
@@ -194,21 +194,21 @@ def read_matching(
     if order is None:
         return None
     search = Search(version=version, conditions=form.conditions, order=order)
-    found = search_forward(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
+    matches = search_forward(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
     return MatchingRows(
-        rows=read_rows_in_order(version, [position for _, position in found.matches]),
-        last=found.last,
-        is_end=found.last >= version.num_rows,
-        count=_count(search, found, wanted=wanted),
+        rows=read_rows_in_order(version, [position for _, position in matches.matches]),
+        last=matches.last,
+        is_end=matches.last >= version.num_rows,
+        count=_count(search, matches, wanted=wanted),
     )
 
 
-def _count(search: Search, found: Matches, *, wanted: int) -> Count:
-    if search.conditions and found.first == 0 and len(found.matches) < wanted:
+def _count(search: Search, matches: Matches, *, wanted: int) -> Count:
+    if search.conditions and matches.first == 0 and len(matches.matches) < wanted:
         # Every match so far is on the page.
         return Count(
-            num_matching=len(found.matches),
-            num_searched=found.last,
-            is_exact=found.last == search.version.num_rows,
+            num_matching=len(matches.matches),
+            num_searched=matches.last,
+            is_exact=matches.last == search.version.num_rows,
         )
     return count_matching(search, seconds=COUNT_SECONDS)

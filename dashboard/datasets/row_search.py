@@ -42,14 +42,14 @@ class Search:
         if isinstance(positions, range):
             # Counted from the end, the range runs downwards.
             direction = "ASC" if positions.step > 0 else "DESC"
-            found = self._select(
+            selected = self._select(
                 "position >= %s AND position <= %s",
                 [min(positions), max(positions)],
                 # LIMIT NULL is no limit.
                 f"ORDER BY position {direction} LIMIT %s",
                 [at_most],
             )
-            return [(first + positions.index(at), at) for at in found]
+            return [(first + positions.index(at), at) for at in selected]
         matching = set(self._select("position = ANY(%s)", [list(positions)]))
         indexes = enumerate(positions, start=first)
         return [(index, at) for index, at in indexes if at in matching][:at_most]
@@ -57,29 +57,31 @@ class Search:
     def _select(
         self, where: str, values: list[Any], tail: str = "", last: Sequence[Any] = ()
     ) -> list[int]:
-        wheres, given = self._where(where, values)
+        wheres, parameters = self._where(where, values)
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT position FROM datasets_datasetrow WHERE {wheres} {tail}",  # nosec B608 # noqa: S608 - no user's text
-                [*given, *last],
+                [*parameters, *last],
             )
             return [position for (position,) in cursor]
 
     def count(self, first: int, last: int) -> int:
-        """How many rows at positions first … last - 1 match."""
-        wheres, given = self._where("position >= %s AND position < %s", [first, last])
+        """Count matching rows at positions first … last - 1."""
+        wheres, parameters = self._where(
+            "position >= %s AND position < %s", [first, last]
+        )
         sql = f"SELECT count(*) FROM datasets_datasetrow WHERE {wheres}"  # nosec B608 # noqa: S608 - no user's text
         with connection.cursor() as cursor:
-            cursor.execute(sql, given)
+            cursor.execute(sql, parameters)
             number: int = cursor.fetchone()[0]
             return number
 
     def _where(self, where: str, values: list[Any]) -> tuple[str, list[Any]]:
         parts = ["version_id = %s", where, *(sql for sql, _ in self.conditions)]
-        given = [self.version.pk, *values]
+        parameters = [self.version.pk, *values]
         for _, more in self.conditions:
-            given += more
-        return " AND ".join(f"({part})" for part in parts), given
+            parameters += more
+        return " AND ".join(f"({part})" for part in parts), parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +94,7 @@ class Matches:
 def search_forward(
     search: Search, start: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The first matching rows from an index on, within the time."""
+    """Return the first matching rows from an index on, within the time."""
     end = search.version.num_rows
     pace = Pace(seconds)
     matches: list[Match] = []
@@ -101,25 +103,25 @@ def search_forward(
         to = min(end, at + pace.window)
         missing = wanted - len(matches)
         with pace:
-            found = search.find(at, to, at_most=missing)
-        matches += found
+            part = search.find(at, to, at_most=missing)
+        matches += part
         # A full page ends at its last row; the next one starts after it.
-        at = found[-1][0] + 1 if len(found) == missing else to
+        at = part[-1][0] + 1 if len(part) == missing else to
     return Matches(matches=matches, first=start, last=at)
 
 
 def search_backward(
     search: Search, end: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The last matching rows before an index, within the time."""
+    """Return the last matching rows before an index, within the time."""
     pace = Pace(seconds)
     matches: list[Match] = []
     at = end
     while at > 0 and len(matches) < wanted and pace.has_time:
         start = max(0, at - pace.window)
         with pace:
-            found = search.find(start, at, at_most=None)
-        matches = found[-(wanted - len(matches)) :] + matches
+            part = search.find(start, at, at_most=None)
+        matches = part[-(wanted - len(matches)) :] + matches
         at = matches[0][0] if len(matches) == wanted else start
     return Matches(matches=matches, first=at, last=end)
 

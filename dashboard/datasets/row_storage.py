@@ -126,11 +126,11 @@ def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
             " WHERE version_id = %s AND position = ANY(%s)",
             [parent.pk, list(positions)],
         )
-        found = {position: values for position, *values in cursor}
-    if len(found) != len(positions):
+        by_position = {position: values for position, *values in cursor}
+    if len(by_position) != len(positions):
         raise UserError("datasets.rows_missing", _rows_missing(parent))
     for position in positions:
-        prompt, is_chat, answer, is_list, columns = found[position]
+        prompt, is_chat, answer, is_list, columns = by_position[position]
         yield Row(
             prompt=json.loads(prompt) if is_chat else prompt,
             answer=read_answer(answer, is_list=is_list),

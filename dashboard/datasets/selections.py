@@ -40,7 +40,9 @@ _RETRIED = (
 def source_of(
     parent: DatasetVersion, *, kind: str, query: str, how: str, **more: Any
 ) -> dict[str, Any]:
-    """The source of the new version; `query` is the query string of the selection."""
+    """Return the source of the new version; `query` is the query string of the
+    selection.
+    """
     return {
         "kind": kind,
         "parent": str(parent),
@@ -60,7 +62,7 @@ def source_of_view(parent: DatasetVersion, form: RowFilterForm) -> dict[str, Any
 def key_of(
     form_key: UUID, *, name: str, dataset: Dataset | None, source: dict[str, Any]
 ) -> UUID:
-    """The same for a form that is sent twice, different after a change."""
+    """Return a key that is the same for a form sent twice, different after a change."""
     target = dataset.pk if dataset else ""
     return uuid5(form_key, f"{name}\0{target}\0{source['query']}")
 
@@ -79,7 +81,7 @@ def start_selection(
     key: UUID,
     positions: Sequence[int] = (),
 ) -> tuple[ImportJob, bool]:
-    """The job, and whether it is new: there is one for a key.
+    """Start the job. Returns whether it is new: there is one for a key.
 
     `positions` of the rows, or none: those that the view in `source` shows.
     """
@@ -99,7 +101,7 @@ def start_selection(
 
 
 def retry_selection(job: ImportJob, user: User) -> tuple[ImportJob, bool]:
-    """The retry of a failed job, and whether it is new."""
+    """Retry a failed job. Returns whether the retry is new."""
     assert job.key, "of every selection"
     fields = {name: getattr(job, name) for name in _RETRIED}
     return _start(key=uuid5(job.key, "again"), **fields | {"created_by": user})
@@ -218,7 +220,7 @@ def start_generation(
 
 
 def query_of(source: Mapping[str, Any], name: str) -> str:
-    """The query string that fills in the task's form."""
+    """Return the query string that fills in the task's form."""
     options = {f"option-{key}": value for key, value in source["options"].items()}
     chosen = {key: source[key] for key in ("task", "size", "seed")}
     return urlencode({**chosen, "name": name, **options})
@@ -254,6 +256,6 @@ def _rows(row: ImportJob, on_read: Report) -> Iterator[Row]:
         task, size=size, seed=row.source["seed"], options=row.source["options"]
     )
     with closing(rows):
-        for number, each in enumerate(rows, 1):
+        for number, generated in enumerate(rows, 1):
             on_read(number, size)
-            yield each
+            yield generated

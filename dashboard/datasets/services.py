@@ -74,7 +74,7 @@ class Content(Protocol):
 
     @property
     def sha256(self) -> str:
-        """Of the rows as `write_content` writes them."""
+        """The hash of the rows as `write_content` writes them."""
         ...
 
     def store(self, version_id: int) -> Iterator[int]:

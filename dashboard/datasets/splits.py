@@ -26,7 +26,7 @@ ALL_HASHES = 2**64
 
 
 def is_held_out(prompt: Prompt, *, share: float, seed: int) -> bool:
-    """Whether the prompt is among `share` percent of all prompts."""
+    """Return whether the prompt is among `share` percent of all prompts."""
     place = hash_of(f"{seed}\0{normalized(prompt_text(prompt))}")
     return place / ALL_HASHES < share / 100
 
@@ -69,7 +69,7 @@ def list_splits(version: DatasetVersion) -> list[VersionSplit]:
 
 
 def other_split(version: DatasetVersion) -> DatasetVersion | None:
-    """Of a version that a split made, where it is still there."""
+    """Return the other half of the split that made the version, if it still exists."""
     made = VersionSplit.objects.select_related("train__dataset", "eval__dataset")
     split = made.filter(Q(train=version) | Q(eval=version)).order_by("-pk").first()
     if split is None:
@@ -100,7 +100,7 @@ def make_split(pk: int, report: Report = no_report) -> None:
 def _assigned_rows(
     split: VersionSplit, report: Report
 ) -> Iterator[tuple[DatasetRow, bool]]:
-    """Each row, and whether it is held out."""
+    """Yield each row, and whether it is held out."""
     rows = split.version.rows.order_by("position")
     rule = split.rule
     if rule["by"] == "column":
@@ -129,7 +129,7 @@ def _assigned_rows(
 
 @transaction.atomic
 def _store(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None:
-    """Both halves or none; UserError if one is empty."""
+    """Store both halves or none; UserError if one is empty."""
     # Two workers may have the job: the second finds it done.
     if VersionSplit.objects.select_for_update().get(pk=split.pk).is_done:
         return

@@ -137,21 +137,23 @@ class _Columns:
         self._records = records
         self._is_text = is_text
 
-    def named(self, wanted: Iterable[str]) -> list[str]:
-        found = (self._by_lower.get(name.lower()) for name in wanted)
-        return [name for name in found if name is not None]
+    def named(self, candidates: Iterable[str]) -> list[str]:
+        names = (self._by_lower.get(name.lower()) for name in candidates)
+        return [name for name in names if name is not None]
 
     def values(self, path: str) -> list[Any]:
-        """Those that are not null."""
-        found = (
+        """List the values that are not null."""
+        cells = (
             find_value(record.values, path, is_text=self._is_text)
             for record in self._records
         )
-        given = [value for value in found if value is not MISSING and value is not None]
-        return [typed(value) if self._is_text else value for value in given]
+        values = [
+            value for value in cells if value is not MISSING and value is not None
+        ]
+        return [typed(value) if self._is_text else value for value in values]
 
     def has_json(self, name: str) -> bool:
-        """Whether JSON has any of the column's values."""
+        """Return whether JSON has any of the column's values."""
         values = self.values(name)
         return not values or any(_is_json(value) for value in values)
 
@@ -174,7 +176,7 @@ def suggest_mapping(
     *,
     is_text: bool = False,
 ) -> Suggestion:
-    """The mapping of the version before, or what names and first values suggest.
+    """Return the mapping of the version before, or what names and first values suggest.
 
     Failing that, the first column is the prompt.
     """
@@ -184,27 +186,30 @@ def suggest_mapping(
         if answer is not None and not _is_there(answer, columns):
             answer = _answer(columns, before.prompt)
         return Suggestion(mapping=_mapping(columns, before, answer=answer))
-    found = _suggestion(columns)
+    suggestion = _suggestion(columns)
     system = next(
         (
             name
             for name in columns.named(SYSTEM_NAMES)
-            if name in found.mapping.columns
+            if name in suggestion.mapping.columns
             and columns.values(name)
             and columns.is_text(name)
         ),
         "",
     )
-    kept = tuple(name for name in found.mapping.columns if name != system)
-    return replace(found, mapping=replace(found.mapping, system=system, columns=kept))
+    names_kept = tuple(name for name in suggestion.mapping.columns if name != system)
+    return replace(
+        suggestion,
+        mapping=replace(suggestion.mapping, system=system, columns=names_kept),
+    )
 
 
 def _suggestion(columns: _Columns) -> Suggestion:
     prompt = next(iter(columns.named(PROMPT_NAMES)), columns.names[0])
     mapping = Mapping(prompt=prompt)
     for recognise in (_countdown, _multiple_choice, _code, _with_context):
-        if found := recognise(columns, prompt):
-            return found
+        if suggestion := recognise(columns, prompt):
+            return suggestion
     answer = _answer(columns, prompt)
     note = ""
     if answer == NESTED_ANSWERS[0]:
@@ -213,7 +218,9 @@ def _suggestion(columns: _Columns) -> Suggestion:
 
 
 def _mapping(columns: _Columns, base: Mapping, *, answer: str | None) -> Mapping:
-    """With all columns that are neither prompt nor answer, and that JSON can hold."""
+    """Build a mapping with all columns that are neither prompt nor answer, and that
+    JSON can hold.
+    """
     system = base.system if _is_there(base.system, columns) else ""
     used = (base.prompt, answer, system)
     return Mapping(
@@ -243,7 +250,7 @@ def _is_there(name: str, columns: _Columns) -> bool:
 def _answer(
     columns: _Columns, prompt: str, names: Sequence[str] = ANSWER_NAMES
 ) -> str | None:
-    """The first one whose values can be answers."""
+    """Return the first column whose values can be answers."""
     nested = [name for name in NESTED_ANSWERS if columns.values(name)]
     for name in (*columns.named(names), *nested):
         values = columns.values(name)
@@ -260,7 +267,7 @@ def _can_be_answer(value: Any) -> bool:
 
 
 def _variable(column: str) -> str:
-    """The column as a template names it."""
+    """Return the column as a template names it."""
     is_plain = column.isidentifier() and not keyword.iskeyword(column)
     if is_plain and column not in _JINJA_NAMES:
         return column
@@ -271,13 +278,13 @@ _JINJA_NAMES = ("loop", "row", "self", "true", "false", "none")
 
 
 def first_template(names: Sequence[str]) -> str:
-    """What a template may begin from: the likeliest prompt alone."""
+    """Write a template to begin with: the likeliest prompt alone."""
     prompt = next(iter(_Columns(names, (), is_text=False).named(PROMPT_NAMES)), "")
     return f"{{{{ {_variable(prompt or names[0])} }}}}"
 
 
 def has_replies(records: Sequence[Record], prompt: str) -> bool:
-    """Whether a chat among the records ends with the assistant."""
+    """Return whether a chat among the records ends with the assistant."""
     for record in records:
         chat = record.values.get(prompt)
         last = chat[-1] if isinstance(chat, list) and chat else None
@@ -330,13 +337,13 @@ def _multiple_choice(columns: _Columns, prompt: str) -> Suggestion | None:
 
 
 def find_options(row: dict[str, Any]) -> Options | None:
-    """The options among the values of a row."""
+    """Return the options among the values of a row."""
     by_lower = {name.lower().strip(): name for name in row}
-    for wanted in OPTION_NAMES:
-        name = by_lower.get(wanted)
-        found = None if name is None else _options_in(name, row[name])
-        if found is not None:
-            return found
+    for option_name in OPTION_NAMES:
+        name = by_lower.get(option_name)
+        options = None if name is None else _options_in(name, row[name])
+        if options is not None:
+            return options
     for wanted_names in OPTION_COLUMNS:
         names = tuple(takewhile(row.__contains__, wanted_names))
         texts = tuple(_option_text(row[name]) for name in names)
@@ -357,8 +364,8 @@ def _options_in(name: str, value: Any) -> Options | None:
     texts = [_option_text(item) for item in listed]
     if not all(texts):
         return None
-    kept = tuple(text or "" for text in texts)
-    return Options(names=(name,), texts=kept, path=path, letters=letters)
+    options = tuple(text or "" for text in texts)
+    return Options(names=(name,), texts=options, path=path, letters=letters)
 
 
 def _option_text(value: Any) -> str | None:
@@ -406,7 +413,7 @@ def _choice_template(columns: _Columns, prompt: str, options: Options) -> str:
 
 
 def _choice_answer(columns: _Columns, prompt: str, options: Options) -> str | None:
-    """The first column whose values name an option."""
+    """Return the first column whose values name an option."""
     for name in columns.named(CHOICE_ANSWERS_TOO):
         texts = [_option_text(value) for value in columns.values(name)]
         names_one = bool(texts and _ways_to_name(texts[0], options))
@@ -416,7 +423,9 @@ def _choice_answer(columns: _Columns, prompt: str, options: Options) -> str | No
 
 
 def _ways_to_name(text: str | None, options: Options) -> set[str]:
-    """How the text may name one of the options: "2" may be a text or an index."""
+    """Return how the text may name one of the options: "2" may be a text or an
+    index.
+    """
     text = (text or "").strip()
     text = text.strip("().:") if len(text) <= 4 else text
     letters = ascii_uppercase[: len(options.texts)]
@@ -431,10 +440,10 @@ def _ways_to_name(text: str | None, options: Options) -> set[str]:
 def _with_context(columns: _Columns, prompt: str) -> Suggestion | None:
     """Alpaca's instruction and input; a question about a text."""
     for name, (base, is_before) in CONTEXTS.items():
-        for found in columns.named([name]):
-            if prompt.lower() != base or not columns.is_text(found):
+        for context in columns.named([name]):
+            if prompt.lower() != base or not columns.is_text(context):
                 continue
-            pair = (found, prompt) if is_before else (prompt, found)
+            pair = (context, prompt) if is_before else (prompt, context)
             first, second = (f"{{{{ {_variable(name)} }}}}" for name in pair)
             mapping = _mapping(
                 columns,
@@ -480,7 +489,7 @@ class RuleSuggestion:
 
 
 def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
-    """The rule that the first rows' columns and answers call for."""
+    """Return the rule that the first rows' columns and answers call for."""
     if not rows:
         return None
     columns = rows[0].columns
@@ -554,13 +563,15 @@ def _is_number(text: str) -> bool:
 
 
 def _is_object(text: str) -> bool:
-    """Whether the text is JSON with names in it: constraints, or a case to run."""
+    """Return whether the text is JSON with names in it: constraints, or a case to
+    run.
+    """
     value = typed(text.strip())
     return isinstance(value[0] if isinstance(value, list) and value else value, dict)
 
 
 def _numbers_column(columns: dict[str, Any]) -> str | None:
-    """Of a Countdown task, which has a target too."""
+    """Find the numbers' column of a Countdown task, which has a target too."""
     for name in COUNTDOWN_NUMBERS:
         if isinstance(columns.get(name), list) and "target" in columns:
             return name
@@ -652,12 +663,12 @@ def suggest_fixes(
         ]
         return sum(isinstance(row, Row) for row in mapped)
 
-    found = list(_changes(refused, failing, good, mapping, is_text=is_text))
+    fixes = list(_changes(refused, failing, good, mapping, is_text=is_text))
     if failing:
-        counts = {fix.label: num_good(fix) for fix in found}
-        found = [fix for fix in found if counts[fix.label] > len(good)]
-        found.sort(key=lambda fix: -counts[fix.label])  # stable: the likeliest first
-    return found[:MAX_FIXES]
+        counts = {fix.label: num_good(fix) for fix in fixes}
+        fixes = [fix for fix in fixes if counts[fix.label] > len(good)]
+        fixes.sort(key=lambda fix: -counts[fix.label])  # stable: the likeliest first
+    return fixes[:MAX_FIXES]
 
 
 def _changes(
@@ -709,10 +720,10 @@ def _changes(
             )
         yield Fix(label="Import without answers", mapping=replace(mapping, answer=None))
     elif column in mapping.columns:
-        kept = tuple(name for name in mapping.columns if name != column)
+        columns_kept = tuple(name for name in mapping.columns if name != column)
         yield Fix(
             label=f"Leave out column “{column}”",
-            mapping=replace(mapping, columns=kept),
+            mapping=replace(mapping, columns=columns_kept),
         )
 
 
@@ -738,7 +749,7 @@ MANY_EQUAL = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class ImportWarning:
-    """What rows may be wrong by, though each can be imported."""
+    """A doubt about rows, though each can be imported."""
 
     code: str
     count: int

@@ -41,7 +41,7 @@ SHOWN_CHARS = 400  # of an error
 
 
 def list_models(team: Team) -> list[str]:
-    """The newest run's model, the starter models, and those of other runs."""
+    """Return the newest run's model, the starter models, and those of other runs."""
     starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
     # Runs are of a higher floor, and named by string only.
@@ -55,17 +55,17 @@ def list_models(team: Team) -> list[str]:
 
 
 def refuse_model(team: Team, model: str) -> str:
-    """Why its tokenizer may not be loaded; "" if it may."""
+    """Return why its tokenizer may not be loaded; "" if it may."""
     if not model.startswith("/"):
         # A relative path would depend on the working directory of the engine.
         return "" if HUB_ID.fullmatch(model) else _no_model(model)
     if (why := refuse_folder(model)) or not within_data(model):
         return why
-    found = DATA_FOLDER.fullmatch(within_data(model))
-    assert found
-    is_own = found["team"] in (None, str(team.pk))
-    if found["run"]:
-        is_own = team.runs.filter(pk=found["run"]).kept().exists()
+    match = DATA_FOLDER.fullmatch(within_data(model))
+    assert match
+    is_own = match["team"] in (None, str(team.pk))
+    if match["run"]:
+        is_own = team.runs.filter(pk=match["run"]).kept().exists()
     return "" if is_own else _no_model(model)
 
 
@@ -77,7 +77,7 @@ def _no_model(model: str) -> str:
 
 
 def refuse_folder(path: str) -> str:
-    """Why a model in this folder may not be read; "" if it may.
+    """Return why a model in this folder may not be read; "" if it may.
 
     Callers check that a run or model of the data folder belongs to the team.
     """
@@ -95,7 +95,7 @@ def refuse_folder(path: str) -> str:
 
 
 def _resolved(path: str) -> Path:
-    """The path without links and ..; / if it is invalid."""
+    """Return the path without links and ..; / if it is invalid."""
     try:
         return Path(path).resolve()
     except (ValueError, OSError, RuntimeError):
@@ -103,7 +103,7 @@ def _resolved(path: str) -> Path:
 
 
 def within_data(path: str) -> str:
-    """The path relative to COHORT_DATA, resolved; "" outside of it."""
+    """Return the path relative to COHORT_DATA, resolved; "" outside of it."""
     if not path.startswith("/"):
         return ""
     try:
@@ -189,19 +189,19 @@ def preview_row(
     }
     release_connection()
     try:
-        answer = tokenizers.ask(team_id=team.pk, model=model, question=question)
+        reply = tokenizers.ask(team_id=team.pk, model=model, question=question)
     except Busy as busy:
         return Preview(pending=str(busy), **at)
-    if problem := answer.get("problem"):
+    if problem := reply.get("problem"):
         return Preview(problem=problem, **at)
-    first = [Piece(text=text, is_special=yes) for text, yes in answer["pieces"]]
-    last = [Piece(text=text, is_special=yes) for text, yes in answer["last_pieces"]]
-    left_out = answer["num_left_out"]
+    first = [Piece(text=text, is_special=yes) for text, yes in reply["pieces"]]
+    last = [Piece(text=text, is_special=yes) for text, yes in reply["last_pieces"]]
+    left_out = reply["num_left_out"]
     gap = [Piece(text="", num_left_out=left_out)] if left_out else []
     return Preview(
         pieces=(*first, *gap, *last),
-        num_tokens=answer["num_tokens"],
-        num_unknown=answer["num_unknown"],
+        num_tokens=reply["num_tokens"],
+        num_unknown=reply["num_unknown"],
         # Settings that were refused have no answer.
         limit=int(data["max_prompt_tokens"]),
         prefix=data["completion_prefix"],
@@ -231,7 +231,7 @@ class Uncountable(Exception):
 
 
 def count_tokens(model: str, rows: Iterable[Row]) -> Counter[int]:
-    """How many rows have which length, as a run with default settings renders them."""
+    """Count rows by their length, as a run with default settings renders them."""
     # Into files: a full pipe would block the child.
     with (
         TemporaryFile("w+", encoding="utf-8") as counts,

@@ -69,9 +69,9 @@ class TokenizerProcess:
         try:
             if self.is_closed:
                 raise Busy(LOADING)
-            answer = self._load() or self._render(question)
+            reply = self._load() or self._render(question)
             self.has_answered = True
-            return answer
+            return reply
         finally:
             self._lock.release()
 
@@ -80,21 +80,21 @@ class TokenizerProcess:
         if self._is_loaded:
             return {}
         try:
-            answer = self.child.read(timeout_seconds=WAIT_SECONDS)
+            reply = self.child.read(timeout_seconds=WAIT_SECONDS)
         except NoReply as error:
             is_overdue = time.monotonic() - self.started_at > LOAD_SECONDS
             if self.child.is_alive() and not is_overdue:
                 raise Busy(LOADING) from None
             why = f"it timed out after {LOAD_SECONDS:g} s" if is_overdue else error
-            answer = {
+            reply = {
                 "problem": f"The tokenizer of {self.model} failed to load: {why}. The "
                 "preview needs the training engine on the web server; without it, read "
                 "the prompts in the run's log."
             }
         self._is_loaded = True
-        if answer:
+        if reply:
             self._end()
-        return answer
+        return reply
 
     def _render(self, question: dict[str, Any]) -> Answer:
         try:

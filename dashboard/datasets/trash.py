@@ -38,10 +38,10 @@ def lock_untrashed(version: DatasetVersion) -> None:
 
     UserError if it is in the trash or deleted, as after a form was opened.
     """
-    held = Dataset.objects.select_for_update(no_key=True).filter(
+    locked = Dataset.objects.select_for_update(no_key=True).filter(
         pk=version.dataset_id, trashed_at__isnull=True
     )
-    if held.first() is None:
+    if locked.first() is None:
         raise UserError(
             "datasets.in_trash",
             f"{version.dataset} was moved to the trash. Restore it, or choose another "
@@ -70,15 +70,17 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
     """Delete it if it is in the trash. UserError if a run used it."""
     try:
         with transaction.atomic():
-            held = Dataset.objects.select_for_update(of=("self",)).filter(
+            locked = Dataset.objects.select_for_update(of=("self",)).filter(
                 pk=dataset.pk, trashed_at__isnull=False
             )
-            for found in held.select_related("team"):
-                uploads = list(found.uploads.all())
+            for trashed in locked.select_related("team"):
+                uploads = list(trashed.uploads.all())
                 for job in ImportJob.objects.filter(upload__in=uploads):
                     request_stop(job)
-                record(found.team, user, "dataset.deleted", found, dataset=found.name)
-                found.delete()
+                record(
+                    trashed.team, user, "dataset.deleted", trashed, dataset=trashed.name
+                )
+                trashed.delete()
                 transaction.on_commit(partial(_remove, uploads))
     except ProtectedError as error:
         # By a probe or by a run that is not being deleted.

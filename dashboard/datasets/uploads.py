@@ -47,7 +47,8 @@ def begin_transfer(
     fingerprint: str,
     dataset: Dataset | None,
 ) -> Upload:
-    """The upload to send parts to: new, or the user's unfinished one of this file.
+    """Return the upload to send parts to: new, or the user's unfinished one of this
+    file.
 
     UserError if the file is too large or does not fit.
     """
@@ -98,13 +99,13 @@ def check_share(team: Team, num_bytes: int) -> None:
     """UserError if the team has too many unfinished uploads."""
     check_storage(team, num_bytes, purpose="the file")
     waiting = team.uploads.aggregate(count=Count("pk"), held=Sum("num_bytes"))
-    held = waiting["held"] or 0
-    if waiting["count"] >= MAX_TEAM_UPLOADS or held + num_bytes > MAX_TEAM_BYTES:
+    num_held = waiting["held"] or 0
+    if waiting["count"] >= MAX_TEAM_UPLOADS or num_held + num_bytes > MAX_TEAM_BYTES:
         raise UserError(
             "datasets.too_many_uploads",
-            f"{team} has {waiting['count']:,} unfinished uploads of {held:,} bytes; "
-            f"the limit is {MAX_TEAM_UPLOADS} uploads and {MAX_TEAM_BYTES:,} bytes. "
-            "Import or discard some of them first.",
+            f"{team} has {waiting['count']:,} unfinished uploads of {num_held:,} "
+            f"bytes; the limit is {MAX_TEAM_UPLOADS} uploads and {MAX_TEAM_BYTES:,} "
+            "bytes. Import or discard some of them first.",
         )
 
 

@@ -19,7 +19,7 @@ NEEDED = {"share": ("share", "seed"), "column": ("column",)}
 
 
 class SplitForm(forms.Form):
-    """How a version is split, and the names of the halves."""
+    """The rule that splits a version, and the names of the halves."""
 
     by = forms.ChoiceField(
         label="Held out",
@@ -88,23 +88,23 @@ class SplitForm(forms.Form):
         return name
 
     def clean(self) -> dict[str, Any]:
-        given = self.cleaned_data
-        for name in NEEDED.get(given.get("by", ""), ()):
-            if given.get(name) in (None, "") and name not in self.errors:
+        data = self.cleaned_data
+        for name in NEEDED.get(data.get("by", ""), ()):
+            if data.get(name) in (None, "") and name not in self.errors:
                 error = forms.ValidationError(f"Enter a {name}.", code="required")
                 self.add_error(name, error)
-        return given
+        return data
 
     @property
     def rule(self) -> dict[str, Any]:
-        """As stored in VersionSplit; the form must be valid."""
-        given = self.cleaned_data
+        """The rule as stored in VersionSplit; the form must be valid."""
+        data = self.cleaned_data
         names = (
             ("by", "share", "seed")
-            if given["by"] == "share"
+            if data["by"] == "share"
             else ("by", "column", "value")
         )
-        return {name: given[name] for name in names}
+        return {name: data[name] for name in names}
 
 
 class GenerateForm(forms.Form):
@@ -166,7 +166,7 @@ _TEMPLATE = DataConfig.model_fields["chat_template"]
 
 
 def _text(name: str) -> forms.CharField:
-    """A setting of a run, with its label and help."""
+    """Build a field for a setting of a run, with its label and help."""
     field = DataConfig.model_fields[name]
     attrs = {"class": "form-control mono", "spellcheck": "false"}
     # One line or several, as in the launch form.
@@ -211,7 +211,7 @@ class PromptForm(forms.Form):
 
     @classmethod
     def prefilled(cls, query: Mapping[str, Any], *, model: str) -> PromptForm:
-        """With the values in the URL, and this model by default."""
+        """Fill in the values in the URL, and this model by default."""
         settings = {name: query.get(f"data.{name}", "") for name in SETTINGS}
         return cls(initial={"model": query.get("model", model), **settings})
 

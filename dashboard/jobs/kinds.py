@@ -28,7 +28,7 @@ Target = TypeVar("Target", bound=JobTarget)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What is done for a job of this name, and by which workers.
+    """The work of jobs of this name, and the workers that do it.
 
     Attributes:
         run: does the work; it is given back, cancelled and ended by `runner`.
@@ -109,7 +109,7 @@ def all_kinds() -> Collection[Kind]:
 
 
 def lanes_of(queue: str) -> list[str]:
-    """In the order in which they were registered."""
+    """List lanes in the order in which they were registered."""
     lanes = (lane_of(kind) for kind in all_kinds() if kind.queue == queue)
     return list(dict.fromkeys(lanes))
 
@@ -130,7 +130,7 @@ class Claim:
     attempt: int
 
     def held(self) -> QuerySet[Job]:
-        """The job; empty once another worker has it."""
+        """Return the job's row for a guarded UPDATE; none once the job is lost."""
         return Job.objects.filter(
             pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING
         )
@@ -145,9 +145,9 @@ class Claim:
 
     def release(self, **changes: Any) -> bool:
         """Queue it again; False if another worker has it or it is being cancelled."""
-        held = self.held().filter(cancel_requested=False)
+        row = self.held().filter(cancel_requested=False)
         return bool(
-            held.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
+            row.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
         )
 
 
@@ -168,7 +168,7 @@ class JobReleased(JobInterrupted):
 
 
 class Context:
-    """What a handler knows of its job, and how it reports.
+    """A job as its handler sees it, and how it reports.
 
     Attributes:
         job: as it was claimed.
@@ -199,15 +199,15 @@ class Context:
         unit: str | None = None,
         message: str | None = None,
     ) -> None:
-        """How far it is; written with the next heartbeat."""
+        """Note how far it is; written with the next heartbeat."""
         message = None if message is None else clean_text(message)
-        given = {"done": done, "total": total, "unit": unit, "message": message}
-        self.noted |= {name: v for name, v in given.items() if v is not None}
+        progress = {"done": done, "total": total, "unit": unit, "message": message}
+        self.noted |= {name: v for name, v in progress.items() if v is not None}
 
     def progress(
         self, done: int | None = None, total: int | None = None, **more: Any
     ) -> None:
-        """As `note`. Raises JobInterrupted if the job must stop."""
+        """Note progress, as `note`. Raises JobInterrupted if the job must stop."""
         self.note(done, total, **more)
         self.check()
 
@@ -219,7 +219,7 @@ class Context:
             raise JobReleased
 
     def held(self) -> QuerySet[Job]:
-        """The job's row for a guarded UPDATE; it is none once the job is lost."""
+        """Return the job's row for a guarded UPDATE; none once the job is lost."""
         return self.claim.held()
 
     def seal(self) -> None:

@@ -54,7 +54,7 @@ def enqueue(
     notify: bool = True,
     **fields: Any,
 ) -> Job:
-    """The open job of this target: a new one, or the one there is.
+    """Return the open job of this target: a new one, or the existing one.
 
     `notify`: whether workers are woken once it is committed.
     """
@@ -72,7 +72,9 @@ def enqueue(
 
 
 def enqueue_few(kind: str, target_id: int, *, team_id: int) -> Job | None:
-    """As `enqueue`; None where enough of the team's jobs in the lane wait already."""
+    """Enqueue, as `enqueue`; None if enough of the team's jobs in the lane wait
+    already.
+    """
     if job := newest_job(kind, target_id, is_open=True):
         return job
     names = names_of(lane_of(kind_of(kind)))
@@ -90,7 +92,9 @@ def newest_job(kind: str, target_id: int, *, is_open: bool = False) -> Job | Non
 
 
 def should_enqueue(job: Job | None) -> bool:
-    """Whether a page that lacks a result has it made: what failed may be mended."""
+    """Return whether a page that lacks a result enqueues it: what failed may be
+    fixed.
+    """
     if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
         return True
     failed = Job.objects.filter(pk=job.pk, state=JobState.FAILED)
@@ -199,19 +203,19 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
 
 
 def reap_of(target: JobTarget) -> None:
-    """Of one row, for its page: the worker that ended may be the one that reaps."""
+    """Reap one row, for its page: the worker that ended may be the one that reaps."""
     if target.job:
         reap(Job.objects.filter(pk=target.job.pk))
 
 
 def waiting_queues() -> set[str]:
-    """The queues in which a job is due."""
+    """Return the queues in which a job is due."""
     names = set(due_jobs().values_list("kind", flat=True).distinct())
     return {kind.queue for kind in all_kinds() if kind.name in names}
 
 
 def waiting_reason(job: Job) -> str:
-    """Why a job is still queued; empty until that takes noticeably long."""
+    """Return why a job is still queued; empty until that takes noticeably long."""
     queued = Job.objects.filter(pk=job.pk, state=JobState.QUEUED)
     if not queued.filter(created_at__lt=Now() - LATE).exists():
         return ""
@@ -235,7 +239,7 @@ def waiting_reason(job: Job) -> str:
 
 
 def queue_position(job: Job) -> int:
-    """Of a queued job among its team's in the lane, from 1."""
+    """Return the position of a queued job among its team's in the lane, from 1."""
     of_team = _in_order(names_of(lane_of(kind_of(job.kind)))).filter(team=job.team_id)
     places = list(of_team.values_list("pk", flat=True))
     return places.index(job.pk) + 1 if job.pk in places else len(places) + 1
@@ -251,7 +255,9 @@ def purge() -> None:
 
 @contextmanager
 def advisory_lock(lane: str, worker: str) -> Iterator[bool]:
-    """Whether no other slot of this worker has it. A lost connection unlocks it."""
+    """Yield whether no other slot of this worker has it. A lost connection unlocks
+    it.
+    """
     with connection.cursor() as cursor:
         key = [lane, worker]
         cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s), hashtext(%s))", key)

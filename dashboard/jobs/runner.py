@@ -62,10 +62,10 @@ class Heartbeat:
                 context = self._context
                 lease = Now() + context.kind.lease
                 try:
-                    held = context.held()
-                    if not held.update(lease_until=lease, **dict(context.noted)):
+                    row = context.held()
+                    if not row.update(lease_until=lease, **dict(context.noted)):
                         context.interruption = LeaseLost
-                    elif held.filter(cancel_requested=True).exists():
+                    elif row.filter(cancel_requested=True).exists():
                         context.interruption = JobCancelled
                     elif self._is_turn_over() and context.gives_way():
                         context.interruption = JobReleased

@@ -24,7 +24,7 @@ def is_announced() -> bool:
 
 
 def begin_task() -> None:
-    """From now on SIGTERM only sets a flag and raises no exception.
+    """Make SIGTERM only set a flag from now on; it raises no exception.
 
     An exception in the middle of a COMMIT would leave a broken connection, and Django's
     error would hide the cause.
@@ -35,7 +35,7 @@ def begin_task() -> None:
 
 
 def end_task() -> None:
-    """A process that got SIGTERM in between ends now."""
+    """End a process that got SIGTERM in between."""
     global _handler_before, _has_sigterm
     if _handler_before is None:
         return

@@ -38,28 +38,28 @@ def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
     team = facts.get("team")
     owner = f"team-{team}" if team else f"user-{facts.get('user', 'nobody')}"
     deadline = time.monotonic() + wait_seconds
-    while (held := _take(owner)) is None:
+    while (lock := _take(owner)) is None:
         if time.monotonic() >= deadline:
             raise Busy(wait_seconds)
         time.sleep(POLL_SECONDS)
-    with held:
+    with lock:
         yield
 
 
 def _take(owner: str) -> ExitStack | None:
-    with ExitStack() as held:
+    with ExitStack() as locks:
         half = max(1, NUM_SLOTS // 2)
         for name, number in ((owner, half), ("machine", NUM_SLOTS)):
-            if not any(_lock(held, f"{name}-{each}") for each in range(number)):
+            if not any(_lock(locks, f"{name}-{index}") for index in range(number)):
                 return None
-        return held.pop_all()
+        return locks.pop_all()
 
 
-def _lock(held: ExitStack, name: str) -> bool:
+def _lock(locks: ExitStack, name: str) -> bool:
     file = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held.callback(os.close, file)
+        locks.callback(os.close, file)
         return True
     os.close(file)
     return False

@@ -34,7 +34,7 @@ def reap(self: Task[..., Any]) -> None:
 
 @shared_task(name="jobs.clean", ignore_result=True)
 def clean() -> None:
-    """A purge that fails does not stop the others."""
+    """Run all purges; one that fails does not stop the others."""
     for purge in (jobs.purge, *all_purges()):
         try:
             purge()

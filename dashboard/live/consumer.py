@@ -53,17 +53,20 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     channel_layer_alias = None  # one Subscription for all pages of a group
 
     async def find_refusal(self) -> int | None:
-        """A close code when this person may not watch, else None."""
+        """Return a close code when this person may not watch, else None."""
         raise NotImplementedError
 
     def group(self) -> str:
-        """The group of notifications; made from what `find_refusal` has authorised."""
+        """Return the group of notifications; made from what `find_refusal` has
+        authorised.
+        """
         raise NotImplementedError
 
     async def read_after(
         self, position: Position, notified_seq: int | None
     ) -> tuple[Position, str] | None:
-        """The next frame as JSON and the position after it; None: nothing is new.
+        """Return the next frame as JSON and the position after it; None: nothing is
+        new.
 
         `notified_seq` is the highest number of a notification, None after a poll.
         """
@@ -111,7 +114,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._task.add_done_callback(self._report)
 
     def _take_slot(self) -> bool:
-        """Whether this person has one left; kept until `_leave`."""
+        """Return whether this person has a slot left; kept until `_leave`."""
         user_id = self.scope["user"].id
         if _num_open[user_id] >= MAX_SOCKETS:
             return False
@@ -187,14 +190,14 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         notified_seq, self._notified_seq = self._notified_seq, None
         position = self._position
         try:
-            found = await self.read_after(position, notified_seq)
+            update = await self.read_after(position, notified_seq)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("Failed to read updates for %s: %s", self.group(), error)
             return False
         # The page has sent another request meanwhile, which is read next.
-        if found is None or self._position != position:
+        if update is None or self._position != position:
             return False
-        self._position, text = found
+        self._position, text = update
         # Returns once the page accepts it, so a slow page buffers one frame only.
         await self.send(text_data=text)
         return True
@@ -244,7 +247,7 @@ def _host(origin: str) -> str | None:
 def answer_page(
     request: HttpRequest, read_after: Callable[[Position], Mapping[str, Any]]
 ) -> JsonResponse:
-    """The same frames for a page that polls because its socket does not open.
+    """Read the same frames for a page that polls because its socket does not open.
 
     409: the page has another version, as over the socket.
     """

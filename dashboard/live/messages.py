@@ -25,7 +25,7 @@ PROTOCOL = 2
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a page already has: everything up to `seq` of history `attempt`.
+    """The events that a page already has: all up to `seq` of history `attempt`.
 
     `attempt` None: the page does not know its history.
     """
@@ -35,7 +35,7 @@ class Position:
 
 
 class Frame(TypedDict):
-    """One message to a page: all that came after `after`, up to `seq`."""
+    """A message to a page: all that came after `after`, up to `seq`."""
 
     type: str  # snapshot: forget what you have; batch: add this
     after: int
@@ -63,7 +63,9 @@ def parse_protocol(query: QueryDict) -> int:
 
 
 def other_protocol() -> dict[str, Any]:
-    """The answer to a page of another one. This frame is of every protocol."""
+    """Build the response to a page of another protocol. This frame is of every
+    protocol.
+    """
     return {"type": "protocol", "protocol": PROTOCOL}
 
 

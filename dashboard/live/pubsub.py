@@ -78,8 +78,8 @@ class Subscription:
                     has_joined.set()
                     until = time.monotonic() + RENEW_SECONDS
                     with contextlib.suppress(TimeoutError):
-                        while (left := until - time.monotonic()) > 0:
-                            async with asyncio.timeout(left):
+                        while (remaining := until - time.monotonic()) > 0:
+                            async with asyncio.timeout(remaining):
                                 message = await layer.receive(channel)
                             for listener in tuple(self._listeners):
                                 listener(message["seq"])
@@ -98,7 +98,9 @@ _subscriptions: WeakValueDictionary[str, Subscription] = WeakValueDictionary()
 
 
 def subscribe(group: str) -> Subscription:
-    """The process's subscription of this group; it lives as long as a page uses it."""
+    """Return the process's subscription of this group; it lives as long as a page uses
+    it.
+    """
     return _subscriptions.setdefault(group, Subscription(group))
 
 
@@ -129,7 +131,7 @@ def notify_group(group: str, seq: int) -> None:
 
 
 def _subscription_loop() -> asyncio.AbstractEventLoop:
-    """A loop on its own thread, so that ingest never waits for Redis.
+    """Start a loop on its own thread, so that ingest never waits for Redis.
 
     One per process: a forked child keeps only the forking thread.
     """

@@ -50,7 +50,7 @@ class LocalFault(Exception):
 
 
 def fault_of(error: OSError, path: Path) -> LocalFault:
-    """What an OSError about this path means to the person at the terminal."""
+    """Explain an OSError about this path to the person at the terminal."""
     if error.errno == errno.ENOSPC:
         return LocalFault(
             f"The disk with {path} is full. Free some space, or set COHORT_DATA to "
@@ -69,15 +69,18 @@ def private_folder(path: Path, *, owner: int | None = None) -> Path:
     owner = os.getuid() if owner is None else owner
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), owner):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (
+            os.getuid(),
+            owner,
+        ):
             raise LocalFault(
-                f"{path} belongs to another user (id {found.st_uid}), so Cohort "
+                f"{path} belongs to another user (id {status.st_uid}), so Cohort "
                 "does not create sockets there. Remove it, or set COHORT_DATA to "
                 "another folder."
             )
         path.chmod(0o700)
-        if found.st_uid != owner:
+        if status.st_uid != owner:
             os.chown(path, owner, -1)
     except OSError as error:
         raise fault_of(error, path) from error
@@ -88,13 +91,13 @@ def close_folder(data: Path) -> None:
     """Take from others what earlier releases or a copied backup let them read."""
     for path in data.iterdir():
         try:
-            found = path.lstat()
+            status = path.lstat()
             if (
-                found.st_uid == os.getuid()
-                and found.st_mode & 0o077
-                and not stat.S_ISLNK(found.st_mode)
+                status.st_uid == os.getuid()
+                and status.st_mode & 0o077
+                and not stat.S_ISLNK(status.st_mode)
             ):
-                path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+                path.chmod(stat.S_IMODE(status.st_mode) & 0o700)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -113,7 +116,7 @@ def keep_reserve(data: Path) -> None:
 
 
 def tail(path: Path, *, num_lines: int = 6) -> str:
-    """The last lines of a log, for a message."""
+    """Return the last lines of a log, for a message."""
     if not path.exists():
         return "(no log)"
     lines = path.read_text(errors="replace").splitlines()

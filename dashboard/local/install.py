@@ -106,7 +106,7 @@ REMEDIES = (
 
 
 class InstallFault(Exception):
-    """What went wrong, and what to do."""
+    """An error that says what to do."""
 
 
 def write(text: str) -> None:
@@ -200,7 +200,7 @@ def install_python(locks: list[Path]) -> None:
 
 
 def install_lock(lock: Path) -> None:
-    """By uv; by pip where uv can't be had, or can't do it."""
+    """Install by uv; by pip if uv is not available, or fails."""
     text = f"Installing Python packages ({lock.name})"
     try:
         uv_install(text, [*LOCKED, lock])
@@ -222,10 +222,10 @@ def uv_environment() -> dict[str, str]:
     """pip's settings, which uv doesn't read, under uv's names."""
     command = [str(PYTHON), "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for line in listed.stdout.splitlines():  # the environment's come first
         name, _, value = line.partition("=")
-        found.setdefault(name.rpartition(".")[2], str(ast.literal_eval(value)))
+        options.setdefault(name.rpartition(".")[2], str(ast.literal_eval(value)))
     names = {
         "index-url": "UV_DEFAULT_INDEX",
         "extra-index-url": "UV_INDEX",
@@ -236,12 +236,12 @@ def uv_environment() -> dict[str, str]:
         "default-timeout": "UV_HTTP_TIMEOUT",
         "proxy": "ALL_PROXY",
     }
-    given = {names[name]: found[name] for name in names if name in found}
-    if "UV_FIND_LINKS" in given:
-        given["UV_FIND_LINKS"] = ",".join(given["UV_FIND_LINKS"].split())
+    variables = {names[name]: options[name] for name in names if name in options}
+    if "UV_FIND_LINKS" in variables:
+        variables["UV_FIND_LINKS"] = ",".join(variables["UV_FIND_LINKS"].split())
     # As pip does, uv shall look into each index for the version of the lock, whose hash
     # it must have.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **given, **os.environ}
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **variables, **os.environ}
 
 
 def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -> None:
@@ -297,7 +297,7 @@ def compile_packages() -> None:
 
 
 def compile_sources() -> None:
-    """Not at each start, and not by services that cannot write here.
+    """Compile, but not at each start, and not by services that cannot write here.
 
     A failure does no harm.
     """
@@ -335,7 +335,7 @@ def install_gpu_vllm(lock: Path) -> None:
 
 
 def has_nvidia_gpu() -> bool:
-    """One that vLLM has wheels for: its driver's own program lists it."""
+    """Look for a GPU that vLLM has wheels for: its driver's own program lists it."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return False
     program = shutil.which("nvidia-smi")
@@ -394,7 +394,9 @@ def install_front_end(*, with_tools: bool) -> None:
 
 
 def select_styles() -> None:
-    """The rules of Tabler that pages use: 100 of 620 kB, which each visitor loads."""
+    """Keep the rules of Tabler that pages use: 100 of 620 kB, which each visitor
+    loads.
+    """
     pages = (path for pattern in STYLED for path in sorted(ROOT.glob(pattern)))
     content = digest(ROOT / "package-lock.json", ROOT / "package.json", *pages)
     stamp = NODE_MODULES / ".cohort-styles"
@@ -423,7 +425,7 @@ def run_npm(text: str, command: list[str]) -> None:
 
 
 def find_npm() -> str:
-    """The machine's npm, or one that PyPI brings."""
+    """Find the machine's npm, or one that PyPI brings."""
     found = shutil.which("npm") if shutil.which("node") else None
     if found is not None:
         return found

@@ -44,7 +44,7 @@ def find_program(name: str) -> str:
 
 
 class EmbeddedPostgres:
-    """One cluster: `folder` holds its data, `socket_folder` its only address."""
+    """A cluster: `folder` holds its data, `socket_folder` its only address."""
 
     name = "database"
 
@@ -174,7 +174,7 @@ class EmbeddedPostgres:
             raise _explain(done.stderr.strip()[-1_000:], self.folder)
 
     def _end_leftover(self) -> None:
-        """A server that outlived a killed `up` still uses the folder."""
+        """End a server that outlived a killed `up` and still uses the folder."""
         pid = _postmaster_pid(self.folder)
         if pid is None:
             return
@@ -199,7 +199,9 @@ class EmbeddedPostgres:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """None: the current user. As root: a user for the server, created if missing."""
+    """Return None for the current user. As root: a user for the server, created if
+    missing.
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -222,7 +224,7 @@ def _make_user() -> None:
 
 
 def let_traverse(path: Path) -> None:
-    """As root: let the server's user pass through (not list) the folders above."""
+    """Let the server's user pass through (not list) the folders above, as root."""
     for folder in path.resolve().parents:
         mode = folder.stat().st_mode
         if not mode & stat.S_IXOTH:
@@ -230,7 +232,7 @@ def let_traverse(path: Path) -> None:
 
 
 def _postmaster_pid(folder: Path) -> int | None:
-    """The postgres process that uses the cluster, if it is alive."""
+    """Find the postgres process that uses the cluster, if it is alive."""
     try:
         pid = int((folder / "postmaster.pid").read_text().split("\n", 1)[0])
         os.kill(pid, 0)

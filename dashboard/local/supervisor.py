@@ -44,7 +44,7 @@ class Service(Protocol):
 
 
 class Process:
-    """One Python process of Cohort."""
+    """A Python process of Cohort."""
 
     def __init__(self, name: str, arguments: Sequence[str], *, data: Path) -> None:
         self.name = name

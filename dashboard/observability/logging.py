@@ -55,7 +55,7 @@ _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 
 
 def current_facts() -> dict[str, Any]:
-    """Those of the request are read when a line is written: its route is found late."""
+    """Read those of the request when a line is written: its route is found late."""
     request = _request.get()
     return {**(_facts_of(request) if request else {}), **_facts.get()}
 
@@ -65,7 +65,7 @@ def current_request_id() -> str | None:
 
 
 def bind(**facts: Any) -> None:
-    """Until the end of the request, task or `bound` that we are within."""
+    """Bind facts until the end of the request, task or `bound` that we are within."""
     _facts.set(MappingProxyType({**_facts.get(), **_known(facts)}))
 
 
@@ -92,7 +92,7 @@ def end_request(token: Token[HttpRequest | None]) -> None:
 
 
 def trainer_variables() -> dict[str, str]:
-    """The facts that a trainer gets in its environment."""
+    """Return the facts that a trainer gets in its environment."""
     facts = current_facts()
     return {key: str(facts[name]) for name, key in FACTS.items() if name in facts}
 
@@ -102,20 +102,22 @@ def _known(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts_of(request: HttpRequest) -> dict[str, Any]:
-    found: dict[str, Any] = {"method": request.method}
+    facts: dict[str, Any] = {"method": request.method}
     match = request.resolver_match
     if match is not None:
         run = str(match.kwargs.get("run_id", ""))
-        found |= {
+        facts |= {
             "route": match.view_name,
             "team": team_of(request),
             "run": int(run) if _is_id(run) else None,
         }
-    return _known({**found, "user": user_of(request)})
+    return _known({**facts, "user": user_of(request)})
 
 
 def team_of(request: HttpRequest) -> str | None:
-    """Its slug: of an API token's team, or from the address, which anyone may write."""
+    """Return the team's slug: of an API token's team, or from the address, which anyone
+    may write.
+    """
     if access := getattr(request, "api_access", None):
         return str(access.team.slug)
     match = request.resolver_match
@@ -123,7 +125,7 @@ def team_of(request: HttpRequest) -> str | None:
 
 
 def _is_id(text: str) -> bool:
-    """Not "²", which is a digit too, nor a number that no bigint can be."""
+    """Refuse "²", which is a digit too, and a number that no bigint can be."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
@@ -135,7 +137,7 @@ def user_of(request: HttpRequest) -> int | None:
 
 
 def redact(text: str) -> str:
-    """Without what lets someone in, and what models and people wrote.
+    """Remove credentials, and what models and people wrote.
 
     >>> redact("GET /sign-in/4f1c/ failed")
     "GET /sign-in/…/ failed"
@@ -183,7 +185,7 @@ def process_name(argv: list[str]) -> str:
 
 
 def log_uncaught() -> None:
-    """What ends a process or a thread is one line too, as are Python's warnings."""
+    """Log what ends a process or a thread as one line too, as are Python's warnings."""
     logging.captureWarnings(capture=True)
 
     def report(

@@ -50,13 +50,13 @@ PlatformCollector(registry=registry)
 
 
 def count_request(route: str, method: str | None, status: int, seconds: float) -> None:
-    known = method if method in METHODS else "other"
-    REQUESTS.labels(route, known, f"{status // 100}xx").inc()
+    known_method = method if method in METHODS else "other"
+    REQUESTS.labels(route, known_method, f"{status // 100}xx").inc()
     DURATIONS.labels(route).observe(seconds)
 
 
 def readable() -> CollectorRegistry:
-    """The registry to read: of this process, or of all that share the folder."""
+    """Return the registry to read: of this process, or of all that share the folder."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return registry

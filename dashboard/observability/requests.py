@@ -55,12 +55,14 @@ class RequestMiddleware(Middleware):
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         token, began = begin_request(request), time.perf_counter()
         try:
-            with span("request") as one:
+            with span("request") as request_span:
                 response = self.get_response(request)
                 if hasattr(request, "scope"):
                     # A slow reader keeps no database connection.
                     release_connection()
-                log_request(request, response, time.perf_counter() - began, one)
+                log_request(
+                    request, response, time.perf_counter() - began, request_span
+                )
             return response
         finally:
             end_request(token)
@@ -96,7 +98,7 @@ def log_request(
 
 
 def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
-    """The person, and the team once it is known that it is hers."""
+    """Return the person, and the team once it is known that it is hers."""
     user, team = user_of(request), team_of(request)
     if user is None:
         return "", ""
@@ -106,7 +108,9 @@ def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
 
 
 def _kind_of(request: HttpRequest) -> str:
-    """Of the budget: a person's pages, her scripts, trainers that report runs."""
+    """Return the kind of budget: a person's pages, her scripts, trainers that report
+    runs.
+    """
     access = getattr(request, "api_access", None)
     if access is None:
         return "person"
@@ -114,13 +118,13 @@ def _kind_of(request: HttpRequest) -> str:
 
 
 def _unrouted(request: HttpRequest) -> str:
-    """For responses without a resolved route."""
+    """Name the route of responses without a resolved route."""
     return "static" if request.path.startswith(settings.STATIC_URL) else "none"
 
 
 def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
-    """Whether a program on this machine sent the request, by a host name that only such
-    programs use.
+    """Return whether a program on this machine sent the request, by a host name that
+    only such programs use.
 
     A proxy on this machine that hides its visitors passes on their Host header. A
     visitor of such a proxy could call us "localhost": set a token there, which is then
@@ -169,12 +173,12 @@ class RequestIds:
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        given = headers.get("x-request-id", "")
-        if not WELL_FORMED.fullmatch(given):
+        request_id = headers.get("x-request-id", "")
+        if not WELL_FORMED.fullmatch(request_id):
             return None
         address = (scope.get("client") or ("", 0))[0]
         is_own = is_of_this_machine(address, headers.get("host", ""), headers)
-        return given if self.trusts_proxy or is_own else None
+        return request_id if self.trusts_proxy or is_own else None
 
 
 def carry_request(headers: dict[str, Any] | None = None, **_: Any) -> None:
@@ -192,7 +196,7 @@ def end_task(**_: Any) -> None:
 
 
 def carry_requests() -> None:
-    """From now on, in this process; more than once does no harm."""
+    """Install it in this process; more than once does no harm."""
     before_task_publish.connect(carry_request)
     before_task_publish.connect(carry_span)
     task_prerun.connect(begin_task)

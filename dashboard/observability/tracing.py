@@ -71,7 +71,7 @@ def _endpoint() -> str | None:
 
 @contextmanager
 def span(name: str) -> Iterator[Any]:
-    """None if nothing is exported. Of an error only the type is sent."""
+    """Open a span; None if nothing is exported. Of an error only the type is sent."""
     if not _tracers:
         yield None
         return
@@ -88,12 +88,12 @@ def span(name: str) -> Iterator[Any]:
                 one.set_attribute(f"cohort.{fact}", value)
 
 
-def name_span(one: Any, name: str, *, status: int) -> None:
+def name_span(open_span: Any, name: str, *, status: int) -> None:
     """Names the span of a request, whose route is known late."""
-    if one is not None:
-        one.update_name(name)
-        one.set_attribute("http.route", name)
-        one.set_attribute("http.response.status_code", status)
+    if open_span is not None:
+        open_span.update_name(name)
+        open_span.set_attribute("http.route", name)
+        open_span.set_attribute("http.response.status_code", status)
 
 
 def carry_span(headers: MutableMapping[str, Any] | None = None, **_: Any) -> None:
@@ -143,26 +143,26 @@ def scrub(event: dict[str, Any], _hint: dict[str, Any]) -> dict[str, Any]:
     {"request": {"method": "GET"}, "tags": {}}
     """
     facts = {name: str(value) for name, value in current_facts().items()}
-    kept = {
+    fields = {
         name: value
         for name, value in event.items()
         if name not in ("breadcrumbs", "extra", "user", "modules", "request")
     }
     request = event.get("request") or {}
     if request:
-        kept["request"] = {k: v for k, v in request.items() if k in REQUEST_KEPT}
+        fields["request"] = {k: v for k, v in request.items() if k in REQUEST_KEPT}
     if "user" in facts:
-        kept["user"] = {"id": facts.pop("user")}
-    kept["tags"] = {**dict(event.get("tags") or {}), **facts}
-    found: dict[str, Any] = _quiet(kept)
-    return found
+        fields["user"] = {"id": facts.pop("user")}
+    fields["tags"] = {**dict(event.get("tags") or {}), **facts}
+    quiet: dict[str, Any] = _quiet(fields)
+    return quiet
 
 
 def _quiet(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)[:MAX_CHARS]
     if isinstance(value, dict):
-        return {name: _quiet(one) for name, one in value.items()}
+        return {name: _quiet(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_quiet(one) for one in value]
+        return [_quiet(item) for item in value]
     return value

@@ -40,7 +40,7 @@ class OperatorSite(admin.AdminSite):
         return bool(request.user.is_active and request.user.is_staff)
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
-        """404 for non-operators, in place of a sign-in page."""
+        """Respond with 404 to non-operators, in place of a sign-in page."""
         wrapped = super().admin_view(view, cacheable)
 
         @wraps(wrapped)
@@ -53,14 +53,14 @@ class OperatorSite(admin.AdminSite):
 
     def get_urls(self) -> list[Any]:
         """Our pages first: Django's last one matches any address."""
-        found = super().get_urls()
-        for one in found:
+        urls = super().get_urls()
+        for url in urls:
             # Else who is not signed in would be sent to the page left out here.
-            vars(getattr(one, "callback", None) or one).pop("login_url", None)
+            vars(getattr(url, "callback", None) or url).pop("login_url", None)
         return [
             path("server/", self.admin_view(views.server), name="server"),
             path("runbook/", self.admin_view(views.runbook), name="runbook"),
-            *(one for one in found if getattr(one, "name", "") not in LEFT_OUT),
+            *(url for url in urls if getattr(url, "name", "") not in LEFT_OUT),
         ]
 
 
@@ -129,7 +129,7 @@ class QuotaAdmin(ReadOnlyAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> models.Model | None:
-        """With a lock, if it will be changed."""
+        """Get it with a lock, if it will be changed."""
         if request.method == "POST":
             Quota.objects.select_for_update().filter(pk=object_id).first()
         return super().get_object(request, object_id, from_field)

@@ -60,7 +60,7 @@ SELECT value FROM known WHERE value IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """One type of objects: `team` is how its rows are found in a team."""
+    """A type of objects: `team` is how its rows are found in a team."""
 
     label: str
     model: type[Model]
@@ -156,19 +156,21 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
 
 
 def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[LoggedObject]:
-    """Of each entry, in their order; a query for each type of things among them."""
+    """Show the object of each entry, in their order; a query for each type of things
+    among them.
+    """
     entries = list(entries)
-    wanted: dict[str, set[int]] = defaultdict(set)
+    keys: dict[str, set[int]] = defaultdict(set)
     for entry in entries:
-        wanted[entry.object_type].add(entry.object_id)
-    found = {
+        keys[entry.object_type].add(entry.object_id)
+    objects = {
         (kind, obj.pk): obj
-        for kind, pks in wanted.items()
+        for kind, pks in keys.items()
         if kind in OBJECT_TYPES
         for obj in _find(OBJECT_TYPES[kind], team, pks)
     }
     return [
-        _show(team, entry, found.get((entry.object_type, entry.object_id)))
+        _show(team, entry, objects.get((entry.object_type, entry.object_id)))
         for entry in entries
     ]
 
@@ -179,17 +181,17 @@ def label_of(object_type: str) -> str:
 
 
 def _find(kind: ObjectType, team: Team, pks: set[int]) -> list[Any]:
-    found = kind.model._default_manager.filter(pk__in=pks)
+    rows = kind.model._default_manager.filter(pk__in=pks)
     if kind.team:
-        found = found.filter(**{kind.team: team.pk})
-    return list(found.select_related(*kind.beside) if kind.beside else found)
+        rows = rows.filter(**{kind.team: team.pk})
+    return list(rows.select_related(*kind.beside) if kind.beside else rows)
 
 
 def _show(team: Team, entry: AuditEntry, obj: Any) -> LoggedObject:
     label = label_of(entry.object_type)
     if obj is None:
         names = (entry.detail.get(key) for key in NAMES)
-        name = next((one for one in names if isinstance(one, str) and one), "")
+        name = next((text for text in names if isinstance(text, str) and text), "")
         return LoggedObject(label=label, name=name)
     kind = OBJECT_TYPES[entry.object_type]
     url = reverse(kind.page, args=[team.slug, *kind.args(obj)])
@@ -217,7 +219,9 @@ WRITERS = {"jsonl": jsonl_lines, "csv": csv_lines}
 
 
 def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
-    """The newest first, some at a time: a log may be long, and its reader slow."""
+    """Yield the newest first, some at a time: a log may be long, and its reader
+    slow.
+    """
     page = list(entries[:AT_A_TIME])
     while page:
         for entry in page:
@@ -252,7 +256,7 @@ def _cell(value: Any) -> str:
 
 
 def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:
-    """What the team's entries have of it, in order; one query."""
+    """List the values of it in the team's entries, in order; one query."""
     with connection.cursor() as cursor:
         cursor.execute(NEXT_VALUES.format(name=name), {"team": team.pk})
         return [value for (value,) in cursor.fetchall()]

@@ -70,23 +70,23 @@ class FilterForm(forms.Form):
         return data
 
     def narrow(self) -> QuerySet[AuditEntry]:
-        """The newest first."""
+        """Apply the filters; the newest first."""
         entries = self.entries.select_related("actor").order_by("-id")
         if not self.is_valid():
             return entries.none()
-        given = self.cleaned_data
-        entries = _by(entries, given["by"])
-        wanted = {
-            "verb": given["verb"],
-            "object_type": given["kind"],
-            "object_id": given["number"],
-            "created_at__gte": given["since"]
-            and datetime.combine(given["since"], time(), tzinfo=UTC),
-            "created_at__lte": given["until"]
-            and datetime.combine(given["until"], time.max, tzinfo=UTC),
+        data = self.cleaned_data
+        entries = _by(entries, data["by"])
+        filters = {
+            "verb": data["verb"],
+            "object_type": data["kind"],
+            "object_id": data["number"],
+            "created_at__gte": data["since"]
+            and datetime.combine(data["since"], time(), tzinfo=UTC),
+            "created_at__lte": data["until"]
+            and datetime.combine(data["until"], time.max, tzinfo=UTC),
         }
         return entries.filter(
-            **{name: value for name, value in wanted.items() if value}
+            **{name: value for name, value in filters.items() if value}
         )
 
     @property

@@ -130,7 +130,9 @@ def check_place(path: Path, data: Path) -> None:
 
 
 def check_database() -> None:
-    """A command without the server's environment would use a new, empty database."""
+    """Refuse a command without the server's environment, which would use a new, empty
+    database.
+    """
     if _applied_migrations():
         return
     if settings.DATABASE_IS_EMBEDDED:
@@ -361,8 +363,8 @@ def check_empty(data: Path) -> None:
 
 
 def _first_three(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if names[3:] else shown
+    first = ", ".join(names[:3])
+    return f"{first} and {len(names) - 3} more" if names[3:] else first
 
 
 # The database.
@@ -413,7 +415,7 @@ def _find_program(name: str) -> str:
 
 
 def _server_version() -> int:
-    """The major version: 18."""
+    """Return the major version: 18."""
     return int(_rows("SHOW server_version_num")[0][0]) // 10_000
 
 
@@ -480,8 +482,8 @@ def list_backups(folder: Path) -> list[Path]:
     """Oldest first; other files in the folder are ignored."""
     if not folder.is_dir():
         raise BackupFault(f"Folder {folder} not found. Create it first.")
-    found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
-    return sorted(found, key=_made_at)
+    paths = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
+    return sorted(paths, key=_made_at)
 
 
 def name_backup(folder: Path, now: datetime) -> Path:
@@ -489,7 +491,7 @@ def name_backup(folder: Path, now: datetime) -> Path:
 
 
 def delete_old_backups(folder: Path, *, keep: int) -> list[Path]:
-    """All but the newest `keep`; those that went."""
+    """Delete all but the newest `keep`; return the deleted ones."""
     old = list_backups(folder)[:-keep]
     for path in old:
         path.unlink()
@@ -505,7 +507,7 @@ def delete_abandoned_parts(folder: Path, now: datetime) -> None:
 
 
 def find_wait(folder: Path, *, every: timedelta, now: datetime) -> timedelta:
-    """Until the next is due: at once where there is none, or an old one."""
+    """Return the time until the next is due: none if there is none, or an old one."""
     backups = list_backups(folder)
     if not backups:
         return timedelta()
@@ -515,6 +517,6 @@ def find_wait(folder: Path, *, every: timedelta, now: datetime) -> timedelta:
 
 
 def _made_at(path: Path) -> datetime:
-    found = NAME.fullmatch(path.name)
-    assert found is not None
-    return datetime.strptime(found[1], TIME_FORMAT).replace(tzinfo=UTC)
+    match = NAME.fullmatch(path.name)
+    assert match is not None
+    return datetime.strptime(match[1], TIME_FORMAT).replace(tzinfo=UTC)

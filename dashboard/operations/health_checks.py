@@ -108,7 +108,7 @@ _last: tuple[float, Report] | None = None
 
 
 async def read_report() -> Report:
-    """One check at a time and one per second, since the endpoint is public."""
+    """Run one check at a time and one per second, since the endpoint is public."""
     global _last
     async with _lock:
         if _last is None or time.monotonic() >= _last[0]:
@@ -146,7 +146,7 @@ async def in_thread(threads: ThreadPoolExecutor, check: Callable[[], T]) -> T:
 
 
 async def check_database() -> list[Part]:
-    """On a separate connection: the pool's may all wait for a hanging server."""
+    """Connect separately: the pool's may all wait for a hanging server."""
     began = time.perf_counter()
     try:
         async with await psycopg.AsyncConnection.connect(
@@ -200,7 +200,7 @@ def _is_pool_served() -> bool:
 
 
 async def check_connections() -> list[Part]:
-    """Those that the requests of this process share; none where each has its own."""
+    """Check those that the requests of this process share; none if each has its own."""
     pool = getattr(connection, "pool", None)
     if pool is None:
         return []
@@ -250,7 +250,7 @@ def database_failed(why: str) -> list[Part]:
 
 
 def judge_tasks(age: float | None) -> Part:
-    """The reaper runs only if beat and a default worker are alive."""
+    """Judge by the reaper, which runs only if beat and a default worker are alive."""
     is_late = age is None or age > LATE_SECONDS
     done = "never ran" if age is None else f"ran {age:,.0f} s ago"
     return Part(
@@ -267,17 +267,19 @@ def judge_tasks(age: float | None) -> Part:
 
 
 async def _check_migrations(applied: Names) -> Part:
-    """A process that has just begun reads the files first: a second or two."""
+    """Check the migrations; a process that has just begun reads the files first: a
+    second or two.
+    """
     try:
         async with asyncio.timeout(READ_SECONDS):
-            known = await in_thread(_of_program, known_migrations)
+            names = await in_thread(_of_program, known_migrations)
     except TimeoutError:
         return _migrations(
             state="degraded",
             value="not compared yet: this process is still reading its files",
             remedy="Try again in a few seconds.",
         )
-    return compare(known, applied)
+    return compare(names, applied)
 
 
 def compare(known: Names, applied: Names) -> Part:
@@ -300,19 +302,21 @@ def compare(known: Names, applied: Names) -> Part:
 
 
 def _list(names: list[tuple[str, str]]) -> str:
-    shown = ", ".join(f"{app} {name}" for app, name in names[:MOST_NAMES])
+    listed = ", ".join(f"{app} {name}" for app, name in names[:MOST_NAMES])
     rest = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return shown + rest
+    return listed + rest
 
 
 @cache
 def known_migrations() -> Names:
-    """Of the files of this version."""
+    """List the migrations of the files of this version."""
     return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
 
 
 def connection_values() -> dict[str, Any]:
-    """As Django connects, but for the pool, within two seconds."""
+    """Return the values with which Django connects, but for the pool, within two
+    seconds.
+    """
     at = connection.settings_dict
     options = settings.DATABASES["default"]["OPTIONS"]
     values = {

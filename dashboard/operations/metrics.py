@@ -108,11 +108,13 @@ def _jobs() -> Iterator[Metric]:
     )
     with connection.cursor() as cursor:
         cursor.execute(JOBS)
-        found = {(kind, state): rest for kind, state, *rest in cursor.fetchall()}
+        counts = {(kind, state): rest for kind, state, *rest in cursor.fetchall()}
     for kind in all_kinds():
         for state in OPEN:
-            family.add_metric([kind.name, state], found.get((kind.name, state), [0])[0])
-        waits = found.get((kind.name, JobState.QUEUED), [0, 0])[1]
+            family.add_metric(
+                [kind.name, state], counts.get((kind.name, state), [0])[0]
+            )
+        waits = counts.get((kind.name, JobState.QUEUED), [0, 0])[1]
         age.add_metric([kind.name], float(waits))
     yield from (family, age)
 
@@ -197,11 +199,11 @@ class _Collected(Collector):
 
 async def exposition() -> bytes:
     report = await read_report()
-    found = [*_of_report(report), *_of_pool()]
+    families = [*_of_report(report), *_of_pool()]
     if report.part("migrations").state != "failed":
-        found += await _of_database()
+        families += await _of_database()
     registry = CollectorRegistry()
-    registry.register(_Collected(found))
+    registry.register(_Collected(families))
     return generate_latest(readable()) + generate_latest(registry)
 
 

@@ -15,7 +15,7 @@ MOST_COMPLETION_DAYS = 3_650
 
 
 class Quota(models.Model):
-    """What an operator of the server allows a team; null: as much as there is."""
+    """The limits that an operator of the server sets for a team; null: none."""
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="quota")
     max_bytes = models.BigIntegerField(null=True, blank=True)
@@ -34,7 +34,7 @@ class Quota(models.Model):
 
 
 class Use(models.Model):
-    """What a team's things took when they were last measured."""
+    """The storage of a team when it was last measured."""
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="use")
     # {"runs": …, "models": …, "datasets": …, "completions": …}, in bytes
@@ -58,7 +58,7 @@ class VersionSize(models.Model):
 
 
 class Retention(models.Model):
-    """How long a team's trash keeps what is in it."""
+    """The time for which a team's trash keeps what is in it."""
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="retention")
     trash_days = models.PositiveSmallIntegerField(default=KEPT_DAYS)

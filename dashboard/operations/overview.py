@@ -58,7 +58,7 @@ class Section:
 
 
 def read_sections(report: Report) -> list[Section]:
-    held = list(
+    leased = list(
         Run.objects.filter(state__in=HELD, source={})
         .select_related("team")
         .order_by("pk")[: 4 * MOST_ROWS]
@@ -78,15 +78,15 @@ def read_sections(report: Report) -> list[Section]:
         Section(
             title="Training workers",
             key="workers",
-            rows=rows_of_workers(held),
+            rows=rows_of_workers(leased),
             empty="No training workers. Start one to train queued runs.",
         ),
         Section(
-            title=f"Runs in training: {MOST_ROWS} of {len(held):,}"
-            if len(held) > MOST_ROWS
+            title=f"Runs in training: {MOST_ROWS} of {len(leased):,}"
+            if len(leased) > MOST_ROWS
             else "Runs in training",
             key="runs",
-            rows=[_held(run) for run in held[:MOST_ROWS]],
+            rows=[_held(run) for run in leased[:MOST_ROWS]],
             empty="No runs in training.",
         ),
         Section(title="Data", key="data", rows=rows_of_data()),
@@ -98,7 +98,9 @@ def rows_of_workers(held: Sequence[Run]) -> list[Row]:
     for run in held:
         by_worker.setdefault(run.worker, []).append(run)
     there = Worker.objects.filter(stopped_at=None).order_by("name")
-    return [_worker(one, by_worker.get(one.name, [])) for one in there[:MOST_ROWS]]
+    return [
+        _worker(worker, by_worker.get(worker.name, [])) for worker in there[:MOST_ROWS]
+    ]
 
 
 def _worker(worker: Worker, runs: list[Run]) -> Row:
@@ -122,8 +124,10 @@ def _worker(worker: Worker, runs: list[Run]) -> Row:
 
 
 def _held(run: Run) -> Row:
-    left = (run.lease_until - timezone.now()).total_seconds() if run.lease_until else 0
-    is_over = left <= 0
+    seconds = (
+        (run.lease_until - timezone.now()).total_seconds() if run.lease_until else 0
+    )
+    is_over = seconds <= 0
     lag = run.ingest_lag
     stored = "nothing stored yet" if lag is None else f"{lag:.2f} s from event to row"
     is_late = lag is not None and lag > LATE_SECONDS
@@ -134,7 +138,7 @@ def _held(run: Run) -> Row:
         advice = "Its worker stores events late. Check the worker and the database."
     return Row(
         name=f"{run.name} of {run.team}",
-        value=f"{stored}; lease {'over' if is_over else f'for {duration(left)}'}; "
+        value=f"{stored}; lease {'over' if is_over else f'for {duration(seconds)}'}; "
         f"step {run.last_step:,} of {run.num_steps:,}",
         state="degraded" if advice else "ok",
         advice=advice,
@@ -171,15 +175,15 @@ def rows_of_data() -> list[Row]:
 
 def _queue() -> Row:
     queued = Run.objects.filter(state=RunState.QUEUED, source={}, on_hold=False)
-    found = queued.aggregate(number=Count("pk"), age=Now() - Min("created_at"))
+    totals = queued.aggregate(number=Count("pk"), age=Now() - Min("created_at"))
     there = Worker.objects.filter(
         stopped_at=None, drained_at=None, last_seen__gt=Now() - GONE_AFTER
     )
-    lacks = found["number"] > 0 and not there.exists()
+    lacks = totals["number"] > 0 and not there.exists()
     value = "none"
-    if found["number"]:
-        age = duration(found["age"].total_seconds())
-        value = f"{found['number']:,}, the oldest launched {age} ago"
+    if totals["number"]:
+        age = duration(totals["age"].total_seconds())
+        value = f"{totals['number']:,}, the oldest launched {age} ago"
     return Row(
         name="Queued runs",
         value=value,

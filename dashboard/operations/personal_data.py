@@ -94,7 +94,7 @@ def _without(value: Any, key: str, names: set[str], email: str) -> Any:
 
 @contextmanager
 def _allowed(what: str) -> Iterator[None]:
-    """For this transaction only: the trigger checks it."""
+    """Allow it for this transaction only: the trigger checks it."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('cohort.erasing', %s, true)", [what])
         yield
@@ -105,7 +105,7 @@ def _allowed(what: str) -> Iterator[None]:
 
 
 def export_of(user: User) -> dict[str, Any]:
-    """The data about a person, without credentials."""
+    """Export the data about a person, without credentials."""
     rows = {}
     for relation in _references():
         found = _rows_of(relation, user)
@@ -121,18 +121,18 @@ def export_of(user: User) -> dict[str, Any]:
 
 
 def count_of(user: User) -> dict[str, int]:
-    """How many rows name the person, by what they are, in words."""
+    """Count rows that name the person, by what they are, in words."""
     counts: dict[str, int] = {}
     for relation in _references():
-        found = _rows_of(relation, user)
+        rows = _rows_of(relation, user)
         name = str(relation.related_model._meta.verbose_name_plural)
         name = OUR_WORDS.get(name) or re.sub("rys$", "ries", name)
-        counts[name] = counts.get(name, 0) + found.count()
+        counts[name] = counts.get(name, 0) + rows.count()
     return {name: count for name, count in sorted(counts.items()) if count}
 
 
 def why_kept(user: User) -> str:
-    """Why the person cannot be erased yet; "" where that is possible."""
+    """Return why the person cannot be erased yet; "" where that is possible."""
     teams = [team.name for team in _owned(user) if not _has_another_owner(team, user)]
     if not teams:
         return ""
@@ -162,7 +162,7 @@ def erase(user: User) -> None:
 
 
 def _references() -> list[models.ManyToOneRel]:
-    """Every column of every table that refers to a person."""
+    """List every column of every table that refers to a person."""
     return [
         field
         for field in User._meta.get_fields(include_hidden=True)

@@ -50,21 +50,21 @@ def measure(team: Team) -> Use:
 
 
 def waiting_bytes(team: Team) -> int:
-    """Of files that are to become datasets or runs; known at any time."""
+    """Count bytes of files that are to become datasets or runs; known at any time."""
     imports = ImportFile.objects.filter(run_import__team=team)
     return _total(team.uploads) + _total(imports)
 
 
 def external_bytes(team: Team) -> int:
-    """Of lines that external trainers sent; known at any time."""
+    """Count bytes of lines that external trainers sent; known at any time."""
     sent = Cast(KT("source__num_bytes"), BigIntegerField())
     return team.runs.filter(EXTERNAL).aggregate(sent=Sum(sent))["sent"] or 0
 
 
 def folder_bytes(folder: Path) -> int:
-    """A file that has several names is counted once."""
-    found = {(stat.st_dev, stat.st_ino): stat.st_size for stat in _stats(folder)}
-    return sum(found.values())
+    """Count bytes of a folder; a file that has several names is counted once."""
+    sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in _stats(folder)}
+    return sum(sizes.values())
 
 
 def _stats(folder: Path) -> Iterator[os.stat_result]:
@@ -94,7 +94,9 @@ def _count_rows(team: Team) -> int:
 
 
 def _count_texts(team: Team) -> int:
-    """Of the steps that can be searched: all but those of the last minute."""
+    """Count texts of the steps that can be searched: all but those of the last
+    minute.
+    """
     runs = team.runs.exclude(EXTERNAL)
     blocks = CompletionBlock.objects.filter(run__in=runs)
     return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
@@ -109,7 +111,7 @@ def _total(rows: object) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuotaUsage:
-    """What a team uses, of what it may."""
+    """The usage of a team, and its limits."""
 
     parts: dict[str, int]
     measured_at: datetime

@@ -57,7 +57,7 @@ class RetentionPeriods:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrashPreview:
-    """What has been in the trash for so many days."""
+    """The things that have been in the trash for so many days."""
 
     days: int
     runs: list[Run]
@@ -69,7 +69,9 @@ class TrashPreview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionsPreview:
-    """Of runs that ended before so many days; None: they are kept for good."""
+    """Completions of runs that ended before so many days; None: they are kept for
+    good.
+    """
 
     days: int | None
     runs: list[Run]
@@ -105,7 +107,9 @@ def retention_of(team: Team) -> RetentionPeriods:
 def change_retention(
     team: Team, user: User, periods: Mapping[str, int | None], base: str = ""
 ) -> RetentionPeriods:
-    """To values that the form allows. EditConflict: others were saved since `base`."""
+    """Save values that the form allows. EditConflict: others were saved since
+    `base`.
+    """
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     before = retention_of(team)
     after = replace(before, **find_changes(asdict(before), periods, base))
@@ -175,18 +179,20 @@ def _old_trash(team: Team, days: int) -> tuple[list[Run], list[Dataset]]:
 def preview_completions(team: Team, days: int | None) -> CompletionsPreview:
     runs = [] if days is None else list(old_runs(team, days).order_by("finished_at"))
     blocks = CompletionBlock.objects.filter(run__in=runs)
-    held = blocks.aggregate(num=Sum("num_completions"), size=Sum("num_chars"))
+    totals = blocks.aggregate(num=Sum("num_completions"), size=Sum("num_chars"))
     return CompletionsPreview(
         days=days,
         runs=runs,
-        num_completions=held["num"] or 0,
-        num_bytes=held["size"] or 0,
+        num_completions=totals["num"] or 0,
+        num_bytes=totals["size"] or 0,
         num_kept_groups=len(_annotated(runs)),
     )
 
 
 def delete_old_completions() -> None:
-    """One run at a time: if it dies between two, it continues in the next hour."""
+    """Delete them one run at a time: if it dies between two, it continues in the next
+    hour.
+    """
     for retention in Retention.objects.exclude(completion_days=None):
         assert retention.completion_days is not None
         for run in old_runs(retention.team, retention.completion_days):
@@ -195,7 +201,7 @@ def delete_old_completions() -> None:
 
 
 def old_runs(team: Team, days: int) -> QuerySet[Run]:
-    """Those that ended so long ago with completions that are still there."""
+    """Find runs that ended so long ago with completions that still exist."""
     rescored = Rescoring.objects.filter(run=OuterRef("pk"), job__state__in=OPEN)
     ended = team.runs.filter(
         state__in=ENDED,
@@ -214,13 +220,13 @@ def old_runs(team: Team, days: int) -> QuerySet[Run]:
 def delete_completions(run: Run, days: int) -> None:
     """Run.DoesNotExist where they are to stay after all."""
     with transaction.atomic():
-        found = old_runs(run.team, days).select_for_update(of=("self",)).get(pk=run.pk)
-        num_deleted = delete_completions_of(found, keep=_annotated([found]))
-        found.completions_deleted_at = timezone.now()
-        found.save(update_fields=["completions_deleted_at"])
-        detail = {"name": found.name, "days": days, "number": num_deleted}
-        record(found.team, None, "run.completions_deleted", found, **detail)
-        transaction.on_commit(partial(_empty_event_logs, found.pk))
+        locked = old_runs(run.team, days).select_for_update(of=("self",)).get(pk=run.pk)
+        num_deleted = delete_completions_of(locked, keep=_annotated([locked]))
+        locked.completions_deleted_at = timezone.now()
+        locked.save(update_fields=["completions_deleted_at"])
+        detail = {"name": locked.name, "days": days, "number": num_deleted}
+        record(locked.team, None, "run.completions_deleted", locked, **detail)
+        transaction.on_commit(partial(_empty_event_logs, locked.pk))
 
 
 def _annotated(runs: list[Run]) -> set[int]:
@@ -235,7 +241,7 @@ def _annotated(runs: list[Run]) -> set[int]:
 
 
 def _empty_event_logs(run_id: int) -> None:
-    """Their events are stored.
+    """Empty the logs of runs whose events are stored.
 
     The files stay, because they show that an attempt trained.
     """

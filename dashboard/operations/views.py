@@ -65,12 +65,14 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 @login_not_required
 async def readyz(request: HttpRequest) -> JsonResponse:
-    """503 where pages could not be served whole; the parts, to who may see them."""
+    """Respond with 503 if pages could not be served whole; with the parts, to those who
+    may see them.
+    """
     report = await read_report()
-    answer: dict[str, object] = {"status": report.status}
+    body: dict[str, object] = {"status": report.status}
     if may_see_server(request):
-        answer["parts"] = [part.as_json() for part in report.parts]
-    return JsonResponse(answer, status=200 if report.is_ready else 503)
+        body["parts"] = [part.as_json() for part in report.parts]
+    return JsonResponse(body, status=200 if report.is_ready else 503)
 
 
 @never_cache
@@ -83,7 +85,7 @@ async def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def may_see_server(request: HttpRequest) -> bool:
-    """If a token is set, everyone must send it:
+    """Check a token. If one is set, everyone must send it:
 
     a proxy on this machine that hides its visitors could make them look local.
     """

@@ -100,10 +100,10 @@ class FixedQuery(Generic[Row]):
     def __call__(self, *values: int) -> list[Row]:
         queryset, compiler, sql, template = self._written or self._write(len(values))
         parameters = [
-            values[each - _FIRST]
-            if isinstance(each, int) and 0 <= each - _FIRST < len(values)
-            else each
-            for each in template
+            values[part - _FIRST]
+            if isinstance(part, int) and 0 <= part - _FIRST < len(values)
+            else part
+            for part in template
         ]
         # The compiler knows what it selects; each thread has its own connection.
         compiler = copy(compiler)
@@ -140,7 +140,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """The same for every text in a JSON value."""
+    """Clean every text in a JSON value."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):

@@ -402,17 +402,17 @@ class Environment:
 
 def _read_list(name: str) -> frozenset[str]:
     return frozenset(
-        one.strip().rstrip("/")
-        for one in os.environ.get(name, "").split(",")
-        if one.strip()
+        part.strip().rstrip("/")
+        for part in os.environ.get(name, "").split(",")
+        if part.strip()
     )
 
 
 def _read_folders(name: str, default: str) -> tuple[Path, ...]:
-    given = [folder for folder in (_read(name) or default).split(":") if folder]
-    if wrong := next((folder for folder in given if folder[0] != "/"), None):
+    folders = [folder for folder in (_read(name) or default).split(":") if folder]
+    if wrong := next((folder for folder in folders if folder[0] != "/"), None):
         raise ValueError(f"{name} must list absolute paths; got {wrong!r}.")
-    return tuple(Path(folder).resolve() for folder in given)
+    return tuple(Path(folder).resolve() for folder in folders)
 
 
 def read_environment() -> Environment:
@@ -474,7 +474,7 @@ def read_environment() -> Environment:
 
 
 def _read(name: str, default: str = "") -> str:
-    """A variable's value, or the content of the file in NAME_FILE.
+    """Read a variable's value, or the content of the file in NAME_FILE.
 
     ValueError if both are set, or the file is unreadable or empty.
     """
@@ -512,8 +512,8 @@ def _read_ray_address() -> str:
 
 
 def _read_ray_team_addresses() -> tuple[str, ...]:
-    given = _read("COHORT_RAY_TEAM_ADDRESSES").split(",")
-    addresses = [address.strip() for address in given if address.strip()]
+    pairs = _read("COHORT_RAY_TEAM_ADDRESSES").split(",")
+    addresses = [address.strip() for address in pairs if address.strip()]
     for address in addresses:
         if not _is_ray_address(address):
             raise ValueError(
@@ -523,8 +523,8 @@ def _read_ray_team_addresses() -> tuple[str, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
-def _is_ray_address(given: str) -> bool:
-    host, _, port = given.rpartition(":")
+def _is_ray_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
     is_port = port.isdecimal() and 0 < int(port) < 65_536
     return RAY_HOST.fullmatch(host) is not None and is_port
 
@@ -576,7 +576,7 @@ def _read_trusted_origins() -> tuple[str, ...]:
 
 
 def _check_links(email_url: str, hosts: Iterable[str]) -> None:
-    """With a wildcard, the requester could choose the host of links in e-mails."""
+    """Refuse a wildcard: the requester could choose the host of links in e-mails."""
     wide = [host for host in hosts if host.startswith(("*", "."))]
     if email_url and wide and not _read("COHORT_URL"):
         raise ValueError(
@@ -589,30 +589,33 @@ def _check_links(email_url: str, hosts: Iterable[str]) -> None:
 def _read_providers() -> tuple[SignInProvider, ...]:
     oidc = _read("COHORT_OIDC_NAME") or "single sign-on"
     named = {"oidc": oidc, "github": "GitHub", "google": "Google"}
-    found = [_read_provider(key, name) for key, name in named.items()]
-    return tuple(each for each in found if each is not None)
+    providers = [_read_provider(key, name) for key, name in named.items()]
+    return tuple(provider for provider in providers if provider is not None)
 
 
 def _read_provider(key: str, name: str) -> SignInProvider | None:
     names = [f"COHORT_{key.upper()}_{part}" for part in ("ID", "SECRET")]
     names += ["COHORT_OIDC_URL"] * (key == "oidc")
-    given = {each: _read(each) for each in names}
-    if not any(given.values()):
+    variables = {variable: _read(variable) for variable in names}
+    if not any(variables.values()):
         return None
-    if missing := [each for each, value in given.items() if not value]:
+    if missing := [variable for variable, value in variables.items() if not value]:
         raise ValueError(
             f"Sign-in with {name} requires {', '.join(names)}; missing: "
             f"{', '.join(missing)}."
         )
-    client_id, secret, *url = given.values()
+    client_id, secret, *url = variables.values()
     return SignInProvider(
         key=key, name=name, client_id=client_id, secret=secret, url="".join(url)
     )
 
 
 def provider_settings(providers: Iterable[SignInProvider]) -> dict[str, Any]:
-    """As django-allauth wants them."""
-    return {each.allauth_name: {"APPS": [each.allauth_app]} for each in providers}
+    """Return the providers as django-allauth expects them."""
+    return {
+        provider.allauth_name: {"APPS": [provider.allauth_app]}
+        for provider in providers
+    }
 
 
 def visible_gpus() -> str | None:
@@ -625,10 +628,10 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
 def hub_variables() -> dict[str, str]:
-    """What a subprocess needs to find models as a worker does."""
+    """Return what a subprocess needs to find models as a worker does."""
     names = ("HOME", *HUB_VARIABLES, *PROXIES, *map(str.lower, PROXIES))
-    kept = {name: os.environ[name] for name in names if name in os.environ}
-    return kept | hub_token_path(os.environ)
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    return variables | hub_token_path(os.environ)
 
 
 def hub_token_path(environment: Mapping[str, str]) -> dict[str, str]:
@@ -641,7 +644,8 @@ def hub_token_path(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def version_of_assets(root: Path) -> str:
-    """The same wherever the same files lie, and another one once any has changed.
+    """Return a version that is the same wherever the same files lie, and another one
+    once any has changed.
 
     What pack_assets adds does not count. Vendors' packages are known by npm's list of
     what it installed and by the styles selected from them, and Swagger UI by the

@@ -19,7 +19,7 @@ _PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 
 
 def why_not_mailed(error: SMTPException | OSError) -> str:
-    """What the mail server did, and what to do: a sentence or two."""
+    """Explain what the mail server did, and what to do: a sentence or two."""
     match error:
         case SMTPAuthenticationError():
             return (

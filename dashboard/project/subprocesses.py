@@ -58,10 +58,10 @@ def call(
                 child.stdin.close()
             while True:
                 try:
-                    answer = pickle.load(child.stdout)  # nosec B301 # noqa: S301  # from our own code
+                    reply = pickle.load(child.stdout)  # nosec B301 # noqa: S301  # from our own code
                 except (EOFError, pickle.UnpicklingError):
                     break
-                yield answer
+                yield reply
             if code := child.wait():
                 if alarm.finished.is_set():
                     raise ChildFailed(f"it timed out after {seconds} s")

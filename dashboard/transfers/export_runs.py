@@ -66,7 +66,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 
 def completions_table(run: Run, span: Span) -> Table:
-    """A row a completion, by step, prompt and position."""
+    """Build a table of a row a completion, by step, prompt and position."""
     return Table(
         columns=COLUMNS,
         rows=_completion_rows(run, span),
@@ -80,7 +80,7 @@ def groups_of(run: Run, span: Span) -> QuerySet[Group]:
 
 
 def rule_names(run: Run, span: Span) -> list[str]:
-    """All that scored; one query."""
+    """List all rules that scored; one query."""
     named = groups_of(run, span).annotate(
         rule=Func(F("rule_names"), function="unnest", output_field=None)
     )
@@ -139,7 +139,7 @@ def _name(user: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at a step, held-out evaluations included."""
+    """The measurements of a step, held-out evaluations included."""
 
     step: int
     time: datetime
@@ -147,7 +147,7 @@ class Point:
 
 
 def metric_names(run: Run) -> list[str]:
-    """Of steps, in their order, then of evaluations; one query."""
+    """List names of steps' metrics, in their order, then of evaluations; one query."""
     held_out = Evaluation.objects.filter(run=run, superseded_by=None)
     measured = held_out.order_by("name", "-step").distinct("name")
     names = dict.fromkeys(run.metric_names)
@@ -157,14 +157,14 @@ def metric_names(run: Run) -> list[str]:
 
 
 def read_points(run: Run, span: Span) -> Iterator[Point]:
-    """By rising step; two queries for some hundred steps each."""
+    """Read points by rising step; two queries for some hundred steps each."""
     first = span.first
     while True:
         current = {"run": run, "superseded_by": None}
         steps = Step.objects.filter(**current, step__range=(first, span.last))
         steps = steps.order_by("step")
-        found = list(steps.values_list("step", "time", "values")[:STEPS_AT_ONCE])
-        last = found[-1][0] if len(found) == STEPS_AT_ONCE else span.last
+        rows = list(steps.values_list("step", "time", "values")[:STEPS_AT_ONCE])
+        last = rows[-1][0] if len(rows) == STEPS_AT_ONCE else span.last
         held_out = Evaluation.objects.filter(**current, step__range=(first, last))
         points: dict[int, Point] = {}
         for step, time, metrics in held_out.order_by("step", "name").values_list(
@@ -172,18 +172,20 @@ def read_points(run: Run, span: Span) -> Iterator[Point]:
         ):
             point = points.setdefault(step, Point(step, time, {}))
             point.values.update(_numbers(metrics))
-        for step, time, values in found:
+        for step, time, values in rows:
             measured = _numbers(run.name_values(values))
             before = points[step].values if step in points else {}
             points[step] = Point(step, time, measured | before)
         yield from (points[step] for step in sorted(points))
-        if len(found) < STEPS_AT_ONCE:
+        if len(rows) < STEPS_AT_ONCE:
             return
         first = last + 1
 
 
 def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
-    """As floats: of 1e16, which jsonb holds exactly, it gives an integer back."""
+    """Convert to floats: of 1e16, which jsonb holds exactly, it gives an integer
+    back.
+    """
     return {n: v for n, value in metrics.items() if (v := number(value)) is not None}
 
 
@@ -203,13 +205,13 @@ def metrics_table(run: Run, span: Span) -> Table:
 
 
 def folder_name(run: Run) -> str:
-    """The run's name in characters that every system accepts, and its number."""
+    """Return the run's name in characters that every system accepts, and its number."""
     name = re.sub(r"[^\w.-]+", "-", run.name).strip("-.")
     return f"{name or 'run'}-{run.pk}"
 
 
 def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
-    """A zip file, written while it is read: a folder with one event file."""
+    """Write a zip file, while it is read: a folder with one event file."""
     began = int(run.created_at.timestamp())
     name = f"{folder_name(run)}/events.out.tfevents.{began}.cohort.{run.pk}.0"
     sink = Sink()
@@ -255,7 +257,7 @@ def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
 
 
 def _named(name: str, span: Span) -> str:
-    """A part of a run is not called like the whole."""
+    """Return a name of a part of a run that differs from the whole's."""
     if span.is_all:
         return name
     last = "end" if span.last == Span().last else span.last

@@ -120,7 +120,7 @@ def write_parquet(table: Table) -> Iterator[bytes]:
 
 
 def _groups(rows: Iterable[Record]) -> Iterator[list[Record]]:
-    """Some rows at a time, fewer where their texts are long."""
+    """Yield some rows at a time, fewer where their texts are long."""
     group: list[Record] = []
     num_bytes = 0
     for row in rows:
@@ -141,7 +141,7 @@ WRITERS: dict[str, Callable[[Table], Iterator[bytes]]] = {
 
 
 def jsonl_bytes(table: Table, num_rows: int) -> tuple[int, int]:
-    """The size of the first rows as JSON lines, and their number."""
+    """Return the size of the first rows as JSON lines, and their number."""
     lines = [len(_line(table, row).encode()) for row in islice(table.rows, num_rows)]
     return sum(lines), len(lines)
 
@@ -218,7 +218,7 @@ class SpanForm(forms.Form):
 
     @property
     def query(self) -> str:
-        """Of the files' addresses; "?…" or empty."""
-        given = {n: self.cleaned_data.get(n) for n in self.fields}
-        query = urlencode({n: v for n, v in given.items() if v is not None})
+        """The query string of the files' addresses; "?…" or empty."""
+        values = {n: self.cleaned_data.get(n) for n in self.fields}
+        query = urlencode({n: v for n, v in values.items() if v is not None})
         return f"?{query}" if query else ""

@@ -20,7 +20,7 @@ TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scoring:
-    """What was chosen on the page."""
+    """The choices on the page."""
 
     weights: Weights
     computes_advantages: bool
@@ -45,7 +45,9 @@ def default_weights(tool: str, names: Iterable[str]) -> dict[str, float]:
 
 
 def reward_of(sample: Sample, weights: Weights) -> float | None:
-    """The file's total, else Σ weight × score over what has a score; None: nothing."""
+    """Return the file's total, else Σ weight × score over what has a score; None:
+    nothing.
+    """
     if sample.reward is not None:
         return sample.reward
     parts = [
@@ -105,8 +107,10 @@ def _text_of(prompt: Prompt) -> str:
 def _advantages(
     samples: Sequence[Sample], rewards: Sequence[float | None], scoring: Scoring
 ) -> list[float | None]:
-    """The file's; where it has none, computed if that was chosen."""
-    given = [sample.advantage for sample in samples]
-    if not scoring.computes_advantages or any(one is not None for one in given):
-        return given
+    """Return the file's; if it has none, computed if that was chosen."""
+    advantages = [sample.advantage for sample in samples]
+    if not scoring.computes_advantages or any(
+        advantage is not None for advantage in advantages
+    ):
+        return advantages
     return [*group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)[0].tolist()]

@@ -76,11 +76,13 @@ def begin_import(team: Team, user: User) -> RunImport:
 def begin_file(
     run_import: RunImport, *, filename: str, num_bytes: int, fingerprint: str = ""
 ) -> ImportFile:
-    """The file to send parts of; the unfinished one of the same name and beginning."""
+    """Return the file to send parts of; the unfinished one of the same name and
+    beginning.
+    """
     # Otherwise two concurrent requests could both be new, or both use the last space.
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
-    held = RunImport.objects.filter(pk=run_import.pk, job=None)
-    if not held.exists():
+    locked = RunImport.objects.filter(pk=run_import.pk, job=None)
+    if not locked.exists():
         raise UserError(
             "run_imports.closed",
             "This import accepts no more files. Start a new import.",
@@ -120,12 +122,12 @@ def _check_size(filename: str, num_bytes: int) -> None:
 
 def _check_share(run_import: RunImport, num_bytes: int) -> None:
     files = ImportFile.objects.filter(run_import__team=run_import.team_id)
-    held = files.aggregate(held=Sum("num_bytes"))["held"] or 0
-    if held + num_bytes > MAX_TEAM_BYTES:
+    num_held = files.aggregate(held=Sum("num_bytes"))["held"] or 0
+    if num_held + num_bytes > MAX_TEAM_BYTES:
         raise UserError(
             "run_imports.team_limit",
             "With this file, the team's unfinished imports would have "
-            f"{held + num_bytes:,} bytes; the limit is {MAX_TEAM_BYTES:,}. Finish "
+            f"{num_held + num_bytes:,} bytes; the limit is {MAX_TEAM_BYTES:,}. Finish "
             "or discard one first.",
         )
     count = run_import.files.aggregate(count=Count("pk"))["count"]
@@ -146,7 +148,7 @@ def append_part(
 
 
 def store_file(run_import: RunImport, sent: UploadedFile[bytes]) -> None:
-    """A file that came with the form."""
+    """Store a file that came with the form."""
     file = begin_file(
         run_import, filename=sent.name or "file", num_bytes=sent.size or 0
     )
@@ -164,7 +166,7 @@ def unpack(run_import: RunImport) -> None:
 
 
 def is_quick(run_import: RunImport) -> bool:
-    """Whether a page may wait for the files to be read.
+    """Return whether a page may wait for the files to be read.
 
     The packed size does not bound the content, so the files are read up to the limit.
     """
@@ -184,12 +186,12 @@ def _is_small(file: ImportFile) -> bool:
         if is_event_file(opened):
             return True
     try:
-        found = detect(file.filename, file.path)
+        detected = detect(file.filename, file.path)
     except ValueError:
         return True  # which is reported at once
-    source = Source(file.path, found.format, found.packing, most=AT_ONCE_BYTES)
+    source = Source(file.path, detected.format, detected.packing, most=AT_ONCE_BYTES)
     num_chars = 0
-    reader_slot = slot() if found.format == "parquet" else nullcontext()
+    reader_slot = slot() if detected.format == "parquet" else nullcontext()
     with reader_slot, closing(read_records(source)) as records:
         for num_rows, item in enumerate(records, 1):
             if isinstance(item, Record):
@@ -200,7 +202,7 @@ def _is_small(file: ImportFile) -> bool:
 
 
 def _is_parquet(file: ImportFile) -> bool:
-    """A Parquet file may hold a zip's end mark among its values."""
+    """Recognise a Parquet file, which may hold a zip's end mark among its values."""
     with file.path.open("rb") as opened:
         return opened.read(4) == b"PAR1"
 
@@ -239,8 +241,8 @@ def _unfit(file: ImportFile, error: Exception) -> ValueError:
 def _take_members(
     run_import: RunImport, file: ImportFile, archive: zipfile.ZipFile
 ) -> None:
-    members = [one for one in archive.infolist() if _is_wanted(one)]
-    num_bytes = sum(one.file_size for one in members)
+    members = [info for info in archive.infolist() if _is_wanted(info)]
+    num_bytes = sum(info.file_size for info in members)
     limit = min(
         MAX_UPLOAD_BYTES, max(UNPACKED_FLOOR_BYTES, MAX_UNPACKED_RATIO * file.num_bytes)
     )
@@ -280,7 +282,7 @@ def _is_wanted(member: zipfile.ZipInfo) -> bool:
 
 
 def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
-    """At most as many bytes as the archive declares."""
+    """Copy at most as many bytes as the archive declares."""
     while num_bytes > 0 and (piece := source.read(min(PIECE_BYTES, num_bytes))):
         target.write(piece)
         num_bytes -= len(piece)
@@ -289,7 +291,7 @@ def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
 
 
 def discard(run_import: RunImport) -> None:
-    """With its files; the run that was made of it stays."""
+    """Delete it with its files; the run that was made of it stays."""
     shutil.rmtree(run_import.folder, ignore_errors=True)
     run_import.delete()
 

@@ -41,7 +41,7 @@ _KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One completion."""
+    """A completion."""
 
     step: int
     prompt: Prompt
@@ -67,7 +67,7 @@ Item = Sample | Point
 
 
 def as_tree(item: Item) -> dict[str, Any]:
-    """As JSON, which `from_tree` reads."""
+    """Convert it to JSON, which `from_tree` reads."""
     tree = {name: getattr(item, name) for name in item.__dataclass_fields__}
     return tree | {"is_point": isinstance(item, Point)}
 
@@ -86,7 +86,7 @@ class Bad(ValueError):
 
 
 def tool_of(columns: Iterable[str]) -> str | None:
-    """The tool, by a row's columns; None: these are not completions."""
+    """Recognise the tool by a row's columns; None: these are not completions."""
     names = set(columns)
     if {"prompt", "completion", "prompt_index", "position", "rules"} <= names:
         return "Cohort"
@@ -164,9 +164,9 @@ _READERS = {"TRL": _trl, "verl": _verl, "Cohort": _cohort}
 
 
 def _step(values: dict[str, Any]) -> int:
-    given = values.get("step")
+    value = values.get("step")
     try:
-        step = int(given) if isinstance(given, str) else given
+        step = int(value) if isinstance(value, str) else value
     except ValueError:
         step = None
     if isinstance(step, float) and step.is_integer():
@@ -174,7 +174,7 @@ def _step(values: dict[str, Any]) -> int:
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:
         raise Bad(
             "step",
-            given,
+            value,
             "The step is not a non-negative integer.",
             "Add a column “step” with the step at which each row was sampled.",
         )
@@ -216,7 +216,7 @@ def _prompt(value: Any, column: str) -> Prompt:
 
 
 def _text(value: Any, column: str) -> str:
-    """The content of messages; several are written under their roles."""
+    """Read the text of messages; several are written under their roles."""
     if isinstance(value, str):
         if broken := broken_text(value):
             raise Bad(column, value, f"The text contains {broken}.", "Remove it.")
@@ -250,7 +250,7 @@ def _is_chat(value: Any) -> bool:
 
 
 def _content(value: Any, column: str) -> str:
-    """The text of content parts (text, image, …)."""
+    """Return the text of content parts (text, image, …)."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -260,9 +260,9 @@ def _content(value: Any, column: str) -> str:
 
 
 def _answer(value: Any, column: str) -> Answer | None:
-    """Of a list, any is right."""
+    """Read an answer; of a list, any is right."""
     if isinstance(value, list):
-        return as_answer([_written(one, column) for one in value])
+        return as_answer([_written(item, column) for item in value])
     return None if value is None else _written(value, column)
 
 
@@ -297,7 +297,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _scores(values: dict[str, Any], own: set[str]) -> dict[str, float | None]:
-    """Every other numeric column; text can be a number only in CSV."""
+    """Read every other numeric column; text can be a number only in CSV."""
     return {
         rule_name(name): _finite(value)
         for name, value in values.items()

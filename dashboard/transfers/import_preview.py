@@ -26,7 +26,9 @@ WEIGHT = "weight:"  # what the names of these fields begin with
 
 
 def digest_of(sample: Sample) -> bytes:
-    """A digest that identifies the prompt: its text, and its answer if given."""
+    """Compute a digest that identifies the prompt: its text, and its answer if
+    given.
+    """
     return blake2b(
         as_json([sample.prompt, sample.answer]).encode(), digest_size=16
     ).digest()
@@ -53,7 +55,9 @@ class FileFindings:
 
 @dataclass(slots=True)
 class Findings:
-    """Of all files, while they are read; memory grows with prompts and steps only."""
+    """The findings of all files, while they are read; memory grows with prompts and
+    steps only.
+    """
 
     files: dict[int, FileFindings] = field(default_factory=dict)
     columns: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -164,8 +168,8 @@ class Findings:
     def as_json(self) -> dict[str, Any]:
         files = list(self.files.values())
         counted = ("num_refused", "num_rows", "num_samples", "num_points", "num_values")
-        known = ("num_advantages", "num_scored", "first_time", "highest", "lowest")
-        return {name: getattr(self, name) for name in (*counted, *known)} | {
+        names = ("num_advantages", "num_scored", "first_time", "highest", "lowest")
+        return {name: getattr(self, name) for name in (*counted, *names)} | {
             "files": [file.as_json() for file in files[:SHOWN_FILES]],
             "num_files": len(files),
             "num_bytes": sum(file.num_bytes for file in files),
@@ -235,8 +239,10 @@ class MakeForm(forms.Form):
         found = run_import.findings
         self.found = found
         self.weights = {
-            one["name"]: default_weights(one["tool"], [one["name"]])[one["name"]]
-            for one in found["scores"]
+            score["name"]: default_weights(score["tool"], [score["name"]])[
+                score["name"]
+            ]
+            for score in found["scores"]
         }
         initial = {"name": _proposed_name(found), "right_from": found["highest"]}
         super().__init__(data, initial=initial)
@@ -250,20 +256,20 @@ class MakeForm(forms.Form):
         self._delete_unused_fields()
 
     def _delete_unused_fields(self) -> None:
-        found = self.found
-        if not found["num_samples"]:
+        findings = self.found
+        if not findings["num_samples"]:
             del self.fields["right_from"]
-        if not found["num_samples"] or found["num_advantages"]:
+        if not findings["num_samples"] or findings["num_advantages"]:
             del self.fields["computes_advantages"]
-        runs = found["wandb_runs"]
+        runs = findings["wandb_runs"]
         if len(runs) < 2:
             del self.fields["wandb_run"]
         else:
             field = self.fields["wandb_run"]
             assert isinstance(field, forms.ChoiceField)
             field.choices = [(run, run or "(unnamed)") for run in runs]
-        if found["num_refused"]:
-            num, is_one = f"{found['num_refused']:,}", found["num_refused"] == 1
+        if findings["num_refused"]:
+            num, is_one = f"{findings['num_refused']:,}", findings["num_refused"] == 1
             rows = "invalid row or file" if is_one else "invalid rows or files"
             self.fields["leave_out"].label = f"Leave out {num} {rows}"
         else:
@@ -271,7 +277,7 @@ class MakeForm(forms.Form):
 
     @property
     def rules(self) -> list[tuple[dict[str, Any], forms.BoundField]]:
-        return [(one, self[WEIGHT + one["name"]]) for one in self.found["scores"]]
+        return [(score, self[WEIGHT + score["name"]]) for score in self.found["scores"]]
 
     def clean(self) -> None:
         for name, value in self.cleaned_data.items():
@@ -294,24 +300,24 @@ class MakeForm(forms.Form):
 
     @property
     def choices(self) -> dict[str, Any]:
-        """As the making reads them."""
-        given = self.cleaned_data
+        """The choices as the making reads them."""
+        data = self.cleaned_data
         runs = self.found["wandb_runs"]
         return {
-            "name": given["name"],
-            "model": given.get("model") or "not known",
+            "name": data["name"],
+            "model": data.get("model") or "not known",
             # Pairs, as JSON in the database keeps no order of names.
-            "weights": [[name, given.get(WEIGHT + name)] for name in self.weights],
-            "computes_advantages": bool(given.get("computes_advantages")),
-            "right_from": given.get("right_from"),
+            "weights": [[name, data.get(WEIGHT + name)] for name in self.weights],
+            "computes_advantages": bool(data.get("computes_advantages")),
+            "right_from": data.get("right_from"),
             "leave_out": self.found["num_refused"],
-            "wandb_run": given.get("wandb_run") if len(runs) > 1 else None,
+            "wandb_run": data.get("wandb_run") if len(runs) > 1 else None,
         }
 
 
-def _proposed_name(found: dict[str, Any]) -> str:
-    if len(found["wandb_runs"]) == 1 and found["wandb_runs"][0]:
-        return str(found["wandb_runs"][0])[:80]
-    names = [PurePath(file["name"]).parts[0] for file in found["files"]]
+def _proposed_name(findings: dict[str, Any]) -> str:
+    if len(findings["wandb_runs"]) == 1 and findings["wandb_runs"][0]:
+        return str(findings["wandb_runs"][0])[:80]
+    names = [PurePath(file["name"]).parts[0] for file in findings["files"]]
     first = PurePath(names[0]).stem if names else "run"
-    return f"{' and '.join(found['tools'])} {first}"[:80]
+    return f"{' and '.join(findings['tools'])} {first}"[:80]

@@ -66,7 +66,7 @@ class Layout:
 
 
 def layout_of(columns: Iterable[str]) -> Layout | None:
-    """None: no step column, or no other column."""
+    """Return the layout; None without a step column, or without another column."""
     names = list(columns)
     step = next((name for name in STEPS if name in names), None)
     if step is None:
@@ -88,11 +88,13 @@ def _parts(column: str) -> tuple[str, str]:
 def read_point(
     layout: Layout, run: str | None, record: Record
 ) -> Point | Refusal | None:
-    """None: the row has no step, as in a history that logs something else."""
-    given = _number(record.values.get(layout.step))
-    if given is None:
+    """Read a point; None if the row has no step, as in a history that logs something
+    else.
+    """
+    step = _number(record.values.get(layout.step))
+    if step is None:
         return None
-    if not given.is_integer() or not 0 <= given <= MAX_STEP:
+    if not step.is_integer() or not 0 <= step <= MAX_STEP:
         return Refusal(
             line=record.line,
             column=layout.step,
@@ -102,7 +104,7 @@ def read_point(
         )
     time = _number(record.values.get(layout.time)) if layout.time else None
     values = dict(_values(layout, run, record))
-    return Point(step=int(given), time=time, values=values) if values else None
+    return Point(step=int(step), time=time, values=values) if values else None
 
 
 def _values(
@@ -147,9 +149,9 @@ def read_files(
         with file.path.open("rb") as opened:
             is_events = is_event_file(opened)
         if is_events:
-            for found, end in _events(file):
+            for row, end in _events(file):
                 on_read(num_bytes + end)
-                yield found
+                yield row
         else:
             try:
                 detected = detect(file.filename, file.path)
@@ -166,22 +168,22 @@ def read_files(
                 parquet.append((file, detected))
                 continue
             source = Source(file.path, detected.format, detected.packing)
-            for found in _rows(file, read_records(source), wandb_run):
+            for row in _rows(file, read_records(source), wandb_run):
                 on_read(num_bytes + min(source.num_bytes_read, file.num_bytes))
-                yield found
+                yield row
         num_bytes += file.num_bytes
         on_read(num_bytes)
     for file, records in _parquet_files(parquet):
-        for found in _rows(file, records, wandb_run):
+        for row in _rows(file, records, wandb_run):
             on_read(num_bytes)
-            yield found
+            yield row
         num_bytes += file.num_bytes
 
 
 def _parquet_files(
     files: list[tuple[ImportFile, Detected]],
 ) -> Iterator[tuple[ImportFile, Iterator[Parsed]]]:
-    """If the child process fails at a file, another continues after it."""
+    """Read the files; if the child process fails at one, another continues after it."""
     while files:
         batches = read_parquet_files([(f.path, d.packing) for f, d in files])
         at = -1
@@ -201,7 +203,7 @@ def _parquet_files(
 
 
 def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
-    """Each with where its record ends."""
+    """Yield each event with where its record ends."""
     line = end = 0
     with file.path.open("rb") as opened:
         try:

@@ -65,7 +65,7 @@ class ItemBuffer:
         return len(self._steps)
 
     def by_step(self) -> Iterator[tuple[int, list[Item]]]:
-        """By rising step; within one in the order in which they were added."""
+        """Order by rising step; within one in the order in which they were added."""
         self._file.flush()
         steps = np.frombuffer(self._steps, dtype=np.int64)
         offsets = np.frombuffer(self._offsets, dtype=np.int64)
@@ -133,9 +133,9 @@ def _read(
     findings = Findings()
     files = run_import.files.order_by("pk")
     wandb_run = run_import.choices.get("wandb_run")
-    for found in read_files(files, wandb_run=wandb_run, on_read=on_read):
-        if findings.add(found) is None and isinstance(found.item, Point | Sample):
-            buffer.add(found.item)
+    for row in read_files(files, wandb_run=wandb_run, on_read=on_read):
+        if findings.add(row) is None and isinstance(row.item, Point | Sample):
+            buffer.add(row.item)
     return buffer, findings
 
 
@@ -150,7 +150,7 @@ def _scoring(run_import: RunImport) -> Scoring:
 
 
 def _begin(run_import: RunImport, findings: Findings) -> Run:
-    choices, found = run_import.choices, findings.as_json()
+    choices, result = run_import.choices, findings.as_json()
     rules = [
         {"name": name, "weight": weight}
         for name, weight in choices["weights"]
@@ -169,24 +169,24 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
             "checkpoint": {"keep_last": 0},
         },
         model_label=choices["model"],
-        num_steps=max(1, found["last_step"]),
+        num_steps=max(1, result["last_step"]),
         attempt=1,
         lease_until=Now() + timedelta(days=1),
         source={
-            "tools": found["tools"],
-            "num_files": found["num_files"],
-            "num_bytes": found["num_bytes"],
-            "filenames": [file["name"] for file in found["files"][:SHOWN_FILENAMES]],
-            "num_rows": found["num_rows"],
-            "num_left_out": found["num_refused"],
-            "has_times": found["first_time"] is not None,
-            "advantages": _advantages(found, computes=choices["computes_advantages"]),
+            "tools": result["tools"],
+            "num_files": result["num_files"],
+            "num_bytes": result["num_bytes"],
+            "filenames": [file["name"] for file in result["files"][:SHOWN_FILENAMES]],
+            "num_rows": result["num_rows"],
+            "num_left_out": result["num_refused"],
+            "has_times": result["first_time"] is not None,
+            "advantages": _advantages(result, computes=choices["computes_advantages"]),
         },
     )
 
 
-def _advantages(found: dict[str, Any], *, computes: bool) -> str:
-    if found["num_advantages"]:
+def _advantages(result: dict[str, Any], *, computes: bool) -> str:
+    if result["num_advantages"]:
         return "files"
     return "computed" if computes else "unknown"
 

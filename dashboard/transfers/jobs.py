@@ -39,8 +39,8 @@ def read(context: Context) -> None:
         context.note(0, total, unit="bytes", message="Reading the files.")
         findings = Findings()
         files = run_import.files.order_by("pk")
-        for found in read_files(files, on_read=context.progress):
-            findings.add(found)
+        for row in read_files(files, on_read=context.progress):
+            findings.add(row)
     except FileNotFoundError:
         raise _missing_file() from None
     context.note(total)
@@ -50,14 +50,14 @@ def read(context: Context) -> None:
 
 
 def make(context: Context) -> None:
-    """All of it in one transaction, or nothing."""
+    """Make all of it in one transaction, or nothing."""
     run_import = _row_of(context)
 
     def on_stored(done: int, total: int) -> None:
         context.progress(done, total, unit="steps", message="Storing the steps.")
 
     def seal(run: Run) -> None:
-        """The run and the end of the job become visible together."""
+        """Save the run and the end of the job, which become visible together."""
         if not RunImport.objects.filter(pk=run_import.pk).update(run=run):
             raise LeaseLost
         context.seal()
@@ -101,8 +101,8 @@ def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
     Small imports are done at once, while the page waits.
     """
     with transaction.atomic():
-        held = RunImport.objects.select_for_update(of=("self",))
-        row = held.select_related("job").get(pk=run_import.pk)
+        locked = RunImport.objects.select_for_update(of=("self",))
+        row = locked.select_related("job").get(pk=run_import.pk)
         if row.is_open or row.run_id:
             return False
         for name, value in fields.items():

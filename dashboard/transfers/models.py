@@ -46,7 +46,7 @@ class RunImport(JobTarget):
 
 
 class ImportFile(models.Model):
-    """One file of an import; its size on disk is what was received."""
+    """A file of an import; its size on disk is what was received."""
 
     run_import = models.ForeignKey(RunImport, models.CASCADE, related_name="files")
     filename = models.CharField(max_length=300)  # as the browser or the zip named it

@@ -45,7 +45,7 @@ def masked_crc32c(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """What a record holds of them, by tag; `num_others` is of other kinds."""
+    """The scalars of a record, by tag; `num_others` is of other kinds."""
 
     step: int
     time: float
@@ -55,7 +55,7 @@ class Scalars:
 
 
 def is_event_file(file: BinaryIO) -> bool:
-    """By its first record, whose check only such a file passes."""
+    """Recognise it by its first record, whose check only such a file passes."""
     head = file.read(12)
     return len(head) == 12 and _check(head[:8], head[8:]) and _length(head) < 2**20
 
@@ -130,8 +130,8 @@ def _tagged(message: bytes) -> tuple[str, float | None]:
 
 
 def _tensor(message: bytes) -> float | None:
-    """A tensor of one number; None: it is another one."""
-    kind, found, has_shape = 0, [], False
+    """Read a tensor of one number; None: it is another one."""
+    kind, values, has_shape = 0, [], False
     for number, value in _fields(message):
         if number == 1 and isinstance(value, int):
             kind = value
@@ -140,10 +140,10 @@ def _tensor(message: bytes) -> float | None:
         elif number in (4, 5, 6) and isinstance(value, bytes):
             form = "<f" if kind == _DT_FLOAT else "<d"
             if kind in (_DT_FLOAT, _DT_DOUBLE):
-                found += [one for (one,) in struct.iter_unpack(form, value)]
+                values += [one for (one,) in struct.iter_unpack(form, value)]
         elif number in (5, 6) and isinstance(value, float):
-            found.append(value)
-    return found[0] if len(found) == 1 and not has_shape else None
+            values.append(value)
+    return values[0] if len(values) == 1 and not has_shape else None
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
@@ -184,12 +184,12 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def write_version(time: float) -> bytes:
-    """The first record of an event file."""
+    """Write the first record of an event file."""
     return _record(_double(1, time) + _text(3, VERSION))
 
 
 def write_scalars(step: int, time: float, values: Mapping[str, float]) -> bytes:
-    """One record: the values of a step by tag."""
+    """Write one record: the values of a step by tag."""
     summary = b"".join(_field(1, _value(tag, value)) for tag, value in values.items())
     at_step = _key(2, _VARINT) + _varint(step)
     return _record(_double(1, time) + at_step + _field(5, summary))

@@ -100,7 +100,9 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Account:
-    """Of a person, a team, an address or all unknown senders, in this process."""
+    """The account of a person, a team, an address or all unknown senders, in this
+    process.
+    """
 
     budget: Budget
     num_running: int = 0
@@ -219,7 +221,7 @@ class Budgets:
                         await self._spend(name, turn.seconds)
 
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
-        """The accounts that a request counts for, as far as known."""
+        """Return the accounts that a request counts for, as far as known."""
         person = self._known.get((credential, ""), "") or _device_owner(scope)
         if credential and not person:
             person = await self._remember(credential)
@@ -229,17 +231,21 @@ class Budgets:
         return [person, team] if team else [person]
 
     async def _remember(self, credential: str) -> str:
-        """Who another process, or this one before its start, has found it to be."""
+        """Remember who another process, or this one before its start, has found it to
+        be.
+        """
         try:
-            found = await self._redis.get(f"cohort:known:{credential}")
+            stored = await self._redis.get(f"cohort:known:{credential}")
         except (RedisError, OSError):
             return ""
-        if found:
-            self._keep((credential, ""), found.decode())
-        return found.decode() if found else ""
+        if stored:
+            self._keep((credential, ""), stored.decode())
+        return stored.decode() if stored else ""
 
     async def _learn(self, scope: Any, credential: str, place: str) -> str:
-        """From the response: the person's account. A dead cookie or token has none."""
+        """Learn the person's account from the response. A dead cookie or token has
+        none.
+        """
         was = self._known.get((credential, ""), "")
         person, team = scope.get(
             SPENT_BY, (was, "")
@@ -271,7 +277,9 @@ class Budgets:
         if name not in self._accounts:
             if len(self._accounts) >= MAX_ACCOUNTS:
                 accounts = self._accounts.items()
-                self._accounts = {k: each for k, each in accounts if not each.is_idle}
+                self._accounts = {
+                    k: account for k, account in accounts if not account.is_idle
+                }
             self._accounts[name] = Account(BUDGETS[name.partition(":")[0]])
         return self._accounts[name]
 
@@ -300,7 +308,7 @@ class Budgets:
 
 
 class Turn:
-    """One request's slot in its accounts."""
+    """A request's slot in its accounts."""
 
     def __init__(
         self, scope: Any, names: list[str], account: Callable[[str], Account]
@@ -350,7 +358,9 @@ class Turn:
         self._release()
 
     def _cpu_seconds(self) -> float:
-        """Of the request's thread, which serves no other meanwhile."""
+        """Return the CPU time of the request's thread, which serves no other
+        meanwhile.
+        """
         return float(self._scope[CPU_SECONDS]())
 
     def _release(self) -> None:
@@ -358,7 +368,7 @@ class Turn:
             self._held.pop().leave()
 
     def received(self, receive: Any) -> Any:
-        """The work begins once the body is whole: till then Django stores it."""
+        """Begin the work once the body is whole: until then Django stores it."""
         is_gzip = _header(self._scope, b"content-encoding").lower() == "gzip"
         num_bytes, end, has_members = 0, b"", False
 
@@ -388,7 +398,7 @@ class Turn:
         return receive_all
 
     def sent(self, send: Any) -> Any:
-        """A slow reader uses no slot: finished parts are sent outside of it."""
+        """Use no slot for a slow reader: finished parts are sent outside of it."""
 
         async def send_aside(message: Any) -> None:
             self.status = message.get("status", self.status)
@@ -405,35 +415,41 @@ class Turn:
 
 
 def _credential(scope: Any) -> str:
-    """What identifies the sender, hashed; "" without any."""
-    given = ""
+    """Return what identifies the sender, hashed; "" without any."""
+    text_sent = ""
     if scope["path"].startswith("/api/"):
         kind, _, text = _header(scope, b"authorization").partition(" ")
         if kind.lower() == "bearer":
-            given = text.strip()
+            text_sent = text.strip()
     else:
-        given = _cookie(scope, settings.SESSION_COOKIE_NAME)
-    return hashlib.sha256(given.encode("utf-8", "replace")).hexdigest() if given else ""
+        text_sent = _cookie(scope, settings.SESSION_COOKIE_NAME)
+    return (
+        hashlib.sha256(text_sent.encode("utf-8", "replace")).hexdigest()
+        if text_sent
+        else ""
+    )
 
 
 def _device_owner(scope: Any) -> str:
-    """Who signed in with this browser last, by a cookie that only Cohort can write."""
+    """Return who signed in with this browser last, by a cookie that only Cohort can
+    write.
+    """
     if scope["path"].startswith("/api/"):
         return ""
     return read_device(_cookie(scope, DEVICE_COOKIE)).get("account", "")
 
 
 def read_device(cookie: str) -> dict[str, str]:
-    """What `remember_device` of accounts wrote; empty for any other cookie."""
+    """Read what `remember_device` of accounts wrote; empty for any other cookie."""
     try:
-        known = signing.loads(cookie, salt=DEVICE_SALT, max_age=DEVICE_SECONDS)
+        owner = signing.loads(cookie, salt=DEVICE_SALT, max_age=DEVICE_SECONDS)
     except signing.BadSignature:
         return {}
-    return dict(known)
+    return dict(owner)
 
 
 def _pool(scope: Any, place: str) -> str:
-    """The account that unknown senders share for such a request."""
+    """Return the account that unknown senders share for such a request."""
     if scope["method"] not in ("GET", "HEAD"):
         return "passwords:"
     return "public:" if place == "public" else "visitors:"
@@ -448,9 +464,9 @@ def _cookie(scope: Any, name: str) -> str:
 
 
 def _header(scope: Any, name: bytes) -> str:
-    """As Django reads it: of several lines one text."""
-    found = [value for key, value in scope["headers"] if key.lower() == name]
-    return (b"; " if name == b"cookie" else b",").join(found).decode("latin-1")
+    """Read a header as Django does: of several lines one text."""
+    values = [value for key, value in scope["headers"] if key.lower() == name]
+    return (b"; " if name == b"cookie" else b",").join(values).decode("latin-1")
 
 
 async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
@@ -483,8 +499,8 @@ async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
 
 
 def network_of(address: str, *, prefix: int = 64) -> str:
-    """What one household has: of IPv6 that is 2^64 addresses; with a prefix of 48, what
-    one customer of a provider can have.
+    """Return what one household has: of IPv6 that is 2^64 addresses; with a prefix of
+    48, what one customer of a provider can have.
 
     >>> network_of("2001:db8:0:7::1")
     "2001:db8:0:7::/64"

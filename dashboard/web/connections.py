@@ -140,9 +140,9 @@ class LimitedRequests(HttpToolsProtocol):
         socket: Any = self.transport.get_protocol()
         if not socket.handshake_initiated:
             # uvicorn leaves unsent what `websockets` answers to a bad handshake.
-            answer = b"".join(socket.conn.data_to_send())
-            if answer:
-                self.transport.write(answer)
+            response = b"".join(socket.conn.data_to_send())
+            if response:
+                self.transport.write(response)
                 self.transport.close()
             else:
                 self._refuse(*UNREADABLE)
@@ -175,7 +175,7 @@ class LimitedRequests(HttpToolsProtocol):
             self.transport.close()
 
     def _is_ours_to_act(self) -> bool:
-        """Whether the client waits for an answer, reads one, or may not send."""
+        """Return whether the client waits for an answer, reads one, or may not send."""
         cycle: RequestResponseCycle | None = self.cycle  # none yet at first
         has_all = cycle is not None and not cycle.more_body
         is_answering = has_all and not self.cycle.response_complete
@@ -192,7 +192,7 @@ def raise_file_limit() -> None:
 
 
 class _Thread(ThreadPoolExecutor):
-    """One thread, which a request whose body never ends does not start."""
+    """A thread, which a request whose body never ends does not start."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1)

@@ -64,14 +64,14 @@ class Streamed(StreamingHttpResponse):
             yield piece
 
 
-def mark_for_spreadsheets(answer: Streamed) -> Streamed:
+def mark_for_spreadsheets(response: Streamed) -> Streamed:
     """Begin a CSV file with the mark by which spreadsheets know UTF-8.
 
     A program would read it as a part of the first column's name.
     """
-    if answer["Content-Type"].startswith("text/csv"):
-        answer.streaming_content = chain(["\ufeff".encode()], iter(answer))
-    return answer
+    if response["Content-Type"].startswith("text/csv"):
+        response.streaming_content = chain(["\ufeff".encode()], iter(response))
+    return response
 
 
 class _Begun:
@@ -93,9 +93,9 @@ class _Begun:
         yield from self._rest
 
     def close(self) -> None:
-        for each in (self._rest, self._pieces):
-            if hasattr(each, "close"):
-                each.close()
+        for iterator in (self._rest, self._pieces):
+            if hasattr(iterator, "close"):
+                iterator.close()
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:

@@ -125,7 +125,7 @@ def read_fields(post: QueryDict, names: Iterable[str]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as a form sends it, without the CRLF line ends of browsers."""
+    """Return a value as a form sends it, without the CRLF line ends of browsers."""
     if isinstance(value, bool):
         return "on" if value else ""
     if isinstance(value, list):

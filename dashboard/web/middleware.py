@@ -85,7 +85,9 @@ def _answer_to(request: HttpRequest, allowed: str) -> HttpResponse:
 
 
 def page_above(path: str) -> str:
-    """The page that an address belongs to: what a button sends to is below it."""
+    """Return the page that an address belongs to: what a button sends to is below
+    it.
+    """
     parts = path.strip("/").split("/")
     while parts := parts[:-1]:
         above = "/" + "/".join(parts)

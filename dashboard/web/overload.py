@@ -39,7 +39,7 @@ class Busy(Exception):
 
 
 def overload_of(error: BaseException | None) -> str:
-    """What is at capacity, as a sentence; "" for other errors."""
+    """Explain what is at capacity, as a sentence; "" for other errors."""
     global _no_connection_at
     if isinstance(error, Busy):
         return str(error)
@@ -64,13 +64,13 @@ class OverloadMiddleware(Middleware):
     def process_exception(
         self, _: HttpRequest, error: Exception
     ) -> HttpResponseBase | None:
-        """Of a view."""
+        """Handle an error of a view."""
         sentence = overload_of(error)
         return answer(sentence) if sentence else None
 
 
 def handle_server_error(request: HttpRequest) -> HttpResponseBase:
-    """For errors outside of a view, such as reading the session."""
+    """Handle errors outside of a view, such as reading the session."""
     sentence = overload_of(sys.exception())
     return answer(sentence) if sentence else server_error(request)
 

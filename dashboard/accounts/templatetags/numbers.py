@@ -91,7 +91,9 @@ def duration(value: object) -> str:
 
 @register.filter
 def ago(value: datetime | None) -> str | SafeString:
-    """How long ago, with the moment itself as the title; shell.js keeps it true."""
+    """Write how long ago it was, with the time itself as the title; shell.js keeps it
+    true.
+    """
     if value is None:
         return NOTHING
     moment = value.astimezone(UTC)
@@ -107,5 +109,5 @@ def ago(value: datetime | None) -> str | SafeString:
 def rounded(seconds: float) -> str:
     """Down to a whole unit, the largest: 40 min."""
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-    length, unit = next((one for one in units if seconds >= one[0]), units[-1])
+    length, unit = next((step for step in units if seconds >= step[0]), units[-1])
     return f"{int(seconds // length)} {unit}"

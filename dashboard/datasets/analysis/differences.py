@@ -40,30 +40,30 @@ def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifferen
 
 
 def make_difference(pk: int, report: Report = no_report) -> None:
-    found = VersionDifference.objects.select_related("old", "new").get(pk=pk)
-    if found.is_done:
+    stored = VersionDifference.objects.select_related("old", "new").get(pk=pk)
+    if stored.is_done:
         return
-    found.num_looked = 0
-    old, new = _hashes(found, found.old, report), _hashes(found, found.new, report)
+    stored.num_looked = 0
+    old, new = _hashes(stored, stored.old, report), _hashes(stored, stored.new, report)
     difference = compare(*old, *new)
     for name in POSITIONS:
-        setattr(found, name, as_bytes(getattr(difference, name)))
+        setattr(stored, name, as_bytes(getattr(difference, name)))
     result = {
         **{name: len(getattr(difference, name)) for name in POSITIONS},
         "same": difference.num_same,
         "moved": difference.num_moved,
     }
-    save_result(found, result, *POSITIONS)
+    save_result(stored, result, *POSITIONS)
 
 
 def _hashes(
-    found: Analysis, version: DatasetVersion, report: Report
+    analysis: Analysis, version: DatasetVersion, report: Report
 ) -> tuple[Hashes, Hashes]:
-    """Of the version's rows, and of their prompts."""
+    """Hash the version's rows, and their prompts."""
     rows = np.zeros(version.num_rows, np.uint64)
     prompts = np.zeros(version.num_rows, np.uint64)
-    wanted = range(version.num_rows)
-    for at, row in enumerate(read_counted(found, version, wanted, report)):
+    positions = range(version.num_rows)
+    for at, row in enumerate(read_counted(analysis, version, positions, report)):
         rows[at] = hash_of(row.canonical())
         prompts[at] = hash_of(prompt_key(row.prompt))
     return rows, prompts
@@ -99,12 +99,12 @@ def compare(
     )
 
 
-def _pair(one: Hashes, other: Hashes) -> tuple[Indices, Indices]:
+def _pair(ours: Hashes, theirs: Hashes) -> tuple[Indices, Indices]:
     """Indices of equal values, the first of each with one another, and so on."""
-    _, at_one, at_other = np.intersect1d(
-        _numbered(one), _numbered(other), assume_unique=True, return_indices=True
+    _, at_ours, at_theirs = np.intersect1d(
+        _numbered(ours), _numbered(theirs), assume_unique=True, return_indices=True
     )
-    return at_one, at_other
+    return at_ours, at_theirs
 
 
 def _numbered(hashes: Hashes) -> Hashes:
@@ -134,7 +134,7 @@ def _longest_rise(values: list[int]) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One row of each version, or of one only."""
+    """A row of each version, or of one only."""
 
     old: DatasetRow | None
     new: DatasetRow | None
@@ -160,18 +160,20 @@ class Change:
         return [(name, old, new) for name, old, new in pairs if old != new]
 
 
-def read_changes(found: VersionDifference, kind: str, start: int) -> ResultPage[Change]:
+def read_changes(
+    difference: VersionDifference, kind: str, start: int
+) -> ResultPage[Change]:
     """Three queries at most."""
-    assert found.result is not None
-    total = found.result[kind]
+    assert difference.result is not None
+    total = difference.result[kind]
     first = page_start(start, total)
     width = 2 if kind == "changed" else 1
-    positions = read_positions(found, kind, first * width, ROWS_PER_PAGE * width)
+    positions = read_positions(difference, kind, first * width, ROWS_PER_PAGE * width)
     old, new = positions, positions
     if kind == "changed":
         old, new = positions[::2], positions[1::2]
     no_rows: list[None] = [None] * len(positions)
-    olds = no_rows if kind == "added" else read_rows_in_order(found.old, old)
-    news = no_rows if kind == "removed" else read_rows_in_order(found.new, new)
+    olds = no_rows if kind == "added" else read_rows_in_order(difference.old, old)
+    news = no_rows if kind == "removed" else read_rows_in_order(difference.new, new)
     changes = [Change(old=a, new=b) for a, b in zip(olds, news, strict=True)]
     return ResultPage(items=changes, kind=kind, first=first, total=total)

@@ -80,9 +80,9 @@ class TokenSummary:
         return 100 * self.num_longer / self.num_looked
 
 
-def summarize_tokens(found: TokenLengths, limit: int) -> TokenSummary:
-    assert found.result is not None
-    pairs = found.result["lengths"]
+def summarize_tokens(stored: TokenLengths, limit: int) -> TokenSummary:
+    assert stored.result is not None
+    pairs = stored.result["lengths"]
     lengths = np.repeat(
         np.array([length for length, _ in pairs], np.uint32),
         [count for _, count in pairs],
@@ -90,7 +90,7 @@ def summarize_tokens(found: TokenLengths, limit: int) -> TokenSummary:
     described = describe(lengths)
     assert described is not None, "a version has rows"
     return TokenSummary(
-        model=found.model,
+        model=stored.model,
         limit=limit,
         num_looked=len(lengths),
         num_longer=int((lengths > limit).sum()),

@@ -50,15 +50,15 @@ def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLe
 
 
 def make_leak(pk: int, report: Report = no_report) -> None:
-    found = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
-    if found.is_done:
+    stored = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
+    if stored.is_done:
         return
-    found.num_looked = 0
-    held_out = _fingerprints(found, found.held_out, report)
-    trained_on = _fingerprints(found, found.trained_on, report)
+    stored.num_looked = 0
+    held_out = _fingerprints(stored, stored.held_out, report)
+    trained_on = _fingerprints(stored, stored.trained_on, report)
     leaks = find_leaks(held_out, trained_on)
     for kind in KINDS:
-        setattr(found, kind, as_bytes(getattr(leaks, kind)))
+        setattr(stored, kind, as_bytes(getattr(leaks, kind)))
     result = {
         **{kind: len(getattr(leaks, kind)) for kind in KINDS},
         "compared": [
@@ -70,14 +70,14 @@ def make_leak(pk: int, report: Report = no_report) -> None:
             for prints in (held_out, trained_on)
         ],
     }
-    save_result(found, result, *KINDS)
+    save_result(stored, result, *KINDS)
 
 
 def _fingerprints(
-    found: VersionLeak, version: DatasetVersion, report: Report
+    leak: VersionLeak, version: DatasetVersion, report: Report
 ) -> Fingerprints:
     prints = Fingerprints(version.num_rows)
-    for row in read_counted(found, version, range(version.num_rows), report):
+    for row in read_counted(leak, version, range(version.num_rows), report):
         prints.add(row)
     return prints
 
@@ -145,15 +145,15 @@ def find_leaks(held_out: Fingerprints, trained_on: Fingerprints) -> Leaks:
 
 
 def _equal(ours: Hashes, theirs: Hashes) -> Indices:
-    """Each of ours that is in theirs, with the first such one there."""
+    """Pair each of ours that is in theirs with the first such one there."""
     values, first = np.unique(theirs, return_index=True)
     at = np.searchsorted(values, ours).clip(max=max(len(values) - 1, 0))
-    found = np.flatnonzero(values[at] == ours) if len(values) else np.zeros(0, int)
-    return np.stack([found, first[at[found]]], axis=1).astype(np.int64)
+    matches = np.flatnonzero(values[at] == ours) if len(values) else np.zeros(0, int)
+    return np.stack([matches, first[at[matches]]], axis=1).astype(np.int64)
 
 
 def find_near(ours: NDArray[np.uint32], theirs: NDArray[np.uint32]) -> Indices:
-    """Each of ours that is near to one of theirs, with the nearest that was seen.
+    """Pair each of ours that is near to one of theirs with the nearest that was seen.
 
     Compared are those that agree in a band, up to MAX_CANDIDATES for each band.
     """
@@ -174,12 +174,12 @@ def find_near(ours: NDArray[np.uint32], theirs: NDArray[np.uint32]) -> Indices:
             nearer = (alike > share[at]) | ((best[at] < 0) & (alike >= share[at]))
             best[at[nearer]] = candidate[nearer]
             share[at[nearer]] = alike[nearer]
-    found = np.flatnonzero(best >= 0)
-    return np.stack([found, best[found]], axis=1)
+    matches = np.flatnonzero(best >= 0)
+    return np.stack([matches, best[matches]], axis=1)
 
 
 def _keys(signatures: NDArray[np.uint32], start: int) -> Hashes:
-    """The band as one value. Its order means nothing, but is one."""
+    """Return the band as one value. Its order has no meaning, but is total."""
     band = np.ascontiguousarray(signatures[:, start : start + BAND])
     halves = band.view(np.uint64)
     # Two bands may fall on one key, which costs a comparison and nothing else.
@@ -196,14 +196,14 @@ class Pair:
     similarity: float | None = None  # of near ones
 
 
-def read_leaks(found: VersionLeak, kind: str, start: int) -> ResultPage[Pair]:
+def read_leaks(leak: VersionLeak, kind: str, start: int) -> ResultPage[Pair]:
     """Three queries."""
-    assert found.result is not None
-    total = found.result[kind]
+    assert leak.result is not None
+    total = leak.result[kind]
     first = page_start(start, total)
-    positions = read_positions(found, kind, first * 2, ROWS_PER_PAGE * 2)
-    ours = read_rows_in_order(found.held_out, positions[::2])
-    theirs = read_rows_in_order(found.trained_on, positions[1::2])
+    positions = read_positions(leak, kind, first * 2, ROWS_PER_PAGE * 2)
+    ours = read_rows_in_order(leak.held_out, positions[::2])
+    theirs = read_rows_in_order(leak.trained_on, positions[1::2])
     pairs = []
     for held_out, trained_on in zip(ours, theirs, strict=True):
         share = None

@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 
 def no_report(_done: int, _total: int) -> None:
-    """For analyses computed in a request."""
+    """Report nothing: for analyses computed in a request."""
 
 
 def find_statistics(version: DatasetVersion) -> VersionStatistics:
@@ -60,7 +60,7 @@ def find(
     make: Callable[[int], None],
     **versions: DatasetVersion,
 ) -> _Analysis:
-    """The stored analysis; a new one of few rows is computed at once."""
+    """Return the stored analysis; compute a new one of few rows at once."""
     num_rows = sum(version.num_rows for version in versions.values())
     analysis, is_new = stored.get_or_create(
         **versions, defaults={"num_wanted": num_rows}
@@ -105,10 +105,10 @@ def retry(analysis: Analysis, *, team_id: int) -> None:
 
 
 def read_counted(
-    analysis: Analysis, version: DatasetVersion, wanted: range, report: Report
+    analysis: Analysis, version: DatasetVersion, positions: range, report: Report
 ) -> Iterator[Row]:
-    """The wanted rows; counted in `num_looked`."""
-    for row in read_rows_at(version.rows.all(), wanted):
+    """Yield these rows; counted in `num_looked`."""
+    for row in read_rows_at(version.rows.all(), positions):
         analysis.num_looked += 1
         yield row.as_row()
         if analysis.num_looked % REPORT_ROWS == 0:
@@ -139,7 +139,7 @@ class ResultPage(Generic[_Item]):
 
 
 def page_start(start: int, total: int) -> int:
-    """The start of the page with this row, or of the last page."""
+    """Return the start of the page with this row, or of the last page."""
     return min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
 
 
@@ -169,9 +169,9 @@ def make_token_lengths(pk: int, report: Report = no_report) -> None:
         return
     version = analysis.version
     every = -(-version.num_rows // MAX_TOKENIZED)
-    wanted = range(0, version.num_rows, every)
-    analysis.num_wanted, analysis.num_looked = len(wanted), 0
-    rows = read_counted(analysis, version, wanted, report)
+    positions = range(0, version.num_rows, every)
+    analysis.num_wanted, analysis.num_looked = len(positions), 0
+    rows = read_counted(analysis, version, positions, report)
     try:
         lengths = count_tokens(analysis.model, rows)
     except Uncountable as error:

@@ -124,8 +124,10 @@ def signature(text: str) -> Signature | None:
     return smallest.astype(np.uint32)
 
 
-def similarity(one: Signature, others: NDArray[np.uint32]) -> NDArray[np.float64]:
-    shares: NDArray[np.float64] = (others == one).mean(axis=-1)
+def similarity(
+    text_signature: Signature, others: NDArray[np.uint32]
+) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = (others == text_signature).mean(axis=-1)
     return shares
 
 
@@ -168,18 +170,18 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """A chat and its text have different keys."""
+    """Return a key that differs between a chat and its text."""
     return f"{'' if isinstance(prompt, str) else 'chat'}\0{prompt}"
 
 
 def normalized(text: str) -> str:
-    """The text without case, repeated white space and full-width forms."""
+    """Return the text without case, repeated white space and full-width forms."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return _BLANK.sub(" ", text).strip()
 
 
 def hash_of(text: str) -> int:
-    """64 bits: a million texts collide with probability 1 in 37 million."""
+    """Return 64 bits: a million texts collide with probability 1 in 37 million."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -217,16 +219,16 @@ class RowStatistics:
     def result(self) -> dict[str, Any]:
         assert self.num_added == self.num_rows, "every row is added"
         kinds = self._types
-        same_row, same_prompt, same_words, left = _equal_by(
+        same_row, same_prompt, same_words, first_rows = _equal_by(
             self._pair_hashes, self._prompt_hashes, self._plain_hashes
         )
         # Only the first of rows with the same words is compared.
         is_first = np.zeros(self.num_rows, bool)
-        is_first[left] = True
+        is_first[first_rows] = True
         compared = np.array(self._compared, np.int64)
-        kept = np.flatnonzero(is_first[compared])
-        groups = find_groups(self._signatures[kept])
-        positions = [[int(compared[kept[i]]) for i in group] for group in groups]
+        indexes = np.flatnonzero(is_first[compared])
+        groups = find_groups(self._signatures[indexes])
+        positions = [[int(compared[indexes[i]]) for i in group] for group in groups]
         looked = -(-self.num_rows // self._every)
         return {
             "num_rows": self.num_rows,
@@ -256,13 +258,13 @@ def _equal_by(*kinds: Hashes) -> tuple[Any, ...]:
 
     The next kind compares only the first of equal rows, so the counts add up.
     """
-    left = np.arange(len(kinds[0]))
-    found = []
+    remaining = np.arange(len(kinds[0]))
+    groups = []
     for hashes in kinds:
-        found.append(_equal(hashes, left))
-        _, first = np.unique(hashes[left], return_index=True)
-        left = np.sort(left[first])
-    return (*found, left)
+        groups.append(_equal(hashes, remaining))
+        _, first = np.unique(hashes[remaining], return_index=True)
+        remaining = np.sort(remaining[first])
+    return (*groups, remaining)
 
 
 def _equal(all_hashes: Hashes, compared: Positions) -> dict[str, Any]:
@@ -274,14 +276,14 @@ def _equal(all_hashes: Hashes, compared: Positions) -> dict[str, Any]:
     several = np.flatnonzero(sizes > 1)
     # Largest first, then by their first row.
     several = several[np.lexsort((order[starts[several]], -sizes[several]))]
-    shown = [
+    examples = [
         compared[order[starts[i] : starts[i] + min(sizes[i], SHOWN_OF_GROUP)]].tolist()
         for i in several[:SHOWN_GROUPS]
     ]
     return {
         "num_more": int((sizes[several] - 1).sum()),
         "num_groups": len(several),
-        "shown": shown,
+        "shown": examples,
         "sizes": sizes[several[:SHOWN_GROUPS]].tolist(),
     }
 

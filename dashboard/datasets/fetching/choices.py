@@ -58,7 +58,7 @@ class Choice:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Choice:
-        """What `as_json` made."""
+        """Read what `as_json` made."""
         files = tuple(HubFile(**file) for file in tree["files"])
         return cls(**{**tree, "files": files})
 
@@ -72,9 +72,9 @@ class HubContents:
     picked: Choice | None
 
     def as_json(self) -> dict[str, Any]:
-        """What an upload keeps of it, until one is chosen."""
+        """Return what an upload keeps of it, until one is chosen."""
         return {
-            "choices": [one.as_json() for one in self.choices],
+            "choices": [choice.as_json() for choice in self.choices],
             "num_choices": self.num_choices,
             "remark": self.remark,
             "chosen": self.picked.as_json() if self.picked else None,
@@ -127,29 +127,29 @@ def splits_of_card(commit: Commit, revision: str) -> tuple[list[Choice], str]:
     those that cannot be read. NotFetched where that takes too long.
     """
     until = time.monotonic() + MATCH_SECONDS
-    found = (
+    printable = (
         (name, files)
         for name, files in _named_files(commit, until)
         # What no page can show, no column can hold either.
         if name.isprintable() and len(name) <= MAX_NAME_CHARS
     )
-    return _splits(found, commit, revision)
+    return _splits(printable, commit, revision)
 
 
 def splits_of_conversion(commit: Commit, revision: str) -> tuple[list[Choice], str]:
     """Splits of the branch that holds config/split/0000.parquet."""
-    found: dict[str, list[HubFile]] = {}
+    splits: dict[str, list[HubFile]] = {}
     for file in sorted(commit.files, key=lambda file: file.path):
         if match := _CONVERTED.fullmatch(file.path):
-            found.setdefault(f"{match[1]}/{match[2]}", []).append(file)
-    return _splits(found.items(), commit, revision)
+            splits.setdefault(f"{match[1]}/{match[2]}", []).append(file)
+    return _splits(splits.items(), commit, revision)
 
 
 def _splits(
-    found: Iterable[tuple[str, list[HubFile]]], commit: Commit, revision: str
+    candidates: Iterable[tuple[str, list[HubFile]]], commit: Commit, revision: str
 ) -> tuple[list[Choice], str]:
     splits, unread = [], []
-    for name, files in found:
+    for name, files in candidates:
         if files and can_join(files):
             splits.append(
                 Choice(
@@ -168,7 +168,7 @@ def _splits(
 
 
 def _describe(files: list[HubFile]) -> str:
-    """What a split consists of.
+    """Describe the files of a split.
 
     >>> _describe([HubFile(path="a.csv", …), HubFile(path="b.csv", …)])
     '2 files: .csv'
@@ -198,24 +198,26 @@ def single_files(commit: Commit, revision: str) -> list[Choice]:
 
 
 def pick(choices: list[Choice], part: str) -> Choice | None:
-    """The one requested, or the only one."""
+    """Pick the requested choice, or the only one."""
     if part:
-        wanted = part.strip("/")
-        exact = [one for one in choices if one.name == wanted]
+        name = part.strip("/")
+        exact = [choice for choice in choices if choice.name == name]
         splits = [
-            one
-            for one in choices
-            if one.is_split and one.name.rpartition("/")[2] == wanted
+            choice
+            for choice in choices
+            if choice.is_split and choice.name.rpartition("/")[2] == name
         ]
-        found = exact or splits
-        return found[0] if len(found) == 1 or exact else None
-    splits = [one for one in choices if one.is_split]
+        matches = exact or splits
+        return matches[0] if len(matches) == 1 or exact else None
+    splits = [choice for choice in choices if choice.is_split]
     only = splits or choices
     return only[0] if len(only) == 1 else None
 
 
 def can_join(files: Iterable[HubFile]) -> bool:
-    """One file, or several of one kind that make one: Parquet, or plain JSONL."""
+    """Test for one file, or several of one kind that make one: Parquet, or plain
+    JSONL.
+    """
     kinds = [_kind_of(file) for file in files]
     if len(kinds) == 1:
         return bool(kinds[0][0])
@@ -240,11 +242,11 @@ def _named_files(commit: Commit, until: float) -> Iterator[tuple[str, list[HubFi
         name, files = config.get("config_name") or "default", config.get("data_files")
         folder = config.get("data_dir")
         inside = f"{folder.strip('/')}/" if isinstance(folder, str) else ""
-        if isinstance(files, list) and any(isinstance(one, dict) for one in files):
-            for one in files:
-                if isinstance(one, dict):
-                    patterns = _texts(one.get("path"), inside)
-                    split = one.get("split") or "train"
+        if isinstance(files, list) and any(isinstance(entry, dict) for entry in files):
+            for entry in files:
+                if isinstance(entry, dict):
+                    patterns = _texts(entry.get("path"), inside)
+                    split = entry.get("split") or "train"
                     yield f"{name}/{split}", _matching(commit, patterns, until)
         elif files is None and inside:
             _check_time(commit, until)
@@ -270,19 +272,19 @@ def _split_by_names(commit: Commit, folder: str) -> dict[str, list[HubFile]]:
 
 def _texts(value: Any, inside: str = "") -> list[str]:
     listed = value if isinstance(value, list) else [value]
-    texts = [inside + one for one in listed[:MAX_PARTS] if isinstance(one, str)]
-    return [one for one in texts if len(one) <= 300 and one.count("**") <= 2]
+    texts = [inside + text for text in listed[:MAX_PARTS] if isinstance(text, str)]
+    return [text for text in texts if len(text) <= 300 and text.count("**") <= 2]
 
 
 def _matching(commit: Commit, patterns: list[str], until: float) -> list[HubFile]:
-    found: dict[str, HubFile] = {}
+    matches: dict[str, HubFile] = {}
     for pattern in patterns:
-        wanted = tuple(pattern.split("/"))
+        parts = tuple(pattern.split("/"))
         for file in commit.files:
             _check_time(commit, until)
-            if _matches(tuple(file.path.split("/")), wanted):
-                found[file.path] = file
-    return [found[path] for path in sorted(found)]
+            if _matches(tuple(file.path.split("/")), parts):
+                matches[file.path] = file
+    return [matches[path] for path in sorted(matches)]
 
 
 def _check_time(commit: Commit, until: float) -> None:
@@ -295,7 +297,7 @@ def _check_time(commit: Commit, until: float) -> None:
 
 
 def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """As the hub's own globs: a star stays within a folder, two do not."""
+    """Match as the hub's own globs: a star stays within a folder, two do not."""
     if not pattern:
         return not path
     if pattern[0] == "**":

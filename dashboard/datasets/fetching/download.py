@@ -58,7 +58,7 @@ class RemoteFile:
 
 
 class Download:
-    """One file. Its size on disk is the number of bytes received."""
+    """A download of a file. Its size on disk is the number of bytes received."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Download:
         headers = {"Range": f"bytes={have}-"} if have else {}
         if have and self.known.validator:
             headers["If-Range"] = self.known.validator
-        answer = fetch(
+        response = fetch(
             self.target,
             self.options.allowlist,
             headers=headers,
@@ -139,40 +139,40 @@ class Download:
             on_wait=self._tick,
         )
         try:
-            start = self._begin(answer, have)
+            start = self._begin(response, have)
             os.ftruncate(file, start)
             os.lseek(file, start, os.SEEK_SET)
-            self._copy(answer, file, start)
+            self._copy(response, file, start)
         finally:
-            answer.close()
+            response.close()
 
-    def _begin(self, answer: Answer, have: int) -> int:
-        """The offset of the body in the file."""
-        refuse_page(answer)
-        if answer.status == 416:
+    def _begin(self, response: Answer, have: int) -> int:
+        """Return the offset of the body in the file."""
+        refuse_page(response)
+        if response.status == 416:
             self._restart()
-            raise RetryableError(f"The file at {answer.target.host} has changed")
-        if answer.status == 206:
-            match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            raise RetryableError(f"The file at {response.target.host} has changed")
+        if response.status == 206:
+            match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if match is None:
                 raise NotFetched(
-                    f"{answer.target.host} sent part of the file without a valid "
+                    f"{response.target.host} sent part of the file without a valid "
                     "Content-Range. Upload the file instead."
                 )
             start, total = int(match[1]), 0 if match[2] == "*" else int(match[2])
-            known = self.known.num_bytes
-            if start != have or (known and total and known != total):
+            num_known = self.known.num_bytes
+            if start != have or (num_known and total and num_known != total):
                 self._restart()
-                raise RetryableError(f"The file at {answer.target.host} has changed")
+                raise RetryableError(f"The file at {response.target.host} has changed")
             return have
-        total = _length_of(answer)
+        total = _length_of(response)
         if self.known.is_fixed and total and self.known.num_bytes not in (0, total):
             raise NotFetched(
-                f"The file at {answer.target.host} has {total:,} bytes, but the Hub "
+                f"The file at {response.target.host} has {total:,} bytes, but the Hub "
                 f"lists {self.known.num_bytes:,}. Try again."
             )
         if not self.known.is_fixed:
-            self.known = RemoteFile(validator=_validator_of(answer), num_bytes=total)
+            self.known = RemoteFile(validator=_validator_of(response), num_bytes=total)
         self._check_size(total)
         self.remember(self.known)
         return 0
@@ -184,14 +184,14 @@ class Download:
         # A fixed file cannot change, so the local part is wrong.
         os.truncate(self.path, 0)
 
-    def _copy(self, answer: Answer, file: int, here: int) -> None:
+    def _copy(self, response: Answer, file: int, here: int) -> None:
         total = self.known.num_bytes
         check_disk_space(
             max(total - here, 0) or DISK_CHECK_BYTES, purpose="the rest of the file"
         )
         window, num_window, checked = time.monotonic(), here, here
         self._note = ""
-        while data := answer.read(CHUNK_BYTES):
+        while data := response.read(CHUNK_BYTES):
             view = memoryview(data)
             while view:
                 view = view[os.write(file, view) :]
@@ -205,13 +205,13 @@ class Download:
             if now - window >= STALL_SECONDS:
                 if here - num_window < STALL_BYTES:
                     raise RetryableError(
-                        f"{answer.target.host} sent {here - num_window:,} bytes in "
+                        f"{response.target.host} sent {here - num_window:,} bytes in "
                         f"{STALL_SECONDS:g} s"
                     )
                 window, num_window = now, here
             self._tick()
         if self.known.is_fixed and total and here != total:
-            raise RetryableError(f"Lost the connection to {answer.target.host}")
+            raise RetryableError(f"Lost the connection to {response.target.host}")
         self.known.num_bytes = here
 
     def _check_size(self, num_bytes: int) -> None:
@@ -248,45 +248,45 @@ class Download:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
         self._note = f"{error}. Retrying in {pause:g} s."
         until = time.monotonic() + pause
-        while (left := until - time.monotonic()) > 0:
+        while (remaining := until - time.monotonic()) > 0:
             self._tick()
-            time.sleep(min(left, 0.2))
+            time.sleep(min(remaining, 0.2))
 
     def _failure_message(self, error: RetryableError, here: int) -> str:
         total = self.known.num_bytes
         of_all = f" of {total:,}" if total else ""
-        kept = (
+        stored = (
             f" {here:,}{of_all} bytes are stored. Try again to resume."
             if here and (self.known.is_fixed or self.known.validator)
             else ""
         )
-        return f"{error}. {MAX_LOST} tries in a row made no progress.{kept}"
+        return f"{error}. {MAX_LOST} tries in a row made no progress.{stored}"
 
 
-def refuse_page(answer: Answer) -> None:
+def refuse_page(response: Answer) -> None:
     """Refuse a sign-in or error page sent in place of the file."""
-    kind = answer.headers.get_content_type()
-    if "Content-Type" in answer.headers and kind in (
+    kind = response.headers.get_content_type()
+    if "Content-Type" in response.headers and kind in (
         "text/html",
         "application/xhtml+xml",
     ):
         raise NotFetched(
-            f"{answer.target.host} sent a web page instead of a file. Enter the direct "
-            "URL of the file."
+            f"{response.target.host} sent a web page instead of a file. Enter the "
+            "direct URL of the file."
         )
 
 
-def _length_of(answer: Answer) -> int:
-    value = answer.headers.get("Content-Length", "")
-    if "chunked" in answer.headers.get("Transfer-Encoding", "").lower():
+def _length_of(response: Answer) -> int:
+    value = response.headers.get("Content-Length", "")
+    if "chunked" in response.headers.get("Transfer-Encoding", "").lower():
         return 0
     is_number = value.isascii() and value.isdigit() and len(value) < 19
     return int(value) if is_number else 0
 
 
-def _validator_of(answer: Answer) -> str:
-    etag = answer.headers.get("ETag", "").strip()
+def _validator_of(response: Answer) -> str:
+    etag = response.headers.get("ETag", "").strip()
     if etag.startswith('"') and etag.isascii() and etag.isprintable():
         return etag[:500] if len(etag) <= 500 else ""
-    date = answer.headers.get("Last-Modified", "").strip()
+    date = response.headers.get("Last-Modified", "").strip()
     return date if date.isascii() and date.isprintable() and len(date) < 60 else ""

@@ -47,7 +47,7 @@ from trainer.internet import Refused, read_link
 def begin_fetch(
     *, team: Team, user: User, link: Link | HubLink, dataset: Dataset | None
 ) -> ImportJob:
-    """The job that fetches it; ValueError where there is no room for a file more."""
+    """Start a job that fetches it; ValueError if there is no room for another file."""
     # Two clicks at once would otherwise begin two.
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     source = asdict(link)
@@ -90,10 +90,10 @@ def host_of(upload: Upload) -> str:
 
 
 def choices_of(upload: Upload) -> list[Choice]:
-    """What the hub has of the dataset, where one is yet to be chosen."""
+    """Return what the hub has of the dataset, where one is yet to be chosen."""
     if upload.is_whole or upload.source.get("chosen"):
         return []
-    return [Choice.from_json(one) for one in upload.source.get("choices", [])]
+    return [Choice.from_json(choice) for choice in upload.source.get("choices", [])]
 
 
 def choose(upload: Upload, choice: Choice, user: User) -> ImportJob:
@@ -127,9 +127,9 @@ def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
         allowlist=links_allowlist(), token=None, report=note, limit=_limit(upload)
     )
 
-    def remember(known: RemoteFile) -> None:
-        kept = {"validator": known.validator, "num_bytes": known.num_bytes}
-        _save(upload, num_bytes=known.num_bytes, seen=kept)
+    def remember(remote: RemoteFile) -> None:
+        properties = {"validator": remote.validator, "num_bytes": remote.num_bytes}
+        _save(upload, num_bytes=remote.num_bytes, seen=properties)
 
     part = _part(upload, 0)
     Download(
@@ -148,11 +148,11 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     choice = Choice.from_json(chosen) if chosen else None
     if choice is None:
         on_wait()
-        found = find_choices(hub, link)
-        _save(upload, dataset=found.dataset, **found.as_json())
-        if found.picked is None:
+        contents = find_choices(hub, link)
+        _save(upload, dataset=contents.dataset, **contents.as_json())
+        if contents.picked is None:
             return
-        choice = found.picked
+        choice = contents.picked
     dataset = upload.source["dataset"]
     limit = _limit(upload)
     if choice.num_bytes > limit:
@@ -210,10 +210,10 @@ def _fetch_parts(
 
 
 def _limit(upload: Upload) -> int:
-    """What the team's other waiting files leave of its share."""
+    """Return what the team's other waiting files leave of its share."""
     others = upload.team.uploads.exclude(pk=upload.pk)
-    held = others.aggregate(held=Sum("num_bytes"))["held"] or 0
-    return max(0, min(MAX_UPLOAD_BYTES, MAX_TEAM_BYTES - held))
+    num_bytes = others.aggregate(held=Sum("num_bytes"))["held"] or 0
+    return max(0, min(MAX_UPLOAD_BYTES, MAX_TEAM_BYTES - num_bytes))
 
 
 def _part(upload: Upload, number: int) -> Path:
@@ -221,7 +221,7 @@ def _part(upload: Upload, number: int) -> Path:
 
 
 def _filename(dataset: str, choice: Choice) -> str:
-    """From which the name of the dataset is guessed."""
+    """Build the filename, from which the name of the dataset is guessed."""
     name = dataset.rpartition("/")[2]
     path = PurePosixPath(choice.files[0].path)
     if not choice.is_split:

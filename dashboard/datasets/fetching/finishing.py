@@ -68,8 +68,8 @@ def finish_upload(
     }
     # Update only: the upload may have been deleted with its dataset.
     names = ("format", "packing", "remark", "num_bytes", "is_whole", "source")
-    known = {name: getattr(upload, name) for name in names}
-    if not Upload.objects.filter(pk=upload.pk).update(**known):
+    fields = {name: getattr(upload, name) for name in names}
+    if not Upload.objects.filter(pk=upload.pk).update(**fields):
         raise NotFetched(
             "The dataset for this download was deleted. Download the file again for "
             "another dataset."
@@ -95,7 +95,7 @@ def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> Non
 
 
 def _join(parts: list[Path], whole: Path, *, on_wait: Callable[[], None]) -> None:
-    """The parts go, once they are in the whole. Raises NotFetched."""
+    """Join the parts, then delete them. Raises NotFetched."""
     if len(parts) == 1:
         parts[0].replace(whole)
         return

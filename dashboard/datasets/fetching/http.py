@@ -58,7 +58,7 @@ def links_allowlist() -> HostAllowlist:
 
 
 def hub_allowlist() -> HostAllowlist:
-    """The operator named the hub, so it may be of the own network."""
+    """Allow the hub's host; the operator named it, so it may be in the own network."""
     allowlist = links_allowlist()
     return replace(allowlist, allowed=allowlist.allowed | {hub_home().origin})
 
@@ -118,7 +118,7 @@ class Answer:
         self._response = response
 
     def read(self, num_bytes: int) -> bytes:
-        """Some of what comes next; nothing at the end. Raises RetryableError."""
+        """Read some of what comes next; nothing at the end. Raises RetryableError."""
         self._connection.deadline = time.monotonic() + IDLE_SECONDS
         host = self.target.host
         try:
@@ -146,21 +146,21 @@ def fetch(
     token: Token | None = None,
     on_wait: Callable[[], None],
 ) -> Answer:
-    """The answer at the end of all redirects. NotFetched or RetryableError."""
+    """Return the response at the end of all redirects. NotFetched or RetryableError."""
     for _ in range(MAX_REDIRECTS + 1):
         sent = dict(headers or {})
         if token and token.is_for(target):
             sent["Authorization"] = f"Bearer {token.text}"
-        answer = _request_once(target, allowlist, sent, on_wait)
-        if answer.status in (200, 206, 416):
-            return answer
-        answer.close()
-        if answer.status not in _REDIRECTS:
-            host, status = answer.target.host, answer.status
+        response = _request_once(target, allowlist, sent, on_wait)
+        if response.status in (200, 206, 416):
+            return response
+        response.close()
+        if response.status not in _REDIRECTS:
+            host, status = response.target.host, response.status
             if status in _TRANSIENT:
                 raise RetryableError(
                     f"{host} is unavailable (status {status})",
-                    wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
+                    wait_seconds=_wait_seconds(response.headers.get("Retry-After", "")),
                 )
             if status in (401, 403):
                 text = f"{host} denied access to this file (status {status})."
@@ -172,7 +172,7 @@ def fetch(
                 text = f"{host} responded with status {status} instead of a file."
                 remedy = "Enter the direct URL of the file."
             raise NotFetched(f"{text} {remedy}", status=status)
-        target = _next(answer, allowlist)
+        target = _next(response, allowlist)
     raise NotFetched(
         f"The URL has more than {MAX_REDIRECTS} redirects, the last to {target.host}. "
         "Enter the direct URL of the file."
@@ -227,9 +227,9 @@ def _request_once(
         raise
 
 
-def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
-    here = answer.target
-    location = answer.headers.get("Location", "")
+def _next(response: Answer, allowlist: HostAllowlist) -> Target:
+    here = response.target
+    location = response.headers.get("Location", "")
     to = urljoin(f"{here.scheme}://{here.authority}{here.path}", location)
     try:
         there = read_link(quote(to, safe="%/:=&?~#+!$,;'@()*[]"))

@@ -44,7 +44,7 @@ class HubFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commit:
-    """What a revision is at this moment."""
+    """A revision at this moment."""
 
     dataset: str  # as it is called now: a dataset may have been renamed
     sha: str
@@ -69,16 +69,16 @@ class Hub:
     def find(self, dataset: str, revision: str) -> Commit:
         """NotFetched where there is no such dataset or revision."""
         where = f"/api/datasets/{dataset}/revision/{quote(revision, safe='')}"
-        found, _ = self._with_retries(lambda: self._get(where, dataset, revision))
-        if not isinstance(found, dict):
+        response, _ = self._with_retries(lambda: self._get(where, dataset, revision))
+        if not isinstance(response, dict):
             raise self._no_api()
-        sha, name = found.get("sha"), found.get("id", dataset)
+        sha, name = response.get("sha"), response.get("id", dataset)
         if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
             raise self._no_api()
         if not isinstance(name, str) or not re.fullmatch(r"[\w./-]{3,200}", name):
             raise self._no_api()
         files = self._files(name, sha)
-        card = found.get("cardData")
+        card = response.get("cardData")
         return Commit(
             dataset=name,
             sha=sha,
@@ -88,7 +88,7 @@ class Hub:
         )
 
     def address_of(self, dataset: str, sha: str, path: str) -> Target:
-        """Where a file's bytes are, or a redirect to them."""
+        """Return where a file's bytes are, or a redirect to them."""
         where = f"/datasets/{dataset}/resolve/{sha}/{quote(path, safe='/')}"
         return self._target(where)
 
@@ -120,9 +120,9 @@ class Hub:
         return files[:MAX_FILES]
 
     def _get(self, where: str, dataset: str, revision: str) -> tuple[Any, str]:
-        """What the API answers, and the address of what follows."""
+        """Return the API's response, and the address of what follows."""
         try:
-            answer = fetch(
+            response = fetch(
                 self._target(where),
                 self._allowlist,
                 headers={"Accept": "application/json"},
@@ -133,14 +133,14 @@ class Hub:
             raise self.explained(error, dataset, revision) from None
         try:
             parts, num_bytes = [], 0
-            while data := answer.read(2**16):
+            while data := response.read(2**16):
                 parts.append(data)
                 num_bytes += len(data)
                 if num_bytes > MAX_ANSWER_BYTES:
                     raise ValueError(num_bytes)
             next_path = ""
-            if match := _NEXT.search(answer.headers.get("Link", "")):
-                here = answer.target
+            if match := _NEXT.search(response.headers.get("Link", "")):
+                here = response.target
                 base = f"{here.scheme}://{here.authority}{here.path}"
                 next_page = read_link(urljoin(base, match[1]))
                 if next_page.origin != self._home.origin:
@@ -150,7 +150,7 @@ class Hub:
         except (ValueError, RecursionError):
             raise self._no_api() from None
         finally:
-            answer.close()
+            response.close()
 
     def _target(self, where: str) -> Target:
         home = self._home

@@ -36,8 +36,8 @@ class Link:
     def filename(self) -> str:
         parts = urlsplit(self.url)
         name = unquote(PurePosixPath(parts.path).name)
-        kept = "".join(char for char in name if char.isprintable())
-        return kept.strip()[-200:] or parts.hostname or "file"
+        printable = "".join(char for char in name if char.isprintable())
+        return printable.strip()[-200:] or parts.hostname or "file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class HubLink:
 
 
 def from_json(source: dict[str, Any]) -> Link | HubLink:
-    """Of what an upload keeps of its source."""
+    """Read the source that an upload keeps."""
     if source["kind"] == "link":
         return Link(url=source["url"])
     names = ("dataset", "revision", "part")
@@ -100,7 +100,7 @@ def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:
 
 
 def without_query(url: str) -> str:
-    """The URL without what may be a secret; it says that something was left out."""
+    """Remove what may be a secret from the URL, and say that something was left out."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?…" * bool(parts.query))
 

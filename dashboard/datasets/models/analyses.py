@@ -63,7 +63,7 @@ class TokenLengths(Analysis):
 
 
 class VersionDifference(Analysis):
-    """How many rows differ between two versions, and which."""
+    """The rows that differ between two versions."""
 
     JOB = "dataset.difference"
 
@@ -86,7 +86,7 @@ class VersionDifference(Analysis):
 
 
 class VersionLeak(Analysis):
-    """Which rows of a held-out version are also in a training version."""
+    """The rows of a held-out version that are also in a training version."""
 
     JOB = "dataset.leak"
 

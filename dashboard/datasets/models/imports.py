@@ -188,10 +188,10 @@ class ImportJob(JobTarget):
 
     @property
     def is_refused(self) -> bool:
-        """Whether rows have errors, so that nothing was stored."""
+        """True if rows have errors, so that nothing was stored."""
         return self.state == JobState.FAILED and bool(self.refusals)
 
 
 def place_of(file_format: str | None) -> str:
-    """What the line number of an error counts in this format."""
+    """Return what the line number of an error counts in this format."""
     return "Row" if file_format == Upload.Format.PARQUET else "Line"

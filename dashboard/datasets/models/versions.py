@@ -14,7 +14,7 @@ from dashboard.datasets.row import Prompt, Row, WithAnswer, question_of
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
-    """The source of a version as text."""
+    """Return the source of a version as text."""
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
     if source.get("kind") == "split":
@@ -146,8 +146,8 @@ class DatasetRow(WithAnswer, models.Model):
     def ordered_columns(self) -> dict[str, Any]:
         """In the order of the file; PostgreSQL sorts the keys by length."""
         order = self.version.mapping.get("columns", [])
-        known = [name for name in order if name in self.columns]
-        names = dict.fromkeys([*known, *sorted(self.columns)])
+        mapped = [name for name in order if name in self.columns]
+        names = dict.fromkeys([*mapped, *sorted(self.columns)])
         return {name: self.columns[name] for name in names}
 
     @property

@@ -125,7 +125,7 @@ class _Texts:
         return line.text
 
     def take_refusal(self) -> Refusal | None:
-        """The first error of the row; starts the next row."""
+        """Return the first error of the row, and start the next row."""
         refusal, self._refusal = self._refusal, None
         self._num_chars = 0
         return refusal

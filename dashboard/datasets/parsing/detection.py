@@ -136,7 +136,7 @@ def detect(filename: str, path: Path) -> Detected:
 
 
 def read_records(source: Source) -> Generator[Parsed, None, None]:
-    """Every row as a record or a refusal; at least one of either."""
+    """Yield every row as a record or a refusal; at least one of either."""
     with closing(_read(source)) as parsed:
         yield from bounded(parsed)
 
@@ -174,7 +174,7 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
 
 
 def _sniff(start: bytes, named: str | None) -> str | None:
-    """The format, where the beginning leaves no doubt about it."""
+    """Return the format, if the beginning leaves no doubt about it."""
     if start.startswith(b"PAR1"):
         return "parquet"
     encoding, _ = encoding_of(start)
@@ -190,7 +190,7 @@ def _sniff(start: bytes, named: str | None) -> str | None:
 
 
 def _is_lines(text: str, named: str | None) -> bool:
-    """Whether a text that begins with an object has an object on each line."""
+    """Return whether a text that begins with an object has an object on each line."""
     first, *others = re.split(r"[\r\n]+", text, maxsplit=1)
     if not others or not others[0].strip():
         return named != "json"  # a single line may be either

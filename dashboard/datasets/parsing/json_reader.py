@@ -177,27 +177,27 @@ def _entry(text: _Text, row: int) -> Parsed:
 
 
 def _wrapped(text: _Text) -> Iterator[Parsed]:
-    """The entries of the one list of objects that the object holds."""
+    """Yield the entries of the one list of objects that the object holds."""
     text.skip("{")
-    found: str | None = None
+    list_name: str | None = None
     names: set[str] = set()
     while text.peek() != "}":
         name = _name(text, names)
         text.skip(":")
         if text.peek() and text.begins_list():
-            if found is not None:
+            if list_name is not None:
                 raise text.broken(
-                    f"The object has two lists of objects, {quote(found)} and "
+                    f"The object has two lists of objects, {quote(list_name)} and "
                     f"{quote(name)}.",
                     "Save each list as a separate file.",
                 )
-            found = name
+            list_name = name
             yield from _entries(text)
         else:
             _part(text)
         if text.peek() != "}":
             text.skip(",")
-    if found is None:
+    if list_name is None:
         raise text.broken(
             "The object has no list of objects.",
             'Write the file as [{"prompt": …}, …]; pandas does so with '
@@ -227,7 +227,7 @@ def _name(text: _Text, names: set[str]) -> str:
 
 
 def _part(text: _Text) -> Any:
-    """A key or value outside the list."""
+    """Read a key or value outside the list."""
     value = text.read_value()
     if isinstance(value, Refusal):
         raise Unreadable(value)
@@ -245,7 +245,7 @@ class _Text:
         self.line = 1
 
     def peek(self) -> str:
-        """The next character that is no space, "" at the end."""
+        """Return the next character that is no space, "" at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             assert space
@@ -254,7 +254,7 @@ class _Text:
                 return self._text[self._at : self._at + 1]
 
     def begins_list(self) -> bool:
-        """Whether a list of objects begins here."""
+        """Return whether a list of objects begins here."""
         while begin := _LIST.match(self._text, self._at):
             if begin.end() < len(self._text) or not self._read_on():
                 return self._text.startswith("{", begin.end())
@@ -271,7 +271,9 @@ class _Text:
         self._move(self._at + 1)
 
     def read_value(self, row: int | None = None) -> Any:
-        """The next value, or why it cannot be kept; Unreadable if it is not JSON."""
+        """Return the next value, or why it cannot be kept; Unreadable if it is not
+        JSON.
+        """
         if self.peek() in ("", ",", ":", "]", "}"):
             raise self.broken("Invalid JSON: a value is missing here.", SAVE)
         while True:
@@ -297,7 +299,7 @@ class _Text:
         return replace(value, row=row) if isinstance(value, Refusal) else value
 
     def _decode(self) -> tuple[Any, int]:
-        """The value, or why it cannot be kept, and where it ends."""
+        """Return the value, or why it cannot be kept, and where it ends."""
         try:
             return decoder.raw_decode(self._text, self._at)
         except Unusable as error:

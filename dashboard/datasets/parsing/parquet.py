@@ -86,7 +86,7 @@ def read_parquet_files(
 
 
 def read_batches(source: Source) -> Iterator[list[Parsed]]:
-    """A few rows at a time, here."""
+    """Read a few rows at a time, in this process."""
     if not source.packing:
         yield from _read(source.path, source)
         return
@@ -206,7 +206,7 @@ def _rows(batch: pa.RecordBatch, line: int) -> Iterator[list[Parsed]]:
 
 
 def _row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
-    """A row value by value, since Python cannot represent one of them."""
+    """Read a row value by value, since Python cannot represent one of them."""
     values: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -217,8 +217,8 @@ def _row(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
 
 
 def _to_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function from values of this type to values that JSON has; None where Python's
-    are such already, or none is.
+    """Return a function from values of this type to values that JSON has; None if
+    Python's are such already, or none is.
     """
     convert = _leaf_to_json(kind)
     if pa.types.is_struct(kind):
@@ -324,7 +324,7 @@ def _count_nested(
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    """The field without dictionary encoding."""
+    """Return the field without dictionary encoding."""
     return field.with_type(_plain_type(field.type))
 
 
@@ -381,7 +381,7 @@ def _describe_group(
 
 
 def _number(header: bytes, at: int) -> tuple[int, int]:
-    """The 32-bit field there, and where the next one begins."""
+    """Return the 32-bit field there, and where the next one begins."""
     if header[at : at + 1] != b"\x15":
         raise ValueError("A page has no header.")
     value = shift = 0

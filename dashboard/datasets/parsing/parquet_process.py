@@ -44,7 +44,9 @@ class _Refused(Exception):
 
 
 def join(parts: list[Path], whole: Path, max_bytes: int) -> Iterator[str]:
-    """Nothing for each group that is written; last, where there is one, a problem."""
+    """Yield nothing for each group that is written; last, if there is one, a
+    problem.
+    """
     try:
         schema = _common_schema(parts, max_bytes)
         with pq.ParquetWriter(whole, schema) as writer:
@@ -64,10 +66,10 @@ def _common_schema(parts: list[Path], max_bytes: int) -> pa.Schema:
     schema, num_rows, num_bytes = None, 0, 0
     for part in parts:
         meta = pq.read_metadata(part)
-        found = meta.schema.to_arrow_schema().remove_metadata()
-        schema = schema or found
-        if set(found.names) != set(schema.names):
-            raise ValueError(found.names)
+        part_schema = meta.schema.to_arrow_schema().remove_metadata()
+        schema = schema or part_schema
+        if set(part_schema.names) != set(schema.names):
+            raise ValueError(part_schema.names)
         num_rows += meta.num_rows
         num_bytes += sum(
             meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)

@@ -91,7 +91,9 @@ class RefusalGroup:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> RefusalGroup:
-        """What `as_json` made; or a single refusal, as older versions kept them."""
+        """Read what `as_json` made; or a single refusal, as older versions kept
+        them.
+        """
         if "first" not in tree:
             return cls([Refusal(**tree)], 1)
         return cls([Refusal(**item) for item in tree["first"]], tree["count"])
@@ -151,7 +153,7 @@ class Refusals:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Refusals:
-        """What `as_json` made; older versions kept single refusals under shown."""
+        """Read what `as_json` made; older versions kept single refusals under shown."""
         fields = {**tree}
         listed = fields.pop("groups", None) or fields.pop("shown", [])
         fields.pop("shown", None)
@@ -167,7 +169,7 @@ class ImportRefused(ValueError):
 
 
 def quote(value: Any) -> str:
-    """The value for a page: short, on one line, valid text."""
+    """Shorten the value for a page: on one line, valid text."""
     if isinstance(value, str):
         text = json.dumps(value[: SHOWN_CHARS + 1], ensure_ascii=False)
     else:
@@ -180,7 +182,7 @@ def quote(value: Any) -> str:
 
 
 def excerpt(text: str, at: int = 0) -> str:
-    """The part of a line around its character `at`, as the file has it."""
+    """Return the part of a line around its character `at`, as the file has it."""
     start = 0 if at < SHOWN_CHARS - 10 else at - SHOWN_CHARS // 2
     part = text[start : start + SHOWN_CHARS].replace("\x00", "\\0")
     part = part.encode("utf-8", "backslashreplace").decode()
@@ -190,7 +192,7 @@ def excerpt(text: str, at: int = 0) -> str:
 
 
 def num_chars_of(value: Any) -> int:
-    """Its length as JSON; MAX_LINE_CHARS if JSON cannot represent it."""
+    """Return its length as JSON; MAX_LINE_CHARS if JSON cannot represent it."""
     try:
         return len(json.dumps(value, ensure_ascii=False, default=repr))
     except (RecursionError, ValueError):
@@ -274,7 +276,7 @@ def _check_text(text: str) -> None:
 
 
 def broken_text(text: str) -> str | None:
-    """What in a text PostgreSQL or UTF-8 cannot store."""
+    """Return what in a text PostgreSQL or UTF-8 cannot store."""
     if "\x00" in text:
         return "a NUL character"
     if text.isascii():
@@ -322,7 +324,7 @@ Parsed = Record | Refusal
 
 
 def refuse_names(line: int, names: list[str]) -> Refusal | None:
-    """Why these are not valid column names."""
+    """Return why these are not valid column names."""
     if len(names) > MAX_COLUMNS:
         return Refusal(
             line=line,

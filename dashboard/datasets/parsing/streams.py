@@ -62,7 +62,7 @@ class Source:
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader[Any]]:
-        """The decompressed file; raises Unreadable if decompression fails."""
+        """Open the decompressed file; raises Unreadable if decompression fails."""
         with self.path.open("rb", buffering=0) as file:
             packed = _Counted(file, self)
             raw: Any = _Unpacked(packed, self) if self.packing else packed
@@ -187,7 +187,7 @@ def open_text(source: Source, *, newline: str | None) -> Iterator[TextIO]:
 
 
 def encoding_of(start: bytes) -> tuple[str, str]:
-    """The encoding of a text that starts like this, and its error handler.
+    """Return the encoding of a text that starts like this, and its error handler.
 
     Invalid bytes become surrogates, so that the error can name their line.
     """

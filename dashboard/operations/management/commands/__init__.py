@@ -10,7 +10,7 @@ from dashboard.accounts.models import User
 
 
 def name(text: str) -> str:
-    """A name as the database may have it; files may be named otherwise."""
+    """Return a name as the database may have it; files may be named otherwise."""
     if not text.isprintable():
         raise ArgumentTypeError(
             f"{ascii(text)[:60]} is not a valid name: it has unprintable "

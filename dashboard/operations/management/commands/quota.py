@@ -32,9 +32,9 @@ class Command(BaseCommand):
         try:
             team = Team.objects.get(slug=options["team"])
         except Team.DoesNotExist:
-            known = ", ".join(Team.objects.values_list("slug", flat=True)[:10])
+            slugs = ", ".join(Team.objects.values_list("slug", flat=True)[:10])
             raise CommandError(
-                f"Team {options['team']!r} not found. Teams: {known or 'none'}."
+                f"Team {options['team']!r} not found. Teams: {slugs or 'none'}."
             ) from None
         changes: dict[str, int | None] = {}
         if options["storage"] is not None:
@@ -57,14 +57,14 @@ def read_bytes(text: str) -> int | None:
     if text.lower() == "none":
         return None
     # More digits exceed the database's bigint.
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
-    unit = UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None or float(found[1]) * unit >= MOST_BYTES:
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
+    unit = UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or float(match[1]) * unit >= MOST_BYTES:
         raise CommandError(
             "--storage must be a number with MB, GB, TB, MiB, GiB or TiB, or "
             f"none; got {text[:60]!r}."
         )
-    return int(float(found[1]) * unit)
+    return int(float(match[1]) * unit)
 
 
 def read_count(text: str) -> int | None:

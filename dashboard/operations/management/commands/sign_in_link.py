@@ -37,11 +37,11 @@ def _find_user(username: str | None) -> User:
     try:
         return User.objects.get(username=username, is_active=True)
     except User.DoesNotExist:
-        known = ", ".join(
+        names = ", ".join(
             User.objects.filter(is_active=True)
             .order_by("username")
             .values_list("username", flat=True)[:10]
         )
         raise CommandError(
-            f"Active user {username!r} not found. Users: {known or 'none'}."
+            f"Active user {username!r} not found. Users: {names or 'none'}."
         ) from None
