@@ -146,7 +146,15 @@ class OutgoingMessage:
 
 def deliver_due() -> int:
     """Send due messages; returns the number of attempts."""
-    batch = [outgoing for pk in _due_in_turn() if (outgoing := _claim(pk)) is not None]
+    due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
+    # Each team's first message, then each team's second: a slow receiver of one team
+    # delays no other team.
+    turn = Window(
+        RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
+    )
+    ranked = due.annotate(turn=turn).order_by("turn", "not_before")
+    keys = list(ranked.values_list("pk", flat=True)[:PER_CALL])
+    batch = [outgoing for pk in keys if (outgoing := _claim(pk)) is not None]
     if not batch:
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -166,18 +174,6 @@ def deliver_due() -> int:
                     not_before=Now() + pause, result=result[:300]
                 )
     return len(batch)
-
-
-def _due_in_turn() -> list[Any]:
-    """List each team's first message, then each team's second: a slow receiver of one
-    team delays no other team.
-    """
-    due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
-    turn = Window(
-        RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
-    )
-    ranked = due.annotate(turn=turn).order_by("turn", "not_before")
-    return list(ranked.values_list("pk", flat=True)[:PER_CALL])
 
 
 @contextmanager
@@ -218,30 +214,27 @@ def _claim(pk: Any) -> OutgoingMessage | None:
 
 def _send(outgoing: OutgoingMessage) -> tuple[bool, str]:
     try:
-        if outgoing.channel.kind == Channel.Kind.EMAIL:
-            return True, _send_mail(outgoing)
-        return True, post(outgoing.channel, str(outgoing.delivery.pk), outgoing.message)
+        if outgoing.channel.kind != Channel.Kind.EMAIL:
+            pk = str(outgoing.delivery.pk)
+            return True, post(outgoing.channel, pk, outgoing.message)
+        if not settings.MAIL_IS_SET_UP:
+            return False, (
+                "This server has no mail server. An administrator must set "
+                "COHORT_EMAIL_URL."
+            )
+        subject, text = outgoing.mail
+        headers = {"Message-ID": f"<{outgoing.delivery.pk}@cohort>"}
+        to = [outgoing.channel.address]
+        try:
+            EmailMessage(subject, text, to=to, headers=headers).send()
+        except (SMTPException, OSError) as error:
+            return False, why_not_mailed(error)
+        return True, "accepted by the mail server"
     except NotSent as error:
         return False, str(error)
     except Exception:  # the other messages of this call must still go out
         logger.exception("Failed to send delivery %s.", outgoing.delivery.pk)
         return False, "Sending failed. See the log of the default worker."
-
-
-def _send_mail(outgoing: OutgoingMessage) -> str:
-    if not settings.MAIL_IS_SET_UP:
-        raise NotSent(
-            "This server has no mail server. An administrator must set "
-            "COHORT_EMAIL_URL."
-        )
-    subject, text = outgoing.mail
-    headers = {"Message-ID": f"<{outgoing.delivery.pk}@cohort>"}
-    mail = EmailMessage(subject, text, to=[outgoing.channel.address], headers=headers)
-    try:
-        mail.send()
-    except (SMTPException, OSError) as error:
-        raise NotSent(why_not_mailed(error)) from None
-    return "accepted by the mail server"
 
 
 def _end(delivery: Delivery, state: DeliveryState, result: str, **fields: Any) -> bool:

@@ -70,7 +70,11 @@ def raise_alert(
         return None
     muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
     condition = rule.condition
-    is_warning = isinstance(triggered, WarningSeen)
+    name, why = rule.name, rule.why
+    if isinstance(triggered, WarningSeen):
+        # Another trainer's may have any code.
+        name = TITLES.get(code) or f"Trainer warning: {code}"
+        why = triggered.message
     alert = Alert.objects.create(
         run_id=run_id,
         rule=rule,
@@ -81,11 +85,9 @@ def raise_alert(
         bound=finite(triggered.bound),
         read_as=clean_json(
             {
-                "name": _title(triggered.key[1]) if is_warning else rule.name,
+                "name": name,
                 "text": describe(rule),
-                "why": triggered.message
-                if isinstance(triggered, WarningSeen)
-                else rule.why,
+                "why": why,
                 "kind": condition.kind.value,
                 "threshold": condition.threshold,
                 "for_steps": condition.for_steps,
@@ -130,11 +132,6 @@ def alert_of_silence() -> None:
                 message=describe_progress(run).notice,
             )
             raise_alert(run.pk, warning, readings={})
-
-
-def _title(code: str) -> str:
-    """Return a warning's title; another trainer's may have any code."""
-    return TITLES.get(code) or f"Trainer warning: {code}"
 
 
 def _example_groups(run_id: int, step: int) -> list[list[int]]:
@@ -276,8 +273,13 @@ def _pop_evaluator(
         cached = None
     if not any(isinstance(event, OBSERVED) for event in events):
         return cached
-    if cached is not None and _is_current(run_id, cached):
-        return cached
+    if cached is not None:
+        if time.monotonic() - cached.checked_at < RULES_SECONDS:
+            return cached
+        cached.checked_at = time.monotonic()
+        run = Run.objects.only("id", "name", "team_id").get(pk=run_id)
+        if signature(rules_of(run)) == cached.signature:
+            return cached
     run = Run.objects.get(pk=run_id)
     evaluator = read_evaluator(run, before=first_seq, known=set(known))
     return CachedEvaluator(
@@ -287,14 +289,6 @@ def _pop_evaluator(
         signature=signature(evaluator.rows.values()),
         checked_at=time.monotonic(),
     )
-
-
-def _is_current(run_id: int, cached: CachedEvaluator) -> bool:
-    if time.monotonic() - cached.checked_at < RULES_SECONDS:
-        return True
-    cached.checked_at = time.monotonic()
-    run = Run.objects.only("id", "name", "team_id").get(pk=run_id)
-    return signature(rules_of(run)) == cached.signature
 
 
 def _act(

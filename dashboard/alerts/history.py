@@ -169,19 +169,15 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
         run=run, superseded_by__isnull=True, seq__lt=before
     )
     rows = list(current.order_by("-seq")[:most])
-    rewards = _rewards(run, rows[-1].step, before) if rows else []
+    # (stream number, mean reward) of the steps before evaluations.
+    rewards: list[tuple[int, float]] = []
+    if rows and (column := run.find_column(REWARD)):
+        steps = _steps(run, before).filter(step__gt=rows[-1].step - 2 * REWARDS)
+        pairs = steps.order_by("seq").values_list("seq", column)
+        rewards = [(seq, value) for seq, value in pairs if value is not None]
     moments = []
     for e in rows:
         index = bisect_left(rewards, e.seq, key=itemgetter(0))
         last = [value for _, value in rewards[max(0, index - REWARDS) : index]]
         moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=last))
     return moments
-
-
-def _rewards(run: Run, step: int, before: int) -> list[tuple[int, float]]:
-    """(stream number, mean reward) of the steps before evaluations."""
-    column = run.find_column(REWARD)
-    if column is None:
-        return []
-    rows = _steps(run, before).filter(step__gt=step - 2 * REWARDS).order_by("seq")
-    return [(s, v) for s, v in rows.values_list("seq", column) if v is not None]

@@ -109,7 +109,13 @@ def run(context: Context, *, beats: bool = True) -> None:
     except OperationalError as error:
         _retry_later(context, error)
     except OSError as error:
-        _fail(context, _disk_fault(error))
+        fault = f"{error.strerror or error} under {settings.COHORT_DATA}."
+        if error.errno == errno.ENOSPC:
+            fault = (
+                f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
+                "try again."
+            )
+        _fail(context, fault)
     except Exception:
         logger.exception("%s failed with an internal error", context.job)
         _fail(
@@ -140,15 +146,6 @@ def _retry_later(context: Context, error: OperationalError) -> None:
         return
     reason = str(error).strip().split("\n")[0]
     _fail(context, f"The database failed to store the result: {reason}.")
-
-
-def _disk_fault(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return (
-            f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
-            "try again."
-        )
-    return f"{error.strerror or error} under {settings.COHORT_DATA}."
 
 
 def run_now(job: Job) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -108,7 +109,8 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._notified_seq: int | None = None
         self._subscription = subscribe(self.group())
         self._has_request = False
-        await self._join()
+        # Before the first read: a notification between the two is not lost.
+        await self._subscription.join(self._receive_notification)
         await self.accept()
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
@@ -121,10 +123,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._slot_of: int = user_id
         _num_open[user_id] += 1
         return True
-
-    async def _join(self) -> None:
-        # Before the first read: a notification between the two is not lost.
-        await self._subscription.join(self._receive_notification)
 
     async def _leave(self) -> None:
         """Releases what was acquired; safe to call twice."""
@@ -162,9 +160,8 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     async def _stream(self) -> None:
         last_check = time.monotonic()
-        last_sent = float(
-            "-inf"
-        )  # so that a page that lacks nothing gets a ping at once
+        # So that a page that lacks nothing gets a ping at once.
+        last_sent = -math.inf
         while True:
             begin = time.monotonic()
             has_request, self._has_request = self._has_request, False
@@ -179,8 +176,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
                 last_sent = now
                 await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
             if self._must_recheck or now - last_check > RECHECK_SECONDS:
-                last_check = now
-                await self._check_access()
+                last_check, self._must_recheck = now, False
+                try:
+                    if await self.find_refusal() is not None:
+                        await self.close(ACCESS_ENDED)
+                except (DatabaseError, InterfaceError):
+                    self._must_recheck = True  # checked again in the next round
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._is_due.wait()
@@ -201,16 +202,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         # Returns once the page accepts it, so a slow page buffers one frame only.
         await self.send(text_data=text)
         return True
-
-    async def _check_access(self) -> None:
-        self._must_recheck = False
-        try:
-            refusal = await self.find_refusal()
-        except (DatabaseError, InterfaceError):
-            self._must_recheck = True  # checked again in the next round
-            return
-        if refusal is not None:
-            await self.close(ACCESS_ENDED)
 
     def _report(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or isinstance(error := task.exception(), OSError):

@@ -207,20 +207,16 @@ def server_user() -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(NAME)
     except KeyError:
-        _make_user()
+        useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
+        if useradd is None:
+            raise LocalFault(
+                "PostgreSQL does not run as root, and `useradd` is missing, so Cohort "
+                "cannot create a user for it. Start Cohort as a normal user, or set "
+                "DATABASE_URL."
+            ) from None
+        options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+        subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
         return pwd.getpwnam(NAME)
-
-
-def _make_user() -> None:
-    useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
-    if useradd is None:
-        raise LocalFault(
-            "PostgreSQL does not run as root, and `useradd` is missing, so Cohort "
-            "cannot create a user for it. Start Cohort as a normal user, or set "
-            "DATABASE_URL."
-        )
-    options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
-    subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
 
 
 def let_traverse(path: Path) -> None:

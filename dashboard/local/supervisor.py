@@ -195,16 +195,12 @@ class Supervisor:
                 child.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE_SECONDS
         for child in children:
-            _outwait(child, deadline)
-
-
-def _outwait(child: subprocess.Popen[bytes], deadline: float) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(max(0.1, deadline - time.monotonic()))
-    # The whole session: includes orphaned children.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.1, deadline - time.monotonic()))
+            # The whole session: includes orphaned children.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def _describe(service: Service) -> str:

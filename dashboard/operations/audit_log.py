@@ -163,12 +163,15 @@ def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[LoggedObject
     keys: dict[str, set[int]] = defaultdict(set)
     for entry in entries:
         keys[entry.object_type].add(entry.object_id)
-    objects = {
-        (kind, obj.pk): obj
-        for kind, pks in keys.items()
-        if kind in OBJECT_TYPES
-        for obj in _find(OBJECT_TYPES[kind], team, pks)
-    }
+    objects: dict[tuple[str, int], Any] = {}
+    for name, pks in keys.items():
+        if kind := OBJECT_TYPES.get(name):
+            rows = kind.model._default_manager.filter(pk__in=pks)
+            if kind.team:
+                rows = rows.filter(**{kind.team: team.pk})
+            if kind.beside:
+                rows = rows.select_related(*kind.beside)
+            objects |= {(name, obj.pk): obj for obj in rows}
     return [
         _show(team, entry, objects.get((entry.object_type, entry.object_id)))
         for entry in entries
@@ -178,13 +181,6 @@ def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[LoggedObject
 def label_of(object_type: str) -> str:
     kind = OBJECT_TYPES.get(object_type)
     return kind.label if kind else WORDS.get(object_type, object_type)
-
-
-def _find(kind: ObjectType, team: Team, pks: set[int]) -> list[Any]:
-    rows = kind.model._default_manager.filter(pk__in=pks)
-    if kind.team:
-        rows = rows.filter(**{kind.team: team.pk})
-    return list(rows.select_related(*kind.beside) if kind.beside else rows)
 
 
 def _show(team: Team, entry: AuditEntry, obj: Any) -> LoggedObject:

@@ -75,7 +75,12 @@ class FilterForm(forms.Form):
         if not self.is_valid():
             return entries.none()
         data = self.cleaned_data
-        entries = _by(entries, data["by"])
+        if data["by"] == ITSELF:
+            entries = entries.filter(actor=None, is_erased=False)
+        elif data["by"] == ERASED:
+            entries = entries.filter(is_erased=True)
+        elif data["by"]:
+            entries = entries.filter(actor=int(data["by"]))
         filters = {
             "verb": data["verb"],
             "object_type": data["kind"],
@@ -92,11 +97,3 @@ class FilterForm(forms.Form):
     @property
     def is_narrowed(self) -> bool:
         return any(self.data.get(name) for name in self.fields)
-
-
-def _by(entries: QuerySet[AuditEntry], who: str) -> QuerySet[AuditEntry]:
-    if who == ITSELF:
-        return entries.filter(actor=None, is_erased=False)
-    if who == ERASED:
-        return entries.filter(is_erased=True)
-    return entries.filter(actor=int(who)) if who else entries

@@ -219,13 +219,10 @@ def list_files(data: Path, *, with_checkpoints: bool) -> Iterator[tuple[str, Pat
             if path is not entry and (path.is_symlink() or not path.is_file()):
                 continue
             name = path.relative_to(data)
-            if with_checkpoints or not _is_checkpoint(name):
+            parts = name.parts
+            is_of_run = len(parts) > 3 and parts[0] == "runs"
+            if with_checkpoints or not (is_of_run and parts[2] in CHECKPOINTS):
                 yield name.as_posix(), path
-
-
-def _is_checkpoint(name: Path) -> bool:
-    parts = name.parts
-    return len(parts) > 3 and parts[0] == "runs" and parts[2] in CHECKPOINTS
 
 
 # Restoring: all of it, or nothing.
@@ -259,7 +256,13 @@ def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
             check_empty(data)
             unpack(tar, manifest, draft)
         _find_program("pg_restore")
-        _drop_all_tables()
+        # Drop what migrations made, functions included: the dump has its own.
+        with connection.cursor() as cursor:
+            for table in _list_tables():
+                statement = sql.SQL("DROP TABLE {} CASCADE")
+                cursor.execute(statement.format(sql.Identifier(table)))
+            for (signature,) in _rows(FUNCTIONS):
+                cursor.execute(f"DROP FUNCTION {signature}")
         moved = []
         try:
             for entry in sorted(draft.glob("data/*")):
@@ -427,17 +430,6 @@ def _list_tables() -> list[str]:
     """List those of Cohort's schema; others may be visible too."""
     query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
     return [name for (name,) in _rows(query)]
-
-
-def _drop_all_tables() -> None:
-    """Drop what migrations made, functions included: the dump has its own."""
-    with connection.cursor() as cursor:
-        for name in _list_tables():
-            cursor.execute(
-                sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier(name))
-            )
-        for (signature,) in _rows(FUNCTIONS):
-            cursor.execute(f"DROP FUNCTION {signature}")
 
 
 def _rows(query: Any) -> list[tuple[Any, ...]]:

@@ -201,18 +201,13 @@ async def exposition() -> bytes:
     report = await read_report()
     families = [*_of_report(report), *_of_pool()]
     if report.part("migrations").state != "failed":
-        families += await _of_database()
+        try:
+            families += await sync_to_async(read_database_metrics)()
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("Failed to read metrics from the database: %s", error)
     registry = CollectorRegistry()
     registry.register(_Collected(families))
     return generate_latest(readable()) + generate_latest(registry)
-
-
-async def _of_database() -> list[Metric]:
-    try:
-        return await sync_to_async(read_database_metrics)()
-    except (DatabaseError, InterfaceError) as error:
-        logger.warning("Failed to read metrics from the database: %s", error)
-        return []
 
 
 def _of_report(report: Report) -> Iterator[Metric]:

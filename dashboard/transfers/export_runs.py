@@ -220,18 +220,14 @@ def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
         zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open(name, "w", force_zip64=True) as file,
     ):
-        for part in _events(run, span):
-            file.write(part)
+        file.write(write_version(run.created_at.timestamp()))
+        for point in read_points(run, span):
+            if point.values:
+                time = point.time.timestamp()
+                file.write(write_scalars(point.step, time, point.values))
             if sink.num_bytes >= PIECE_BYTES:
                 yield sink.taken()
     yield sink.taken()
-
-
-def _events(run: Run, span: Span) -> Iterator[bytes]:
-    yield write_version(run.created_at.timestamp())
-    for point in read_points(run, span):
-        if point.values:
-            yield write_scalars(point.step, point.time.timestamp(), point.values)
 
 
 TABLES = {"metrics": metrics_table, "completions": completions_table}
@@ -240,25 +236,21 @@ TABLES = {"metrics": metrics_table, "completions": completions_table}
 def send_file(run: Run, span: Span, file: str) -> Streamed:
     """Sent while it is read, so that nothing is held but a part of it."""
     name, suffix = file.rsplit(".", 1)
-    attached = f"{folder_name(run)}-{_named(name, span)}.{suffix}"
+    attached = f"{folder_name(run)}-{name}"
+    if not span.is_all:
+        last = "end" if span.last == Span().last else span.last
+        attached += f"-steps-{span.first}-{last}"
+    if suffix == "zip":
+        pieces = write_tensorboard(run, span)
+    else:
+        pieces = WRITERS[suffix](TABLES[name](run, span))
     return Streamed(
-        _pieces(run, span, name, suffix),
+        pieces,
         content_type=TYPES.get(suffix, "application/zip"),
         headers={
-            "Content-Disposition": content_disposition_header(True, attached) or ""
+            "Content-Disposition": content_disposition_header(
+                True, f"{attached}.{suffix}"
+            )
+            or ""
         },
     )
-
-
-def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
-    if suffix == "zip":
-        return write_tensorboard(run, span)
-    return WRITERS[suffix](TABLES[name](run, span))
-
-
-def _named(name: str, span: Span) -> str:
-    """Return a name of a part of a run that differs from the whole's."""
-    if span.is_all:
-        return name
-    last = "end" if span.last == Span().last else span.last
-    return f"{name}-steps-{span.first}-{last}"

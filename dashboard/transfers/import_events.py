@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.datasets.row import Prompt
 from dashboard.transfers.import_formats import Sample
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.client.lines import mean, signal_of, std
@@ -66,13 +65,20 @@ def make_group(
 ) -> GroupScored:
     rewards = [reward_of(sample, scoring.weights) for sample in samples]
     scored = [reward for reward in rewards if reward is not None]
+    advantages = [sample.advantage for sample in samples]
+    if scoring.computes_advantages and all(value is None for value in advantages):
+        matrix = group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)
+        advantages = [*matrix[0].tolist()]
+    prompt = samples[0].prompt
+    if not isinstance(prompt, str):
+        prompt = "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
     return GroupScored(
         line=position.line,
         attempt=1,
         time=position.time,
         step=position.step,
         prompt_index=prompt_index,
-        prompt=_text_of(samples[0].prompt),
+        prompt=prompt,
         answer=samples[0].answer,
         reward_mean=mean(scored),
         reward_std=std(scored),
@@ -92,25 +98,7 @@ def make_group(
                 mean_logprob=None,
             )
             for sample, reward, advantage in zip(
-                samples, rewards, _advantages(samples, rewards, scoring), strict=True
+                samples, rewards, advantages, strict=True
             )
         ],
     )
-
-
-def _text_of(prompt: Prompt) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
-
-
-def _advantages(
-    samples: Sequence[Sample], rewards: Sequence[float | None], scoring: Scoring
-) -> list[float | None]:
-    """Return the file's; if it has none, computed if that was chosen."""
-    advantages = [sample.advantage for sample in samples]
-    if not scoring.computes_advantages or any(
-        advantage is not None for advantage in advantages
-    ):
-        return advantages
-    return [*group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)[0].tolist()]

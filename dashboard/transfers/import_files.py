@@ -11,7 +11,7 @@ import zlib
 from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
@@ -96,7 +96,14 @@ def begin_file(
             "run_imports.duplicate_file",
             f"{filename} is already in this import. Rename one of the two files.",
         )
-    _check_size(filename, num_bytes)
+    if num_bytes <= 0:
+        raise UserError("run_imports.empty_file", f"{filename} is empty. Leave it out.")
+    if num_bytes > MAX_UPLOAD_BYTES:
+        raise UserError(
+            "run_imports.file_too_large",
+            f"{filename} has {num_bytes:,} bytes; the limit is "
+            f"{MAX_UPLOAD_BYTES:,}. Import fewer steps.",
+        )
     _check_share(run_import, num_bytes)
     check_storage(run_import.team, num_bytes, purpose=filename)
     check_disk_space(num_bytes, purpose=filename)
@@ -107,17 +114,6 @@ def begin_file(
         num_bytes=num_bytes,
         fingerprint=fingerprint[:64],
     )
-
-
-def _check_size(filename: str, num_bytes: int) -> None:
-    if num_bytes <= 0:
-        raise UserError("run_imports.empty_file", f"{filename} is empty. Leave it out.")
-    if num_bytes > MAX_UPLOAD_BYTES:
-        raise UserError(
-            "run_imports.file_too_large",
-            f"{filename} has {num_bytes:,} bytes; the limit is "
-            f"{MAX_UPLOAD_BYTES:,}. Import fewer steps.",
-        )
 
 
 def _check_share(run_import: RunImport, num_bytes: int) -> None:
@@ -161,8 +157,24 @@ def store_file(run_import: RunImport, sent: UploadedFile[bytes]) -> None:
 def unpack(run_import: RunImport) -> None:
     """Zip archives give way to the files in them; ValueError for an unfit one."""
     for file in list(run_import.files.order_by("pk")):
-        if zipfile.is_zipfile(file.path) and not _is_parquet(file):
-            _unpack(run_import, file)
+        # A Parquet file may hold a zip's end mark among its values.
+        with file.path.open("rb") as opened:
+            is_parquet = opened.read(4) == b"PAR1"
+        if is_parquet or not zipfile.is_zipfile(file.path):
+            continue
+        with transaction.atomic():
+            try:
+                with zipfile.ZipFile(file.path) as archive:
+                    _take_members(run_import, file, archive)
+            except DAMAGED as error:
+                raise _unfit(file, error) from None
+            except OSError as error:
+                # bzip2; a position before the file
+                if error.errno in (None, errno.EINVAL):
+                    raise _unfit(file, error) from None
+                raise
+            file.delete()
+        file.path.unlink(missing_ok=True)
 
 
 def is_quick(run_import: RunImport) -> bool:
@@ -199,27 +211,6 @@ def _is_small(file: ImportFile) -> bool:
             if source.is_cut or num_rows > PEEK_ROWS or num_chars > AT_ONCE_BYTES:
                 return False
     return True
-
-
-def _is_parquet(file: ImportFile) -> bool:
-    """Recognise a Parquet file, which may hold a zip's end mark among its values."""
-    with file.path.open("rb") as opened:
-        return opened.read(4) == b"PAR1"
-
-
-def _unpack(run_import: RunImport, file: ImportFile) -> None:
-    with transaction.atomic():
-        try:
-            with zipfile.ZipFile(file.path) as archive:
-                _take_members(run_import, file, archive)
-        except DAMAGED as error:
-            raise _unfit(file, error) from None
-        except OSError as error:
-            if error.errno in (None, errno.EINVAL):  # bzip2; a position before the file
-                raise _unfit(file, error) from None
-            raise
-        file.delete()
-    file.path.unlink(missing_ok=True)
 
 
 def _unfit(file: ImportFile, error: Exception) -> ValueError:
@@ -270,7 +261,15 @@ def _take_members(
             num_bytes=member.file_size,
         )
         with archive.open(member) as source, taken.path.open("xb") as target:
-            _copy(source, target, member.file_size)
+            # At most as many bytes as the archive declares.
+            missing = member.file_size
+            while missing > 0 and (piece := source.read(min(PIECE_BYTES, missing))):
+                target.write(piece)
+                missing -= len(piece)
+            if missing or source.read(1):
+                raise zipfile.BadZipFile(
+                    "the size of a file differs from the archive's index"
+                )
         taken.save()
 
 
@@ -279,15 +278,6 @@ def _is_wanted(member: zipfile.ZipInfo) -> bool:
     parts = PurePosixPath(member.filename).parts
     is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
     return not member.is_dir() and member.file_size > 0 and not is_hidden
-
-
-def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
-    """Copy at most as many bytes as the archive declares."""
-    while num_bytes > 0 and (piece := source.read(min(PIECE_BYTES, num_bytes))):
-        target.write(piece)
-        num_bytes -= len(piece)
-    if num_bytes or source.read(1):
-        raise zipfile.BadZipFile("the size of a file differs from the archive's index")
 
 
 def discard(run_import: RunImport) -> None:

@@ -88,7 +88,15 @@ class Findings:
         file.tool = file.tool or found.tool
         item = found.item
         if isinstance(item, Sample):
-            item = self._refuse_twice(found, item) or item
+            owner = self._owners.setdefault(item.step, found.file.pk)
+            if owner != found.file.pk:
+                item = Refusal(
+                    value=f"step {item.step}",
+                    problem=f"{self.files[owner].name} already has completions of "
+                    "this step.",
+                    remedy="Import training and validation separately, and each file "
+                    "once.",
+                )
         if isinstance(item, Refusal):
             file.num_refused += 1
             self.num_refused += 1
@@ -110,17 +118,6 @@ class Findings:
             else:
                 self._take_sample(found, item)
         return None
-
-    def _refuse_twice(self, found: Found, sample: Sample) -> Refusal | None:
-        owner = self._owners.setdefault(sample.step, found.file.pk)
-        if owner == found.file.pk:
-            return None
-        other = self.files[owner].name
-        return Refusal(
-            value=f"step {sample.step}",
-            problem=f"{other} already has completions of this step.",
-            remedy="Import training and validation separately, and each file once.",
-        )
 
     def _take_point(self, found: Found, point: Point) -> None:
         self.num_points += 1

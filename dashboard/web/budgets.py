@@ -145,18 +145,7 @@ class Account:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append((sender, turn))
         if len(self.waiting) > MAX_WAITING:
-            # The longest wait of the sender with most; of several, of the last
-            # served.
-            num_turns = Counter(sender for sender, _ in self.waiting)
-            refused = max(
-                self.waiting,
-                key=lambda waiter: (num_turns[waiter[0]], self._served_at(waiter[0])),
-            )
-            self.waiting.remove(refused)
-            if not refused[1].done():
-                refused[1].set_exception(
-                    Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
-                )
+            self._refuse_one()
         try:
             await turn  # `leave` has counted it
         except asyncio.CancelledError:
@@ -187,6 +176,21 @@ class Account:
         self.served[sender] = time.monotonic()
         if len(self.served) > MAX_ACCOUNTS:
             del self.served[next(iter(self.served))]
+
+    def _refuse_one(self) -> None:
+        """Refuse the longest wait of the sender with most; of several, of the last
+        served.
+        """
+        num_turns = Counter(sender for sender, _ in self.waiting)
+        refused = max(
+            self.waiting,
+            key=lambda waiter: (num_turns[waiter[0]], self._served_at(waiter[0])),
+        )
+        self.waiting.remove(refused)
+        if not refused[1].done():
+            refused[1].set_exception(
+                Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
+            )
 
 
 class Budgets:
@@ -222,34 +226,32 @@ class Budgets:
 
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
         """Return the accounts that a request counts for, as far as known."""
-        person = self._known.get((credential, ""), "") or _device_owner(scope)
+        person = self._known.get((credential, ""), "")
+        if not person and not scope["path"].startswith("/api/"):
+            # Who signed in with this browser last, by a cookie that only Cohort writes.
+            person = read_device(_cookie(scope, DEVICE_COOKIE)).get("account", "")
         if credential and not person:
-            person = await self._remember(credential)
+            # As another process, or this one before its start, has found.
+            with suppress(RedisError, OSError):
+                if stored := await self._redis.get(f"cohort:known:{credential}"):
+                    person = stored.decode()
+                    self._keep((credential, ""), person)
         if not person:
-            return [f"address:{network_of(_client(scope))}", _pool(scope, place)]
+            # The account that unknown senders share for such a request.
+            pool = "public:" if place == "public" else "visitors:"
+            if scope["method"] not in ("GET", "HEAD"):
+                pool = "passwords:"
+            return [f"address:{network_of(_client(scope))}", pool]
         team = self._known.get((credential, place), "")
         return [person, team] if team else [person]
-
-    async def _remember(self, credential: str) -> str:
-        """Remember who another process, or this one before its start, has found it to
-        be.
-        """
-        try:
-            stored = await self._redis.get(f"cohort:known:{credential}")
-        except (RedisError, OSError):
-            return ""
-        if stored:
-            self._keep((credential, ""), stored.decode())
-        return stored.decode() if stored else ""
 
     async def _learn(self, scope: Any, credential: str, place: str) -> str:
         """Learn the person's account from the response. A dead cookie or token has
         none.
         """
         was = self._known.get((credential, ""), "")
-        person, team = scope.get(
-            SPENT_BY, (was, "")
-        )  # unknown sender, such as a script
+        # By default an unknown sender, such as a script.
+        person, team = scope.get(SPENT_BY, (was, ""))
         if not credential:
             return str(person)
         key = f"cohort:known:{credential}"
@@ -416,27 +418,16 @@ class Turn:
 
 def _credential(scope: Any) -> str:
     """Return what identifies the sender, hashed; "" without any."""
-    text_sent = ""
+    secret = ""
     if scope["path"].startswith("/api/"):
         kind, _, text = _header(scope, b"authorization").partition(" ")
         if kind.lower() == "bearer":
-            text_sent = text.strip()
+            secret = text.strip()
     else:
-        text_sent = _cookie(scope, settings.SESSION_COOKIE_NAME)
-    return (
-        hashlib.sha256(text_sent.encode("utf-8", "replace")).hexdigest()
-        if text_sent
-        else ""
-    )
-
-
-def _device_owner(scope: Any) -> str:
-    """Return who signed in with this browser last, by a cookie that only Cohort can
-    write.
-    """
-    if scope["path"].startswith("/api/"):
+        secret = _cookie(scope, settings.SESSION_COOKIE_NAME)
+    if not secret:
         return ""
-    return read_device(_cookie(scope, DEVICE_COOKIE)).get("account", "")
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def read_device(cookie: str) -> dict[str, str]:
@@ -446,13 +437,6 @@ def read_device(cookie: str) -> dict[str, str]:
     except signing.BadSignature:
         return {}
     return dict(owner)
-
-
-def _pool(scope: Any, place: str) -> str:
-    """Return the account that unknown senders share for such a request."""
-    if scope["method"] not in ("GET", "HEAD"):
-        return "passwords:"
-    return "public:" if place == "public" else "visitors:"
 
 
 def _client(scope: Any) -> str:

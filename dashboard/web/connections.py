@@ -164,7 +164,12 @@ class LimitedRequests(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._check = self.loop.call_later(self.check_seconds, self._check_time)
-        if self._is_ours_to_act():
+        # Whether the client waits for a response, reads one, or may not send.
+        cycle: RequestResponseCycle | None = self.cycle  # none yet at first
+        has_all = cycle is not None and not cycle.more_body
+        is_answering = has_all and not self.cycle.response_complete
+        is_sending = self.transport.get_write_buffer_size() > 0
+        if is_answering or is_sending or self.flow.read_paused:
             self._seconds_waited = self._seconds_idle = 0.0
             return
         self._seconds_waited += self.check_seconds
@@ -173,14 +178,6 @@ class LimitedRequests(HttpToolsProtocol):
         is_slow = self._seconds_waited >= self.max_wait_seconds + granted
         if is_slow or self._seconds_idle >= self.max_idle_seconds:
             self.transport.close()
-
-    def _is_ours_to_act(self) -> bool:
-        """Return whether the client waits for an answer, reads one, or may not send."""
-        cycle: RequestResponseCycle | None = self.cycle  # none yet at first
-        has_all = cycle is not None and not cycle.more_body
-        is_answering = has_all and not self.cycle.response_complete
-        is_sending = self.transport.get_write_buffer_size() > 0
-        return is_answering or is_sending or self.flow.read_paused
 
 
 def raise_file_limit() -> None:

@@ -56,15 +56,11 @@ class RefusedMethodMiddleware(Middleware):
         response = self.get_response(request)
         is_bare = not getattr(response, "content", b"-")
         if response.status_code == 405 and is_bare:
-            return _explain(request, response)
+            allowed = response.headers["Allow"]
+            explained = _answer_to(request, allowed)
+            explained.headers["Allow"] = allowed
+            return explained
         return response
-
-
-def _explain(request: HttpRequest, refusal: HttpResponseBase) -> HttpResponse:
-    allowed = refusal.headers["Allow"]
-    response = _answer_to(request, allowed)
-    response.headers["Allow"] = allowed
-    return response
 
 
 def _answer_to(request: HttpRequest, allowed: str) -> HttpResponse:

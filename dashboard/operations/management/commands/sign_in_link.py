@@ -25,23 +25,22 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        user = _find_user(options["user"])
+        username = options["user"]
+        try:
+            user = (
+                create_first_team()
+                if username is None
+                else User.objects.get(username=username, is_active=True)
+            )
+        except User.DoesNotExist:
+            names = ", ".join(
+                User.objects.filter(is_active=True)
+                .order_by("username")
+                .values_list("username", flat=True)[:10]
+            )
+            raise CommandError(
+                f"Active user {username!r} not found. Users: {names or 'none'}."
+            ) from None
         base = options["base_url"] or settings.PUBLIC_URL
         token = create_sign_in_link(user)
         self.stdout.write(base.rstrip("/") + reverse("sign_in_link", args=[token]))
-
-
-def _find_user(username: str | None) -> User:
-    if username is None:
-        return create_first_team()
-    try:
-        return User.objects.get(username=username, is_active=True)
-    except User.DoesNotExist:
-        names = ", ".join(
-            User.objects.filter(is_active=True)
-            .order_by("username")
-            .values_list("username", flat=True)[:10]
-        )
-        raise CommandError(
-            f"Active user {username!r} not found. Users: {names or 'none'}."
-        ) from None
