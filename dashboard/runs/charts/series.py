@@ -36,9 +36,9 @@ MAX_TAILS = 3  # of a run that was resumed more often, the newest
 MAX_SUPERSEDED_POINTS = 150
 TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
 STEPS = """
-    SELECT run_id, string_agg(int4send(step), ''::bytea),
+    SELECT min(run_id), string_agg(int4send(step), ''::bytea),
            string_agg(timestamptz_send(time), ''::bytea){values}
-      FROM {source} GROUP BY run_id
+      FROM {source}
 """
 VALUE = ", string_agg(float8send(coalesce(values[{}], 'NaN')), ''::bytea)"
 SPAN = (
@@ -50,21 +50,22 @@ CURRENT = sql.SQL("superseded_by IS NULL")
 CHOSEN = """
     unnest({pks}::bigint[], {steps}::int[]) AS chosen (pk, at), LATERAL (
         SELECT * FROM runs_step WHERE run_id = pk AND step = at AND {history} OFFSET 0
-    ) AS lookup
+    ) AS lookup GROUP BY run_id
 """
 ROLLUPS = """
-    SELECT run_id, string_agg(int4send(last_step), ''::bytea){values}
-      FROM {source} GROUP BY run_id
+    SELECT min(run_id), string_agg(int4send(last_step), ''::bytea){values}
+      FROM {source}
 """
 BETWEEN = """
     unnest({pks}::bigint[], {firsts}::int[], {lasts}::int[]) AS span (pk, first, last)
     JOIN runs_rollup ON run_id = pk AND bucket > first AND bucket < last
+   GROUP BY run_id
 """
 EXTREMES = """, string_agg(
     int4send(coalesce(low_steps[{0}], 0)) || float8send(coalesce(lows[{0}], 'NaN')) ||
     int4send(coalesce(high_steps[{0}], 0)) || float8send(coalesce(highs[{0}], 'NaN')),
     ''::bytea)"""
-MEANS = "SELECT run_id{values} FROM {source} GROUP BY run_id"
+MEANS = "SELECT min(run_id){values} FROM {source}"
 # NaN is greater than every number in PostgreSQL.
 MEAN = f""", avg(greatest(least(values[{{0}}], {LARGEST}), -{LARGEST}))
     FILTER (WHERE abs(values[{{0}}]) < 'Infinity')"""
@@ -219,7 +220,8 @@ def _fetch(
             for pk, *packed in cursor.fetchall():
                 first = len(packed) - len(part)
                 metrics = dict(zip(part, packed[first:], strict=True))
-                rows.append((pk, packed[:first], metrics))
+                if pk is not None:  # without rows an aggregate is null
+                    rows.append((pk, packed[:first], metrics))
     return rows
 
 
@@ -336,7 +338,9 @@ def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Se
     changes = (buckets := steps // width)[1:] != buckets[:-1]
     bucket_of = np.concatenate([[0], np.cumsum(changes)])
     begins = np.concatenate([[0], np.flatnonzero(changes) + 1])
-    kept = newest.searchsorted(steps, "right") > newest.searchsorted(steps)
+    kept = np.zeros(len(steps), bool)
+    places = np.minimum(steps.searchsorted(newest), len(steps) - 1)
+    kept[places[steps[places] == newest]] = True
     kept[[0, -1]] |= with_ends
     for extreme in (np.minimum, np.maximum):
         extremes = extreme.reduceat(values, begins)
