@@ -196,7 +196,7 @@ def test_the_list_shows_what_is_open_and_counts_the_rest(
     assert "2 of 3 alerts" in text(
         alice_client, f"/alpha/alerts/?state=all&run=%23{run.pk}"
     )
-    states = r'<span class="alert-state" data-alert-state="(\w+)">([\w ]+)'
+    states = r'<span class="alert-state[^"]*" data-alert-state="(\w+)">([\w ]+)'
     of_done = alice_client.get("/alpha/alerts/?state=all&run=done").text
     [(state, shown)] = re.findall(states, of_done)
     assert state == "firing"

@@ -174,7 +174,7 @@ def test_a_group_expands_and_links_to_its_runs(
 ) -> None:
     page = alice_client.get(f"/alpha/runs/?by={RATE}&q=-state:queued").text
     group = re.findall(r'href="([^"]*)" aria-expanded="false"', page)[0]
-    alone = re.findall(r'<a class="group-count" href="([^"]*)"', page)[0]
+    alone = re.findall(r'<a class="group-count[^"]*" href="([^"]*)"', page)[0]
 
     unfolded = alice_client.get("/alpha/runs/" + group.replace("&amp;", "&")).text
     query = alone.replace("&amp;", "&").removeprefix("?")
@@ -191,7 +191,9 @@ def test_a_group_without_a_value_links_to_its_runs(
 ) -> None:
     for by in ("tag", "owner", "sweep", "config.rollout.temperature"):
         page = alice_client.get(f"/alpha/runs/?by={by}&open=%5Bnull%5D").text
-        alone = re.findall(r'<a class="group-count" href="\?([^"]*none[^"]*)"', page)[0]
+        alone = re.findall(
+            r'<a class="group-count[^"]*" href="\?([^"]*none[^"]*)"', page
+        )[0]
         unfolded = set(re.findall(r'name="runs" value="(\d+)"', page))
 
         listed = alice_client.get("/alpha/runs/?" + alone.replace("&amp;", "&")).text
