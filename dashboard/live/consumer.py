@@ -109,8 +109,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._notified_seq: int | None = None
         self._subscription = subscribe(self.group())
         self._has_request = False
-        # Before the first read: a notification between the two is not lost.
-        await self._subscription.join(self._receive_notification)
+        await self._join()
         await self.accept()
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
@@ -123,6 +122,10 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._slot_of: int = user_id
         _num_open[user_id] += 1
         return True
+
+    async def _join(self) -> None:
+        # Before the first read: a notification between the two is not lost.
+        await self._subscription.join(self._receive_notification)
 
     async def _leave(self) -> None:
         """Releases what was acquired; safe to call twice."""
