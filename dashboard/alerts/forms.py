@@ -14,6 +14,13 @@ from dashboard.accounts.models import Team
 from dashboard.alerts.messages import read_address
 from dashboard.alerts.models import OWN_KINDS, AlertState, Channel, Event, Rule
 from dashboard.alerts.queries import describe
+from dashboard.project.forms import (
+    number_input,
+    row_field,
+    select_field,
+    set_choices,
+    text_input,
+)
 from dashboard.runs.models import Run
 from trainer.alerts.conditions import MAX_STEPS, Kind
 
@@ -36,14 +43,6 @@ ANY = "all"
 OPEN_ONLY = "open"
 
 
-def _input(**attrs: Any) -> forms.TextInput:
-    return forms.TextInput(attrs={"class": "form-control", **attrs})
-
-
-def _number(**attrs: Any) -> forms.NumberInput:
-    return forms.NumberInput(attrs={"class": "form-control", **attrs})
-
-
 class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
     """The actions of a rule that fires; of a built-in rule also its two numbers."""
 
@@ -55,8 +54,8 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
             "pauses_run": "Pause the run",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
-            "threshold": _number(step="any"),
-            "for_steps": _number(min=1, max=MAX_STEPS),
+            "threshold": number_input(step="any"),
+            "for_steps": number_input(min=1, max=MAX_STEPS),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,7 +114,6 @@ class RuleForm(ActionForm):
             "threshold": "Value",
             "back": "Steps back",
             "for_steps": "Consecutive steps",
-            "run": "Run",
             "name_pattern": "Run name pattern",
             "name": "Name",
         }
@@ -126,18 +124,16 @@ class RuleForm(ActionForm):
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             **ActionForm.Meta.widgets,
-            "metric": _input(list="metric-names", placeholder="kl/mean"),
-            "back": _number(min=1, max=MAX_STEPS),
-            "run": forms.Select(attrs={"class": "form-select"}),
-            "name_pattern": _input(placeholder="sft-*"),
-            "name": _input(),
+            "metric": text_input(list="metric-names", placeholder="kl/mean"),
+            "back": number_input(min=1, max=MAX_STEPS),
+            "name_pattern": text_input(placeholder="sft-*"),
+            "name": text_input(),
         }
 
-    kind = forms.ChoiceField(
-        label="Condition",
-        choices=[(kind.value, KIND_LABELS[kind]) for kind in OWN_KINDS],
-        widget=forms.Select(attrs={"class": "form-select"}),
+    kind = select_field(
+        "Condition", choices=[(kind.value, KIND_LABELS[kind]) for kind in OWN_KINDS]
     )
+    run = row_field("Run", "Every run", required=False)
 
     def __init__(self, *args: Any, team: Team, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -151,10 +147,7 @@ class RuleForm(ActionForm):
         offered = list(newest.values_list("pk", flat=True)[:NUM_RUNS])
         if self.instance.run_id is not None:
             offered.append(self.instance.run_id)
-        field = self.fields["run"]
-        assert isinstance(field, forms.ModelChoiceField)
-        field.queryset = runs.filter(pk__in=offered)
-        field.empty_label = "Every run"
+        set_choices(self, "run", runs.filter(pk__in=offered))
 
     def clean_back(self) -> int:
         back = check_steps(self.cleaned_data["back"])
@@ -212,37 +205,28 @@ class MuteForm(forms.Form):
 class FilterForm(forms.Form):
     """Every field is a parameter of the address; one that means nothing is left out."""
 
-    state = forms.ChoiceField(
-        label="State",
+    state = select_field(
+        "State",
         required=False,
         choices=[
             (OPEN_ONLY, "Open, active runs"),
             (ANY, "Any state"),
             *AlertState.choices,
         ],
-        widget=forms.Select(attrs={"class": "form-select"}),
     )
-    rule = forms.ModelChoiceField(
-        label="Rule",
-        required=False,
-        queryset=Rule.objects.none(),
-        empty_label="Any rule",
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
+    rule = row_field("Rule", "Any rule", required=False)
     run = forms.CharField(
         label="Run",
         required=False,
         max_length=80,
-        widget=_input(placeholder="name, #id"),
+        widget=text_input(placeholder="name, #id"),
     )
 
     def __init__(self, *args: Any, team: Team, state: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.default_state = state
         self.initial["state"] = state
-        field = self.fields["rule"]
-        assert isinstance(field, forms.ModelChoiceField)
-        field.queryset = Rule.objects.filter(team=team).order_by("name")
+        set_choices(self, "rule", Rule.objects.filter(team=team).order_by("name"))
 
     def narrow(self, alerts: Any) -> Any:
         self.is_valid()

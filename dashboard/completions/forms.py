@@ -13,6 +13,7 @@ from django.http import QueryDict
 
 from dashboard.completions.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
 from dashboard.completions.rewards import outcomes_of, rule_names
+from dashboard.project.forms import float_field
 from dashboard.runs.models import Run
 from trainer.events import Signal
 
@@ -70,18 +71,6 @@ MATCHES = [("text", "substring"), ("words", "whole words")]
 
 def labelled(filters: Mapping[str, FlagFilter]) -> list[tuple[str, str]]:
     return [(name, flag_filter.label) for name, flag_filter in filters.items()]
-
-
-def number_field(
-    label: str, *, min_value: float | None = None, max_value: float | None = None
-) -> forms.FloatField:
-    return forms.FloatField(
-        required=False,
-        label=label,
-        min_value=min_value,
-        max_value=max_value,
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
 
 
 HIGHS = {"min": "max", "first": "last"}  # by how the other field's name begins
@@ -356,16 +345,16 @@ class CompletionFilterForm(FilterForm):
     )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
-    min_reward = number_field("Minimum reward")
-    max_reward = number_field("Maximum reward")
+    min_reward = float_field("Minimum reward", required=False)
+    max_reward = float_field("Maximum reward", required=False)
     end = forms.ChoiceField(
         required=False,
         label="Finish reason",
         choices=[("", "all"), *labelled(ENDS)],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
-    min_advantage = number_field("Minimum advantage")
-    max_advantage = number_field("Maximum advantage")
+    min_advantage = float_field("Minimum advantage", required=False)
+    max_advantage = float_field("Maximum advantage", required=False)
     min_length = forms.IntegerField(
         required=False, min_value=0, max_value=2**31 - 1, label="Minimum tokens"
     )
@@ -375,8 +364,8 @@ class CompletionFilterForm(FilterForm):
     rule = forms.CharField(
         required=False, max_length=40, label="Rule", widget=forms.Select
     )
-    min_score = number_field("Minimum score")
-    max_score = number_field("Maximum score")
+    min_score = float_field("Minimum score", required=False)
+    max_score = float_field("Maximum score", required=False)
     tag = forms.CharField(
         required=False,
         max_length=40,

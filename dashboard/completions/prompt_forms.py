@@ -8,9 +8,10 @@ from urllib.parse import urlencode
 from django import forms
 from django.core.exceptions import ValidationError
 
-from dashboard.completions.forms import FilterForm, number_field
+from dashboard.completions.forms import FilterForm
 from dashboard.completions.pass_rates import GAP, KINDS, Kind
 from dashboard.completions.prompt_visits import Span
+from dashboard.project.forms import float_field
 
 CLASS_WORDS = {
     "all": "sampled",
@@ -64,9 +65,9 @@ class PromptFilterForm(FilterForm):
     }
 
     which = forms.ChoiceField(required=False, label="Class", choices=PROMPT_CHOICES)
-    at_most = number_field("Failed: maximum pass rate, %", min_value=0, max_value=100)
-    low = number_field("Mixed: minimum pass rate, %", min_value=0, max_value=100)
-    high = number_field("Mixed: maximum pass rate, %", min_value=0, max_value=100)
+    at_most = float_field("Failed: maximum pass rate, %", 0, 100, required=False)
+    low = float_field("Mixed: minimum pass rate, %", 0, 100, required=False)
+    high = float_field("Mixed: maximum pass rate, %", 0, 100, required=False)
     visits = forms.IntegerField(
         required=False, min_value=1, max_value=1_000_000, label="Last groups"
     )

@@ -9,12 +9,7 @@ from django import forms
 from django.http import Http404
 
 from dashboard.accounts.models import User
-from dashboard.analysis.probes.forms import (
-    MAX_TOKENS,
-    float_field,
-    number_field,
-    select_field,
-)
+from dashboard.analysis.probes.forms import MAX_TOKENS
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     config_of_checkpoint,
@@ -22,7 +17,12 @@ from dashboard.analysis.probes.services import (
     start_probe,
 )
 from dashboard.datasets.models import DatasetRow, DatasetVersion
-from dashboard.project.forms import LARGEST, set_choices
+from dashboard.project.forms import (
+    float_field,
+    number_field,
+    select_field,
+    set_choices,
+)
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import keep_best
@@ -38,7 +38,7 @@ class CheckpointTestForm(forms.Form):
     """A checkpoint, a prompt and sampling settings. The query fills it in."""
 
     checkpoint = select_field("Checkpoint")
-    row = number_field("Row", 0, LARGEST, required=False)
+    row = number_field("Row", 0, required=False)
     prompt = forms.CharField(
         label="Own prompt",
         required=False,

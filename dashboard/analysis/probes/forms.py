@@ -11,10 +11,17 @@ from django import forms
 from django.db.models import QuerySet
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.project.forms import LARGEST, set_choices
+from dashboard.project.forms import (
+    LARGEST,
+    float_field,
+    number_field,
+    row_field,
+    select_field,
+    set_choices,
+    text_input,
+)
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.row_checks import reads_row
 from dashboard.runs.launch.base_models import StarterModel
@@ -35,57 +42,17 @@ RANGES = re.compile(
 STEPS = re.compile(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*")
 
 
-def number_field(label: str, low: int, high: int, **options: Any) -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label,
-        min_value=low,
-        max_value=high,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
-        **options,
-    )
-
-
-def float_field(
-    label: str, low: float, high: float, **options: Any
-) -> forms.FloatField:
-    return forms.FloatField(
-        label=label,
-        min_value=low,
-        max_value=high,
-        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
-        **options,
-    )
-
-
-def select_field(label: str, **options: Any) -> forms.ChoiceField:
-    widget = forms.Select(attrs={"class": "form-select"})
-    return forms.ChoiceField(label=label, widget=widget, **options)
-
-
-def _row_field(label: str, rows: QuerySet[Any], empty: str | None) -> Any:
-    return forms.ModelChoiceField(
-        label=label,
-        queryset=rows,
-        required=False,
-        empty_label=empty,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
-
-
 def _text_field(label: str, max_length: int, hint: str) -> forms.CharField:
-    attrs = {"class": "form-control", "autocomplete": "off", "placeholder": hint}
+    widget = text_input(autocomplete="off", placeholder=hint)
     return forms.CharField(
-        label=label,
-        required=False,
-        max_length=max_length,
-        widget=forms.TextInput(attrs=attrs),
+        label=label, required=False, max_length=max_length, widget=widget
     )
 
 
 class ChoiceForm(forms.Form):
     """Which rows, whose completions, and how they are compared."""
 
-    dataset = _row_field("Dataset", DatasetVersion.objects.none(), None)
+    dataset = row_field("Dataset", None, required=False)
     source = select_field(
         "Samples",
         required=False,
@@ -97,9 +64,9 @@ class ChoiceForm(forms.Form):
         ],
     )
     rows = _text_field("Rows", 200, f"0-3, 17 (up to {MAX_ROWS})")
-    run = _row_field("Run", Run.objects.none(), "Choose a run")
+    run = row_field("Run", "Choose a run", required=False)
     steps = _text_field("Steps", 24, "last, 40 or 40-60")
-    probe = _row_field("Test", Probe.objects.none(), "Choose a test")
+    probe = row_field("Test", "Choose a test", required=False)
     baseline = select_field(
         "Baseline",
         required=False,
@@ -283,9 +250,7 @@ class SampleForm(forms.Form):
         label="Folder or Hub ID",
         required=False,
         max_length=500,
-        widget=forms.TextInput(
-            attrs={"class": "form-control mono", "autocomplete": "off"}
-        ),
+        widget=text_input(css="form-control mono", autocomplete="off"),
     )
     samples = number_field("Completions per row", 1, 64, initial=8)
     prompts = number_field("Prompts per test", 1, 256, initial=32)

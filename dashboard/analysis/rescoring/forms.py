@@ -8,7 +8,13 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
-from dashboard.project.forms import LARGEST, set_choices
+from dashboard.project.forms import (
+    LARGEST,
+    number_field,
+    row_field,
+    select_field,
+    set_choices,
+)
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 
@@ -22,32 +28,11 @@ SHOWN = [("moved", "rank changed"), ("all", "all")]
 FIELDS = ("first_step", "last_step", "every")
 
 
-def _number(label: str, least: int, hint: str = "") -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label,
-        required=False,
-        min_value=least,
-        max_value=LARGEST,
-        help_text=hint,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
-    )
-
-
 class ChoiceForm(forms.Form):
     """The run and the recipe."""
 
-    run = forms.ModelChoiceField(
-        label="Run",
-        queryset=Run.objects.none(),
-        required=False,
-        empty_label="Choose a run",
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
-    recipe = forms.ChoiceField(
-        label="Recipe",
-        required=False,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
+    run = row_field("Run", "Choose a run", required=False)
+    recipe = select_field("Recipe", required=False)
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
         super().__init__({name: data.get(name, "") for name in self.base_fields})
@@ -73,9 +58,18 @@ class ChoiceForm(forms.Form):
 
 
 class StepsForm(forms.Form):
-    first_step = _number("First step", 0, "Empty: the first stored step.")
-    last_step = _number("Last step", 0, "Empty: the last stored step.")
-    every = _number("Step interval", 1, "1: every stored step. 10: every tenth.")
+    first_step = number_field(
+        "First step", 0, required=False, help_text="Empty: the first stored step."
+    )
+    last_step = number_field(
+        "Last step", 0, required=False, help_text="Empty: the last stored step."
+    )
+    every = number_field(
+        "Step interval",
+        1,
+        required=False,
+        help_text="1: every stored step. 10: every tenth.",
+    )
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         super().__init__({"every": "1"} | {n: data[n] for n in FIELDS if n in data})
