@@ -30,10 +30,9 @@ from dashboard.api.schemas import (
     fill,
     page_by,
 )
+from dashboard.rewards.checks import RecipeWarning, check_rows
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.recipe_checks import RecipeWarning
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
-from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.rule_editor import find_fault
 from dashboard.rewards.services import get_recipe, save_recipe_version
 from trainer.rewards.rules import RULES

@@ -21,6 +21,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
 from dashboard.project.errors import UserError
+from dashboard.rewards.checks import check_rows
 from dashboard.rewards.gallery import TEMPLATES, offered_rules, offered_templates
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_editor import RecipeDraft
@@ -30,7 +31,6 @@ from dashboard.rewards.recipe_text import (
     write_formula,
     write_json,
 )
-from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.services import get_recipe, list_recipes, versions_with_use
 from dashboard.runs.models import REWARD, Run
 from trainer.rewards.correctness import correctness_of

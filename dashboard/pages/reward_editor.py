@@ -54,12 +54,11 @@ from dashboard.pages.recipes import (
     refusal_context,
 )
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
+from dashboard.rewards.checks import check_rows, find_in_groups
 from dashboard.rewards.gallery import TEMPLATES, offered_templates
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.recipe_checks import find_in_groups
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.recipe_text import write_json
-from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.services import (
     get_recipe,
     save_recipe_version,
@@ -128,7 +127,7 @@ def _posted_recipe(request: Request, team: Team) -> RewardRecipe | None:
 
 
 class Page:
-    """One request's view of the editor."""
+    """A request's view of the editor."""
 
     def __init__(
         self, request: Request, team: Team, recipe: RewardRecipe | None
@@ -167,7 +166,7 @@ class Page:
         return draft
 
     def _spec(self) -> dict[str, Any] | None:
-        """Of the edited reward, or of the chosen run or test."""
+        """Find that of the edited reward, or of the chosen run or test."""
         if self.recipe is not None:
             versions = versions_with_use(self.recipe)
             return dict(choose_version(versions, self.given.get("version")).spec)
@@ -245,7 +244,7 @@ class Page:
         return NewRecipeForm(self.team, initial=initial)
 
     def _name_of_dataset(self) -> str:
-        """For the reward of a dataset's rows, where the team has none of that name."""
+        """Name the reward of a dataset's rows, if the team has none of that name."""
         version = self.choice.chosen["dataset"]
         if not self.given.get("dataset") or version is None:
             return ""
@@ -367,7 +366,10 @@ class Page:
             self.problem = str(error)
             return self.render(status=422)
         if not is_sample:
-            return _go(self.request, reverse("probe", args=[self.team.slug, probe.pk]))
+            address = reverse("probe", args=[self.team.slug, probe.pk])
+            if not self.request.htmx:
+                return redirect(address)
+            return HttpResponse(status=204, headers={"HX-Redirect": address})
         # The draft is in the form: render the page instead of a redirect.
         data = self.request.POST.copy()
         data["source"], data["probe"] = FROM_PROBE, str(probe.pk)
@@ -413,18 +415,9 @@ class Page:
         return sorted({group.row.position for group in bench.groups})
 
     def _saved(self, recipe: Recipe) -> RecipeVersion | None:
-        """The saved version that equals the recipe, if any."""
+        """Return the saved version that equals the recipe, if any."""
         if self.recipe is None:
             return None
         spec = recipe.model_dump(mode="json")
         versions = versions_with_use(self.recipe)
         return next((version for version in versions if version.spec == spec), None)
-
-
-def _go(request: Request, address: str) -> HttpResponse:
-    """Redirect, also for htmx requests."""
-    if request.htmx:
-        response = HttpResponse(status=204)
-        response["HX-Redirect"] = address
-        return response
-    return redirect(address)

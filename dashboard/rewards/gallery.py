@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dashboard.rewards.rule_params import as_text, param_fields
+from dashboard.rewards.rule_editor import param_fields
 from dashboard.rewards.trial import try_groups
 from trainer.rewards.rule import Example, Rule, answers_of
 from trainer.rewards.rules import RULES, examples_of
@@ -44,7 +44,7 @@ class Template:
 
     @property
     def kind(self) -> str:
-        """Of the rule that reads the answer."""
+        """The kind of the rule that reads the answer."""
         return self.rules[0][0]
 
 
@@ -76,7 +76,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredExample:
-    """One of a rule's examples with the score that the rule gives. Empty: missing."""
+    """An example of a rule with the score that the rule gives. Empty: missing."""
 
     is_passing: bool
     prompt: str
@@ -98,17 +98,23 @@ class OfferedRule:
 
     @property
     def is_same_row(self) -> bool:
-        """Whether both examples differ in nothing but their completion."""
-        one, other = (
-            (each.prompt, each.answer, each.columns, each.others, each.settings)
-            for each in (self.passing, self.failing)
+        """Both examples differ in nothing but their completion."""
+        passing, other = (
+            (
+                example.prompt,
+                example.answer,
+                example.columns,
+                example.others,
+                example.settings,
+            )
+            for example in (self.passing, self.failing)
         )
-        return one == other
+        return passing == other
 
 
 @functools.cache  # they change with the release only
 def offered_rules() -> tuple[tuple[str, tuple[OfferedRule, ...]], ...]:
-    """The rules by category."""
+    """Return the rules by category."""
     return tuple(
         (title, tuple(map(offered, kinds))) for title, kinds in CATEGORIES.items()
     )
@@ -116,8 +122,8 @@ def offered_rules() -> tuple[tuple[str, tuple[OfferedRule, ...]], ...]:
 
 @functools.cache
 def offered_templates() -> tuple[tuple[Template, OfferedRule], ...]:
-    """Each with the rule that reads the answer."""
-    return tuple((each, offered(each.kind)) for each in TEMPLATES.values())
+    """Return each with the rule that reads the answer."""
+    return tuple((template, offered(template.kind)) for template in TEMPLATES.values())
 
 
 def offered(kind: str) -> OfferedRule:
@@ -138,18 +144,20 @@ def offered(kind: str) -> OfferedRule:
 
 
 def read_scores() -> dict[str, list[float | None]]:
-    """What each rule gave its examples, as `score_examples` found it."""
+    """Return what each rule gave its examples, as `score_examples` found it."""
     scores: dict[str, list[float | None]] = json.loads(SCORES.read_text())
     return scores
 
 
 def score_examples() -> dict[str, list[float | None]]:
     """Ask each rule; seconds, so `make docs` does it and not a page. Models: None."""
-    return {kind: [_score(kind, each) for each in _examples(kind)] for kind in RULES}
+    return {
+        kind: [_score(kind, example) for example in _examples(kind)] for kind in RULES
+    }
 
 
 def are_scores_stale() -> bool:
-    """Whether rules or examples came or went since the scores were written."""
+    """Tell whether rules or examples came or went since the scores were written."""
     sizes = {kind: len(scores) for kind, scores in read_scores().items()}
     return sizes != {kind: len(_examples(kind)) for kind in RULES}
 
@@ -175,10 +183,10 @@ def _scored_example(
 ) -> ScoredExample:
     sample = example.sample
     settings = [
-        (field.label, text.replace("\n", ", ") if field.kind == "lines" else text)
+        (field.title, text.replace("\n", ", ") if field.kind == "lines" else text)
         for field in param_fields(kind)
-        if field.name in example.params
-        and (text := as_text(example.params[field.name], field.kind))
+        if field.path in example.params
+        and (text := field.write(example.params[field.path]))
     ]
     return ScoredExample(
         is_passing=is_passing,
@@ -189,7 +197,7 @@ def _scored_example(
         if sample.columns
         else "",
         others=example.others,
-        settings=tuple(each for each in settings if "\n" not in each[1]),
-        long_settings=tuple(each for each in settings if "\n" in each[1]),
+        settings=tuple(setting for setting in settings if "\n" not in setting[1]),
+        long_settings=tuple(setting for setting in settings if "\n" in setting[1]),
         score=score,
     )

@@ -69,13 +69,22 @@ class RecipeDraft:
 
     def validate(self) -> Recipe | None:
         self.errors = []
-        self._name_functions()
+        gates = {rule.term.get("gate_rule") for rule in self.rules}
+        for rule in self.rules:
+            if rule.name not in gates:  # a gate's field would have the old name
+                rule.name_after_function(self.names)
         self._tell_of_others()
         for number, rule in enumerate(self.rules):
             rule.prefix = f"rules-{number}"
             rule.validate()
-        is_whole = len(self.specs) == len(self.rules)
-        self.recipe = self._combine(self.specs) if is_whole else None
+        self.recipe, specs = None, self.specs
+        if len(specs) == len(self.rules):
+            clip = clip_tree(self.clip)
+            tree = {"rules": specs, "combine": self.combine, "clip": clip}
+            try:
+                self.recipe = Recipe.model_validate(tree)
+            except ValidationError as error:
+                self.errors += map(describe, error.errors(include_url=False))
         self.json_text = write_json(self.recipe) if self.recipe else ""
         if self.typed_json is not None:
             self.json_text = self.typed_json
@@ -85,14 +94,8 @@ class RecipeDraft:
             self.formula = write_formula(self.recipe)
         return self.recipe
 
-    def _name_functions(self) -> None:
-        gates = {rule.term.get("gate_rule") for rule in self.rules}
-        for rule in self.rules:
-            if rule.name not in gates:  # a gate's field would have the old name
-                rule.name_after_function(self.names)
-
     def _tell_of_others(self) -> None:
-        """Which functions of its source the other rules call, to each rule."""
+        """Tell each rule which functions of its source the other rules call."""
         reports = [rule.report for rule in self.rules]
         for rule in self.rules:
             rule.in_use = frozenset(
@@ -104,24 +107,9 @@ class RecipeDraft:
                 and rule.texts.get("source") == other.texts["source"]
             )
 
-    def _combine(self, specs: list[RuleSpec]) -> Recipe | None:
-        try:
-            return Recipe.model_validate(
-                {
-                    "rules": specs,
-                    "combine": self.combine,
-                    "clip": clip_tree(self.clip),
-                }
-            )
-        except ValidationError as error:
-            self.errors += [
-                describe(problem) for problem in error.errors(include_url=False)
-            ]
-            return None
-
     @property
     def specs(self) -> list[RuleSpec]:
-        """Of the valid rules, after validation."""
+        """The specs of the valid rules, after validation."""
         return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
 
     @property
@@ -130,7 +118,7 @@ class RecipeDraft:
 
     @property
     def wrong_names(self) -> list[str]:
-        """Of the rules with errors, after validation."""
+        """The names of the rules with errors, after validation."""
         return [rule.name or rule.rule.title for rule in self.rules if rule.errors]
 
     @property
@@ -171,22 +159,22 @@ class RecipeDraft:
         Raises:
             UserError: it cannot be read, or does not name each rule once.
         """
-        found = read_formula(text, [*self.names, *RULES])
-        left_out = [name for name in self.names if name not in found.terms]
+        formula = read_formula(text, [*self.names, *RULES])
+        left_out = [name for name in self.names if name not in formula.terms]
         if left_out:
             raise UserError(
                 "rewards.formula_lacks_rule",
                 f"The formula leaves out {', '.join(left_out)}. Give a rule weight 0, "
                 "or remove it.",
             )
-        for name in found.terms:
+        for name in formula.terms:
             if name not in self.names:
                 self.add(name)
         by_name = {rule.name: rule for rule in self.rules}
-        self.rules = [by_name[name] for name in found.terms if name in by_name]
+        self.rules = [by_name[name] for name in formula.terms if name in by_name]
         for rule in self.rules:
-            rule.weight, rule.term = found.terms[rule.name]
-        self.combine, self.clip = found.combine, found.clip
+            rule.weight, rule.term = formula.terms[rule.name]
+        self.combine, self.clip = formula.combine, formula.clip
 
     def move(self, number: int, by: int) -> None:
         to = number + by

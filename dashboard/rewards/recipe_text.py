@@ -107,7 +107,7 @@ class Formula:
 
 
 def read_formula(text: str, names: Collection[str]) -> Formula:
-    """The inverse of `write_formula`; `*`, `>=` and `-` are read too.
+    """Invert `write_formula`; `*`, `>=` and `-` are read too.
 
     Args:
         names: those that terms may have.
@@ -116,38 +116,38 @@ def read_formula(text: str, names: Collection[str]) -> Formula:
         UserError: it quotes where the formula cannot be read.
     """
     text = text[:MAX_FORMULA].replace("−", "-")
-    found = Formula()
+    formula = Formula()
     if whole := _WHOLE_CLIP.search(text):
-        found.clip = _clip_fields(*whole.groups())
+        formula.clip = _clip_fields(*whole.groups())
         text = text[: whole.start()]
     if call := _CALL.fullmatch(text):
-        found.combine = next(key for key, name in CALLS.items() if name == call[1])
+        formula.combine = next(key for key, name in CALLS.items() if name == call[1])
         text = call[2]
     position = 0
-    while position < len(text) or not found.terms:
+    while position < len(text) or not formula.terms:
         has_comma = text[position : position + 1] == ","
-        is_list = found.combine != "sum" and bool(found.terms)
+        is_list = formula.combine != "sum" and bool(formula.terms)
         match = _TERM.match(text, position + (is_list and has_comma))
         is_separate = has_comma if is_list else match and match["sign"]
-        if match is None or (found.terms and not is_separate):
+        if match is None or (formula.terms and not is_separate):
             raise UserError(
                 "rewards.bad_formula",
                 f'Invalid formula at "{text[position:].strip()[:30]}". Write it as '
                 "1·answer + 0.2·format.",
             )
-        _add_term(found, match, names)
+        _add_term(formula, match, names)
         position = match.end()
-    return found
+    return formula
 
 
-def _add_term(found: Formula, match: re.Match[str], names: Collection[str]) -> None:
+def _add_term(formula: Formula, match: re.Match[str], names: Collection[str]) -> None:
     name = match["name"]
     if name not in names:
         raise UserError(
             "rewards.formula_unknown_rule",
             f'No rule is named "{name}". Add the rule first.',
         )
-    if name in found.terms:
+    if name in formula.terms:
         raise UserError(
             "rewards.formula_duplicate", f'The formula has "{name}" twice. Remove one.'
         )
@@ -160,7 +160,7 @@ def _add_term(found: Formula, match: re.Match[str], names: Collection[str]) -> N
     if match["gate"]:
         term |= {"gate_rule": match["gate"], "gate_at_least": match["at_least"]}
         term |= {"gate_otherwise": "not_applicable"} if match["otherwise"] else {}
-    found.terms[name] = (weight, term)
+    formula.terms[name] = (weight, term)
 
 
 def _clip_fields(low: str | None, high: str | None) -> dict[str, str]:
@@ -203,7 +203,7 @@ def _write_term(rule: RuleSpec) -> str:
 
 
 def write_weight(weight: float, schedule: Schedule | None) -> str:
-    """0.5, or with a schedule (0.5 to 0.1 at step 200)."""
+    """Write 0.5, or with a schedule (0.5 to 0.1 at step 200)."""
     start = _write_number(weight)
     return start if schedule is None else f"({start} {write_schedule(schedule)})"
 
@@ -218,7 +218,7 @@ def write_schedule(schedule: Schedule) -> str:
 
 
 def read_schedule(text: str) -> dict[str, Any]:
-    """The schedule of `write_schedule`'s text as a tree; UserError quotes the error.
+    """Read `write_schedule`'s text as a tree; UserError quotes the error.
 
     >>> read_schedule("to 0.1 at step 200 to 0 at step 400")
     """
@@ -226,18 +226,18 @@ def read_schedule(text: str) -> dict[str, Any]:
     words: set[str] = set()
     position, text = 0, text.rstrip()
     while position < len(text) or not points:
-        found = _POINT.match(text, position)
-        if found is None or len(words | {found["word"]}) > 1:
+        match = _POINT.match(text, position)
+        if match is None or len(words | {match["word"]}) > 1:
             again = " or ".join(f'"{word} 0.1 at step 200"' for word in words or SHAPES)
             raise UserError(
                 "rewards.bad_schedule",
                 f'Invalid weight schedule at "{text[position:].strip()[:20]}". '
                 f"Write {again}.",
             )
-        words.add(found["word"])
-        weight = float(found["weight"]) * (-1 if found["sign"] else 1)
-        points.append({"step": int(found["step"]), "weight": weight})
-        position = found.end()
+        words.add(match["word"])
+        weight = float(match["weight"]) * (-1 if match["sign"] else 1)
+        points.append({"step": int(match["step"]), "weight": weight})
+        position = match.end()
     return {"shape": SHAPES[words.pop()], "points": points}
 
 
@@ -263,12 +263,12 @@ class DuplicateKey(UserError):
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in tree:
             raise DuplicateKey(key)
-        found[key] = value
-    return found
+        tree[key] = value
+    return tree
 
 
 def read_json(text: str) -> Any:
@@ -301,17 +301,15 @@ def read_recipe(text: str) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise ValueError("\n".join(map(_located, problems))) from None
-
-
-def _located(problem: Any) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
-    return f"{path}: {describe(problem)}" if path else describe(problem)
+        lines = []
+        for problem in error.errors(include_url=False):
+            path = ".".join(map(str, problem["loc"]))
+            lines.append(": ".join(filter(None, (path, describe(problem)))))
+        raise ValueError("\n".join(lines)) from None
 
 
 def describe(problem: Any) -> str:
-    """One pydantic error as a sentence with the value seen."""
+    """Write a pydantic error as a sentence with the value seen."""
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
@@ -331,7 +329,7 @@ def is_same_reward(one: Spec, other: Spec) -> bool:
 
 
 def _without_names(spec: Spec) -> Spec:
-    """The recipe with all defaults, and rules by number instead of name."""
+    """Return the recipe with all defaults, and rules by number instead of name."""
     tree = Recipe.model_validate(spec).model_dump(mode="json")
     numbers = {rule["name"]: number for number, rule in enumerate(tree["rules"])}
     for rule in tree["rules"]:
@@ -358,7 +356,7 @@ def recipe_sentence(recipe: Recipe) -> str:
 
 
 def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
-    """A rule with its weight; in lists, the sign is part of the weight."""
+    """Write a rule with its weight; in lists, the sign is part of the weight."""
     weight = f"{rule.weight if is_listed else abs(rule.weight):g}".replace("-", "−")
     if rule.schedule is not None:
         weight = write_weight(rule.weight, rule.schedule)
@@ -379,10 +377,7 @@ def _phrase(spec: RuleSpec) -> str:
     params = rule.params_model.model_validate(spec.params).model_dump()
     template = PHRASES.get(spec.kind, rule.title.lower())
     verb = MATCH_VERBS.get(str(params.get("match")), "matches")
-    return template.format(**params, tags=_tags(params), verb=verb)
-
-
-def _tags(params: dict[str, Any]) -> str:
     names = [params.get("think_tag"), params.get("answer_tag")]
-    given = [name for name in names if name]
-    return f"{' and '.join(given)} tag{'s' if len(given) > 1 else ''}"
+    tags = [name for name in names if name]
+    words = f"{' and '.join(tags)} tag{'s' if len(tags) > 1 else ''}"
+    return template.format(**params, tags=words, verb=verb)

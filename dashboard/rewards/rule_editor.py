@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.rewards.function_editor import (
-    FORM_CHOICES,
-    FunctionReport,
-    insert_example,
-    is_example,
-    list_packages,
-    report_on,
+from dashboard.project.schema_forms import (
+    BoundField,
+    InvalidValue,
+    SchemaField,
+    schema_fields,
+    unix_lines,
+    write_number,
 )
 from dashboard.rewards.recipe_text import describe, read_schedule, write_schedule
-from dashboard.rewards.rule_params import (
-    InvalidValue,
-    ParamField,
-    as_texts,
-    as_value,
-    param_fields,
-)
 from dashboard.rewards.trial import sandbox_here
-from trainer.rewards.function_forms import EXAMPLES, Form, is_ambiguous, rule_names
+from trainer.rewards.function_forms import (
+    EXAMPLES,
+    TITLES,
+    Form,
+    RewardFunction,
+    is_ambiguous,
+    recognise,
+    rule_names,
+    select,
+)
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import RULES
+from trainer.rewards.sandbox.levels import LEVELS, packages_here
 from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
 
@@ -44,11 +49,13 @@ TERM_FIELDS = (
 )
 FUNCTION_KIND = "python_function"
 UNNAMED_FUNCTION = re.compile(rf"{FUNCTION_KIND}(_\d+)?")
+FORM_CHOICES = tuple(TITLES.items())
+_EXAMPLES = {example.strip() for example in EXAMPLES.values()}
 TERM_ERRORS = ("name", "weight", "only_if", "clip", "schedule")
 
 
 def find_code_fault(source: str) -> str:
-    """The syntax error of the source, with the line, or "". Parsed, never run."""
+    """Return the source's syntax error, with the line, or "". Parsed, never run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -65,24 +72,99 @@ def find_code_fault(source: str) -> str:
 
 
 def find_fault(rule: RuleSpec) -> str:
-    """The syntax error of a rule's source, if it has one."""
+    """Return the syntax error of a rule's source, if it has one."""
     if rule.kind != FUNCTION_KIND:
         return ""
     return find_code_fault(str(rule.params.get("source", "")))
 
 
-@dataclass(slots=True)
-class DraftField:
-    """One input of one rule, as a template shows it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionReport:
+    """A source, as the form describes it.
 
-    field: ParamField
-    text: str
-    errors: list[str]
+    Attributes:
+        called: the function that the rule calls; None: none, or which is not said.
+        functions: all reward functions of the source.
+        others: the source's other reward functions that no other rule calls.
+        refused: functions that are nearly of a form, and why they are not.
+        fault: why the source cannot be parsed; "" where it can.
+        missing: modules that it imports and the sandbox does not offer.
+    """
+
+    called: RewardFunction | None
+    functions: tuple[RewardFunction, ...]
+    others: tuple[RewardFunction, ...]
+    refused: tuple[tuple[str, str], ...]
+    fault: str
+    missing: tuple[str, ...]
 
     @property
-    def is_changed(self) -> bool:
-        # Browsers send line ends as CR LF.
-        return self.text.replace("\r\n", "\n") != self.field.default
+    def wrongly_annotated(self) -> list[RewardFunction]:
+        """The functions whose annotation is another type than their form returns."""
+        return [function for function in self.functions if function.wrong_type]
+
+
+def report_on(
+    source: str, function: str, *, in_use: Container[str] = ()
+) -> FunctionReport:
+    """`in_use`: functions that other rules with this source call."""
+    contents = recognise(source)
+    try:
+        called = select(source, function.strip())
+    except ValueError:
+        called = None
+    offered = {package.partition(" ")[0] for package in list_packages()}
+    unknown = contents.imports - sys.stdlib_module_names - offered
+    return FunctionReport(
+        called=called,
+        functions=contents.functions,
+        others=tuple(
+            other
+            for other in contents.functions
+            if other.name not in in_use and (called is None or other != called)
+        ),
+        refused=tuple(contents.refused.items()),
+        fault=contents.fault,
+        # Without a sandbox nothing is offered, and that is said elsewhere.
+        missing=tuple(sorted(unknown)) if sandbox_here().level else (),
+    )
+
+
+def list_packages() -> tuple[str, ...]:
+    """List packages that a function may import here, with versions."""
+    level = sandbox_here().level
+    here = next((candidate for candidate in LEVELS if candidate == level), None)
+    if here is None:
+        return ()
+    packages = packages_here(here).items()
+    return tuple(f"{name} {package.version}" for name, package in packages)
+
+
+def is_example(source: str) -> bool:
+    """Tell whether the source is one of the examples, untouched, or empty."""
+    text = unix_lines(source).strip()
+    return not text or text in _EXAMPLES
+
+
+def insert_example(source: str, form: Form) -> str:
+    """Add a form's example to the source, which replaces another example or follows."""
+    text, example = unix_lines(source), EXAMPLES[form]
+    if is_example(text):
+        return example
+    return text if example in text else f"{text.rstrip()}\n\n\n{example}"
+
+
+@cache
+def param_fields(kind: str) -> tuple[SchemaField, ...]:
+    return schema_fields(RULES[kind].params_model)
+
+
+def write_params(kind: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Write every parameter as the form shows it, with defaults filled in."""
+    return {
+        field.path: field.write(params.get(field.path, field.default))
+        for field in param_fields(kind)
+    }
 
 
 @dataclass(slots=True)
@@ -104,19 +186,21 @@ class RuleDraft:
     def new(
         cls, kind: str, taken: Iterable[str], params: Mapping[str, Any]
     ) -> RuleDraft:
-        return cls(kind, _free_name(kind, set(taken)), "1", as_texts(kind, params))
+        names = [kind, *(f"{kind}_{number}" for number in range(2, MAX_RULES + 2))]
+        name = next(name for name in names if name not in set(taken))
+        return cls(kind, name, "1", write_params(kind, params))
 
     @classmethod
     def of(cls, spec: RuleSpec) -> RuleDraft:
-        texts = as_texts(spec.kind, spec.params)
-        weight, term = _plain(spec.weight), _term_texts(spec)
+        texts = write_params(spec.kind, spec.params)
+        weight, term = write_number(spec.weight), _term_texts(spec)
         return cls(spec.kind, spec.name, weight, texts, term, keeps_name=True)
 
     @classmethod
     def posted(cls, data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
         texts = {
             # Browsers do not send a switch that is off.
-            item.name: data.get(f"{prefix}params-{item.name}", "")
+            item.path: unix_lines(data.get(f"{prefix}params-{item.path}", ""))
             for item in param_fields(kind)
         }
         name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
@@ -129,9 +213,13 @@ class RuleDraft:
         return RULES[self.kind]
 
     @property
-    def fields(self) -> list[DraftField]:
+    def fields(self) -> list[BoundField]:
         return [
-            DraftField(item, self.texts[item.name], self.errors.get(item.name, []))
+            BoundField(
+                field=item,
+                text=self.texts[item.path],
+                errors=self.errors.get(item.path, []),
+            )
             for item in param_fields(self.kind)
         ]
 
@@ -145,35 +233,14 @@ class RuleDraft:
 
     @property
     def is_open(self) -> bool:
-        """Whether its settings are open: one is invalid, or is a program."""
+        """Its settings are open: one is invalid, or is a program."""
         return any(item.errors or item.field.is_program for item in self.fields)
 
     @property
-    def name_errors(self) -> list[str]:
-        return self.errors.get("name", [])
-
-    @property
-    def weight_errors(self) -> list[str]:
-        return self.errors.get("weight", [])
-
-    @property
     def is_composed(self) -> bool:
-        """Whether it has a gate, clip or schedule, or an error in one."""
-        return any(self.term.values()) or bool(
-            self.gate_errors or self.clip_errors or self.schedule_errors
-        )
-
-    @property
-    def gate_errors(self) -> list[str]:
-        return self.errors.get("only_if", [])
-
-    @property
-    def clip_errors(self) -> list[str]:
-        return self.errors.get("clip", [])
-
-    @property
-    def schedule_errors(self) -> list[str]:
-        return self.errors.get("schedule", [])
+        """It has a gate, clip or schedule, or an error in one."""
+        has_errors = not self.errors.keys().isdisjoint(TERM_ERRORS[2:])
+        return any(self.term.values()) or has_errors
 
     @property
     def rule_errors(self) -> list[str]:
@@ -181,7 +248,7 @@ class RuleDraft:
 
     @property
     def report(self) -> FunctionReport | None:
-        """What its source holds, of a rule that calls a function."""
+        """The contents of its source, of a rule that calls a function."""
         if self.kind != FUNCTION_KIND:
             return None
         source, function = self.texts["source"], self.texts["function"]
@@ -197,7 +264,7 @@ class RuleDraft:
 
     @property
     def is_unnamed(self) -> bool:
-        """Whether it does not say which of its source's functions it calls."""
+        """It does not say which of its source's functions it calls."""
         return (
             self.kind == FUNCTION_KIND
             and not self.texts["function"].strip()
@@ -221,7 +288,7 @@ class RuleDraft:
                 self.texts["function"] = ""  # it named one of what was replaced
 
     def split(self, taken: Iterable[str]) -> list[RuleDraft]:
-        """The rule, and one for each other function of its source.
+        """Split it: the rule, and one for each other function of its source.
 
         Each names its function, and is named after it unless it has a name of its own.
         """
@@ -294,10 +361,16 @@ class RuleDraft:
     def _params(self) -> dict[str, Any]:
         values = {}
         for item in param_fields(self.kind):
+            text = self.texts[item.path]
             try:
-                values[item.name] = as_value(item, self.texts[item.name])
+                values[item.path] = item.read(text)
             except InvalidValue as error:
-                self._add_error(item.name, str(error))
+                self._add_error(item.path, str(error))
+                continue
+            if item.kind == "choice" and values[item.path] not in item.choices:
+                self._add_error(
+                    item.path, f"Choose an option from the list; got {text[:60]!r}."
+                )
         if self.errors:
             return {}
         try:
@@ -327,7 +400,7 @@ def _term_texts(spec: RuleSpec) -> dict[str, str]:
         texts["schedule"] = write_schedule(spec.schedule)
     if spec.only_if is not None:
         texts["gate_rule"] = spec.only_if.rule
-        texts["gate_at_least"] = _plain(spec.only_if.at_least)
+        texts["gate_at_least"] = write_number(spec.only_if.at_least)
         if spec.may_not_apply:
             texts["gate_otherwise"] = spec.only_if.otherwise
     return texts
@@ -336,27 +409,17 @@ def _term_texts(spec: RuleSpec) -> dict[str, str]:
 def clip_texts(clip: Clip | None) -> dict[str, str]:
     ends = (clip.low, clip.high) if clip else (None, None)
     return {
-        name: _plain(end)
+        name: write_number(end)
         for name, end in zip(CLIP_FIELDS, ends, strict=True)
         if end is not None
     }
 
 
 def clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
-    """A clip with the non-empty ends; None without any."""
+    """Return a clip with the non-empty ends; None without any."""
     ends = {
         name.removeprefix("clip_"): texts[name].strip()
         for name in CLIP_FIELDS
         if texts.get(name, "").strip()
     }
     return ends or None
-
-
-def _plain(number: float) -> str:
-    # Not :g, which would round it.
-    return str(number).removesuffix(".0")
-
-
-def _free_name(kind: str, taken: set[str]) -> str:
-    names = [kind, *(f"{kind}_{number}" for number in range(2, MAX_RULES + 2))]
-    return next(name for name in names if name not in taken)

@@ -70,7 +70,7 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
 
 
 def calls_models(recipe: Recipe) -> bool:
-    """Whether rules call models, which may cost money."""
+    """Tell whether rules call models, which may cost money."""
     return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
 
 
@@ -104,7 +104,7 @@ def try_groups(
     owner: str = "",
     reads_rows: bool = False,
 ) -> list[list[Trial]]:
-    """A trial of each completion; TIMED_OUT after the timeout.
+    """Try each completion; TIMED_OUT after the timeout.
 
     Args:
         groups: the completions of each row.
@@ -112,7 +112,10 @@ def try_groups(
         owner: of the sandbox for rules with code.
         reads_rows: only check whether rules can score the rows; no score has a total.
     """
-    parts = _split(recipe, groups)
+    if any(judges_several(rule) for rule in recipe.rules):
+        parts = [list(group) for group in groups if group]
+    else:  # each completion has its own reply
+        parts = [[sample] for group in groups for sample in group]
     trials = iter(_try(recipe, parts, seconds, owner, reads_rows))
     return [[next(trials) for _ in group] for group in groups]
 
@@ -124,13 +127,6 @@ def try_samples(
     groups = [[sample] for sample in samples]
     tried = try_groups(recipe, groups, seconds=seconds, owner=owner)
     return [trial for (trial,) in tried]
-
-
-def _split(recipe: Recipe, groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
-    """Groups if a rule compares, else single completions, each with its own reply."""
-    if any(judges_several(rule) for rule in recipe.rules):
-        return [list(group) for group in groups if group]
-    return [[sample] for group in groups for sample in group]
 
 
 def _try(
@@ -192,20 +188,27 @@ class _Process:
     def score(
         self, request: dict[str, Any], sizes: Sequence[int], *, deadline: float
     ) -> list[Trial]:
-        """A trial of each completion, of groups of these sizes."""
+        """Try each completion, of groups of these sizes."""
         trials: list[Trial] = []
         num_samples = sum(sizes)
         try:
             child, waited = self._running()
             deadline += waited  # starting the child does not count
-            left = deadline - time.monotonic()
-            if left > 0:
-                child.write(request | {"seconds": left})
+            seconds_left = deadline - time.monotonic()
+            if seconds_left > 0:
+                child.write(request | {"seconds": seconds_left})
             for size in sizes:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                seconds_left = deadline - time.monotonic()
+                if seconds_left <= 0:
                     break
-                trials += _trials(child.read(timeout_seconds=left), size)
+                reply = child.read(timeout_seconds=seconds_left)
+                if "problem" in reply:
+                    trials += [Trial(None, problem=reply["problem"])] * size
+                    continue
+                trials += [
+                    Trial(Score(**score), reply["seconds"], reply["rule_seconds"])
+                    for score in reply["scores"]
+                ]
         except NoReply as error:
             is_late = time.monotonic() >= deadline
             message = TIMED_OUT if is_late else f"The scoring process failed: {error}."
@@ -227,15 +230,6 @@ class _Process:
         if self._child is not None:
             self._child.end()
         self._child = None
-
-
-def _trials(reply: dict[str, Any], size: int) -> list[Trial]:
-    if "problem" in reply:
-        return [Trial(None, problem=reply["problem"])] * size
-    return [
-        Trial(Score(**score), reply["seconds"], reply["rule_seconds"])
-        for score in reply["scores"]
-    ]
 
 
 _processes = [_Process() for _ in range(NUM_PROCESSES)]
@@ -268,10 +262,10 @@ def sandbox_here(*, timeout_seconds: float = PAGE_SECONDS) -> Sandbox:
     return describe(find_sandbox(timeout_seconds=timeout_seconds))
 
 
-def describe(found: SandboxStatus) -> Sandbox:
+def describe(status: SandboxStatus) -> Sandbox:
     return Sandbox(
-        level=found.level,
-        name=NAMES[found.level] if found.level else "",
-        has_group=found.has_group,
-        problem="" if found.level else found.sentence,
+        level=status.level,
+        name=NAMES[status.level] if status.level else "",
+        has_group=status.has_group,
+        problem="" if status.level else status.sentence,
     )

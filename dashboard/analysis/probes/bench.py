@@ -20,7 +20,7 @@ from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.completions.models import Group
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.errors import UserError
-from dashboard.rewards.recipe_checks import ScoredGroup
+from dashboard.rewards.checks import ScoredGroup
 from dashboard.rewards.recipe_text import read_json
 from dashboard.rewards.trial import (
     BUSY,
@@ -46,7 +46,7 @@ MAX_CHARS = 50_000  # of a completion
 
 @dataclass(slots=True)
 class Tried:
-    """One completion, as it was scored."""
+    """A completion, as it was scored."""
 
     text: str
     trial: Trial | None = None  # None: nothing was scored yet, or it was left out
@@ -66,8 +66,8 @@ class Tried:
         score = self.trial.score if self.trial else None
         return {
             f"{rule}/{key}": value
-            for rule, found in (score.metrics if score else {}).items()
-            for key, value in found.items()
+            for rule, values in (score.metrics if score else {}).items()
+            for key, value in values.items()
         }
 
 
@@ -103,37 +103,37 @@ class Bench:
     @property
     def rule_seconds(self) -> list[float | None]:
         """The mean time of a call of each rule."""
-        found: list[float | None] = []
+        means: list[float | None] = []
         for name in self.rule_names:
             times = [
-                one.trial.rule_seconds[name]
+                attempt.trial.rule_seconds[name]
                 for group in self.groups
-                for one in group.tried
-                if one.trial and name in one.trial.rule_seconds
+                for attempt in group.tried
+                if attempt.trial and name in attempt.trial.rule_seconds
             ]
-            found.append(sum(times) / len(times) if times else None)
-        return found
+            means.append(sum(times) / len(times) if times else None)
+        return means
 
     @property
     def failures(self) -> dict[str, tuple[int, str]]:
         """By rule, the number of completions without a score, and the first why."""
-        found: dict[str, tuple[int, str]] = {}
+        by_rule: dict[str, tuple[int, str]] = {}
         for group in self.groups:
-            for one in group.tried:
-                score = one.trial.score if one.trial else None
+            for attempt in group.tried:
+                score = attempt.trial.score if attempt.trial else None
                 for name, error in score.errors.items() if score else ():
-                    count, first = found.get(name, (0, error))
-                    found[name] = (count + 1, first)
-        return found
+                    count, first = by_rule.get(name, (0, error))
+                    by_rule[name] = (count + 1, first)
+        return by_rule
 
     @property
     def seconds(self) -> float | None:
         """The mean time of a completion."""
         times = [
-            one.trial.seconds
+            attempt.trial.seconds
             for group in self.groups
-            for one in group.tried
-            if one.trial and one.trial.score
+            for attempt in group.tried
+            if attempt.trial and attempt.trial.score
         ]
         return sum(times) / len(times) if times else None
 
@@ -144,15 +144,15 @@ class Bench:
     @property
     def num_scored(self) -> int:
         return sum(
-            one.trial is not None and one.trial.score is not None
+            attempt.trial is not None and attempt.trial.score is not None
             for group in self.groups
-            for one in group.tried
+            for attempt in group.tried
         )
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether another attempt may score more."""
-        trials = (one.trial for group in self.groups for one in group.tried)
+        """Another attempt may score more."""
+        trials = (attempt.trial for group in self.groups for attempt in group.tried)
         return any(trial and trial.problem in (BUSY, TIMED_OUT) for trial in trials)
 
     def scored_groups(self) -> list[ScoredGroup]:
@@ -160,9 +160,9 @@ class Bench:
             ScoredGroup(
                 group.row.position,
                 tuple(
-                    one.trial.score
-                    for one in group.tried
-                    if one.trial is not None and one.trial.score is not None
+                    attempt.trial.score
+                    for attempt in group.tried
+                    if attempt.trial is not None and attempt.trial.score is not None
                 ),
             )
             for group in self.groups
@@ -172,7 +172,7 @@ class Bench:
 def load_bench(
     choice: ChoiceForm, typed: Mapping[str, str], *, kind: str = ""
 ) -> Bench:
-    """What is chosen, not scored yet.
+    """Return what is chosen, not scored yet.
 
     `typed` are the page's completion-… and own-… fields. `kind` is the rule whose
     example a row of one's own starts with.
@@ -229,22 +229,24 @@ def _own_row(typed: Mapping[str, str]) -> BenchGroup:
 
 
 def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
-    wanted = chosen["rows"] or DEFAULT_ROWS
-    rows = chosen["dataset"].rows.filter(position__in=wanted).order_by("position")
-    shown = list(rows[:MAX_ROWS])
+    positions = chosen["rows"] or DEFAULT_ROWS
+    rows = chosen["dataset"].rows.filter(position__in=positions).order_by("position")
+    first_rows = list(rows[:MAX_ROWS])
     groups = []
-    for row in shown:
+    for row in first_rows:
         text = typed.get(f"completion-{row.position}", "")
         groups.append(_group_of(row, split_completions(text), typed=text))
-    num_found = rows.count() if len(shown) == MAX_ROWS else len(shown)
+    num_found = rows.count() if len(first_rows) == MAX_ROWS else len(first_rows)
     return Bench(groups, num_found)
 
 
-def _group_of(row: DatasetRow, found: Sequence[str], typed: str = "") -> BenchGroup:
-    errors = _refuse(found)
-    kept = [] if errors else found[:MAX_OF_GROUP]
-    tried = [Tried(each) for each in kept]
-    return BenchGroup(row, tried, len(found), typed=typed, errors=errors)
+def _group_of(
+    row: DatasetRow, completions: Sequence[str], typed: str = ""
+) -> BenchGroup:
+    errors = _refuse(completions)
+    texts = [] if errors else completions[:MAX_OF_GROUP]
+    tried = [Tried(text) for text in texts]
+    return BenchGroup(row, tried, len(completions), typed=typed, errors=errors)
 
 
 def _refuse(completions: Sequence[str]) -> list[str]:
@@ -260,17 +262,17 @@ def _refuse(completions: Sequence[str]) -> list[str]:
 
 
 def _of_run(chosen: Mapping[str, Any]) -> Bench:
-    found = Group.objects.current().filter(run=chosen["run"])
+    stored = Group.objects.current().filter(run=chosen["run"])
     steps = chosen["steps"]
     if steps is None:
-        last = found.aggregate(last=Max("step"))["last"]
-        found = found.filter(step=last)
+        last = stored.aggregate(last=Max("step"))["last"]
+        stored = stored.filter(step=last)
     else:
-        found = found.filter(step__range=steps)
+        stored = stored.filter(step__range=steps)
     if chosen["rows"]:
-        found = found.filter(prompt_index__in=chosen["rows"])
+        stored = stored.filter(prompt_index__in=chosen["rows"])
     groups = list(
-        found.order_by("step", "prompt_index").prefetch_related("packed_completions")[
+        stored.order_by("step", "prompt_index").prefetch_related("packed_completions")[
             :MAX_ROWS
         ]
     )
@@ -281,36 +283,39 @@ def _of_run(chosen: Mapping[str, Any]) -> Bench:
         if group.prompt_index not in rows:
             continue  # the run was given other rows than the version's
         tried = [
-            Tried(each.text, is_truncated=each.end_reason == "length")
-            for each in completions[:MAX_OF_GROUP]
+            Tried(completion.text, is_truncated=completion.end_reason == "length")
+            for completion in completions[:MAX_OF_GROUP]
         ]
         benches.append(
             BenchGroup(
                 rows[group.prompt_index], tried, len(completions), step=group.step
             )
         )
-    return Bench(benches, found.count())
+    return Bench(benches, stored.count())
 
 
 def _of_probe(chosen: Mapping[str, Any]) -> Bench:
-    found = ProbeGroup.objects.filter(probe=chosen["probe"]).order_by("position")
+    stored = ProbeGroup.objects.filter(probe=chosen["probe"]).order_by("position")
     if chosen["rows"]:
-        found = found.filter(position__in=chosen["rows"])
-    groups = list(found[:MAX_ROWS])
+        stored = stored.filter(position__in=chosen["rows"])
+    groups = list(stored[:MAX_ROWS])
     rows = _rows_at(chosen, [group.position for group in groups])
     return Bench(
         [
             BenchGroup(
                 rows[group.position],
                 [
-                    Tried(each["text"], is_truncated=each["end_reason"] == "length")
-                    for each in group.completions[:MAX_OF_GROUP]
+                    Tried(
+                        completion["text"],
+                        is_truncated=completion["end_reason"] == "length",
+                    )
+                    for completion in group.completions[:MAX_OF_GROUP]
                 ],
                 len(group.completions),
             )
             for group in groups
         ],
-        found.count(),
+        stored.count(),
     )
 
 
@@ -335,33 +340,36 @@ def score_bench(
     """
     bench.rule_names = [rule.name for rule in recipe.rules]
     bench.is_scored = True
-    left = MAX_COMPLETIONS
+    room = MAX_COMPLETIONS
     scored = []
     for group in bench.groups:
-        scored.append((group, group.tried[:left]))
-        left -= len(scored[-1][1])
+        scored.append((group, group.tried[:room]))
+        room -= len(scored[-1][1])
     score = ask_models if asks else try_groups
     trials = score(
         recipe,
-        [[as_sample(group.row, one.text) for one in tried] for group, tried in scored],
+        [
+            [as_sample(group.row, attempt.text) for attempt in tried]
+            for group, tried in scored
+        ],
         seconds=MAX_SECONDS,
         owner=owner,
     )
-    for (_, tried), found in zip(scored, trials, strict=True):
-        for one, trial in zip(tried, found, strict=True):
-            one.trial = trial
-            if given := trial.score:
-                one.cells = [
-                    (given.rules.get(name), given.errors.get(name, ""))
+    for (_, tried), group_trials in zip(scored, trials, strict=True):
+        for attempt, trial in zip(tried, group_trials, strict=True):
+            attempt.trial = trial
+            if result := trial.score:
+                attempt.cells = [
+                    (result.rules.get(name), result.errors.get(name, ""))
                     for name in bench.rule_names
                 ]
     try:
-        totals = [[one.total for one in group.tried] for group in bench.groups]
+        totals = [[attempt.total for attempt in group.tried] for group in bench.groups]
         compared = group_advantages(reward_matrix(totals), advantage).tolist()
     except ValueError as error:
         bench.problem = str(error)
         return
     for group, values in zip(bench.groups, compared, strict=True):
         # Rows of the matrix are as long as the largest group.
-        for one, value in zip(group.tried, values, strict=False):
-            one.advantage = None if one.total is None else value
+        for attempt, value in zip(group.tried, values, strict=False):
+            attempt.advantage = None if attempt.total is None else value

@@ -22,8 +22,8 @@ from dashboard.project.forms import (
     set_choices,
     text_input,
 )
+from dashboard.rewards.checks import reads_row
 from dashboard.rewards.models import RewardRecipe
-from dashboard.rewards.row_checks import reads_row
 from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
@@ -50,7 +50,7 @@ def _text_field(label: str, max_length: int, hint: str) -> forms.CharField:
 
 
 class ChoiceForm(forms.Form):
-    """Which rows, whose completions, and how they are compared."""
+    """The rows, whose completions, and how they are compared."""
 
     dataset = row_field("Dataset", None, required=False)
     source = select_field(
@@ -100,22 +100,22 @@ class ChoiceForm(forms.Form):
         self._offer("probe", probes.order_by("-id"), "id")
         self.newest = versions.first()
 
-    def _offer(self, name: str, found: QuerySet[Any], *columns: str) -> None:
+    def _offer(self, name: str, rows: QuerySet[Any], *columns: str) -> None:
         """Any of them may be chosen; the menu has the newest and the chosen one."""
-        set_choices(self, name, found)
+        set_choices(self, name, rows)
         field = self.fields[name]
         assert isinstance(field, forms.ModelChoiceField)
 
         def offered() -> list[tuple[Any, str]]:
             newest = list(
-                found.only("id", *columns)[:MAX_OFFERED]
+                rows.only("id", *columns)[:MAX_OFFERED]
                 if columns
-                else found[:MAX_OFFERED]
+                else rows[:MAX_OFFERED]
             )
             chosen = self.chosen.get(name)
             others = [chosen] if chosen and chosen not in newest else []
             empty = [("", str(field.empty_label))] if field.empty_label else []
-            return [*empty, *((each.pk, str(each)) for each in (*newest, *others))]
+            return [*empty, *((row.pk, str(row)) for row in (*newest, *others))]
 
         field.choices = offered  # asked for when it is drawn
 
@@ -128,17 +128,17 @@ class ChoiceForm(forms.Form):
             raise forms.ValidationError(
                 f"Rows must be numbers or ranges such as 0-3, 17; got “{text}”."
             )
-        found: list[int] = []
+        positions: list[int] = []
         for part in text.split(","):
             first, _, last = part.partition("-")
             low, high = int(first), int(last or first)
             if max(low, high) > LARGEST:
                 raise forms.ValidationError(f"Row {max(low, high):,} does not exist.")
-            found += range(low, min(high, low + MAX_ROWS) + 1)
-        return sorted(set(found))
+            positions += range(low, min(high, low + MAX_ROWS) + 1)
+        return sorted(set(positions))
 
     def clean_steps(self) -> tuple[int, int] | None:
-        """The first and the last step; None where none are named."""
+        """Return the first and the last step; None where none are named."""
         text: str = self.cleaned_data["steps"]
         if not text.strip():
             return None
@@ -151,22 +151,22 @@ class ChoiceForm(forms.Form):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What is chosen, with what is meant where nothing is."""
+        """The choices, with defaults where nothing is chosen."""
         self.is_valid()  # invalid fields are missing from cleaned_data
-        given = self.cleaned_data
-        run, probe = given.get("run"), given.get("probe")
-        source = given.get("source") or PASTED
+        data = self.cleaned_data
+        run, probe = data.get("run"), data.get("probe")
+        source = data.get("source") or PASTED
         of_source = {FROM_RUN: run, FROM_PROBE: probe}.get(source)
-        version = of_source.dataset_version if of_source else given.get("dataset")
+        version = of_source.dataset_version if of_source else data.get("dataset")
         return {
             "dataset": version or self.newest,
             "source": source,
-            "rows": given.get("rows") or [],
+            "rows": data.get("rows") or [],
             "run": run,
-            "steps": given.get("steps"),
+            "steps": data.get("steps"),
             "probe": probe,
-            "baseline": given.get("baseline") or "mean",
-            "scale": given.get("scale") or "group_std",
+            "baseline": data.get("baseline") or "mean",
+            "scale": data.get("scale") or "group_std",
         }
 
     @property
@@ -188,7 +188,7 @@ class ChoiceForm(forms.Form):
         return AdvantageConfig(baseline=chosen["baseline"], scale=chosen["scale"])
 
     def address(self, **changes: object) -> str:
-        """The parameters that reproduce the view, without a question mark."""
+        """Return the parameters that reproduce the view, without a question mark."""
         chosen = {**self.chosen, **changes}
         source, rows, steps = chosen["source"], chosen["rows"], chosen["steps"]
         shows_rows = chosen["dataset"] is not None and source != OWN
@@ -217,7 +217,7 @@ class ChoiceForm(forms.Form):
 def default_choice(
     team: Team, recipe: RewardRecipe | None, draft: Recipe | None
 ) -> dict[str, str]:
-    """What a form without a choice shows, as its fields.
+    """Return what a form without a choice shows, as its fields.
 
     The newest run that trained with the recipe; else a dataset whose first row the
     rules can read; else a row of one's own.
@@ -236,14 +236,14 @@ def default_choice(
 
 
 def _newest_run(team: Team, recipe: RewardRecipe) -> Run | None:
-    """With completions."""
+    """Find one with completions."""
     runs = Run.objects.kept().filter(team=team, recipe_version__recipe=recipe)
     with_steps = runs.filter(last_step__gt=0, completions_deleted_at=None)
     return with_steps.only("id").order_by("-id").first()
 
 
 class SampleForm(forms.Form):
-    """What to sample now: the model, how much, and from where the settings are."""
+    """A sampling request: the model, how much, and from where the settings are."""
 
     model = select_field("Model", required=False)
     model_other = forms.CharField(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.rewards.rule_params import as_texts
+from dashboard.rewards.rule_editor import write_params
 
 
 def fields(*rules: tuple[str, dict[str, str]], **others: str) -> dict[str, str]:
@@ -12,7 +12,7 @@ def fields(*rules: tuple[str, dict[str, str]], **others: str) -> dict[str, str]:
         prefix = f"rules-{number}-"
         texts = {
             f"params-{name}": text
-            for name, text in as_texts(kind, {}).items()
+            for name, text in write_params(kind, {}).items()
             if text  # an empty switch is not sent
         }
         given = {"kind": kind, "name": f"{kind}", "weight": "1", **texts, **changes}

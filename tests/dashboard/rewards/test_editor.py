@@ -11,7 +11,7 @@ from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.recipe_text import read_recipe, write_json
-from dashboard.rewards.rule_params import as_texts, param_fields
+from dashboard.rewards.rule_editor import param_fields, write_params
 from dashboard.rewards.services import save_recipe_version
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.rewards.editor import fields
@@ -78,7 +78,7 @@ def test_every_rule_can_be_added_and_saved(alice_client: Client):
     rules = []
     for kind, rule in RULES.items():
         given = rule.example_pass.params
-        texts = as_texts(kind, given)
+        texts = write_params(kind, given)
         rules.append((kind, {f"params-{name}": texts[name] for name in given}))
 
     shown = alice_client.post(NEW, fields(*rules, action="show"))
@@ -143,7 +143,7 @@ def test_a_check_removes_the_refusal_once_all_is_valid(alice_client: Client):
 def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
     alice_client: Client,
 ):
-    source = as_texts("python_function", {})["source"]
+    source = write_params("python_function", {})["source"]
     assert "\n" in source
     sent = {"params-source": source.replace("\n", "\r\n")}
 
@@ -404,7 +404,7 @@ def test_settings_of_another_rule_are_an_object_or_refused(alice_client: Client)
 def test_every_parameter_has_help_and_an_input_of_its_own():
     every = [(kind, field) for kind in RULES for field in param_fields(kind)]
 
-    assert [(k, f.name) for k, f in every if not f.help or f.kind == "json"] == []
+    assert [(k, f.path) for k, f in every if not f.help or f.kind == "json"] == []
 
 
 def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):

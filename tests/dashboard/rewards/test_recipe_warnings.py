@@ -10,23 +10,21 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rewards.recipe_checks import (
+from dashboard.rewards.checks import (
     BaselineScore,
     RecipeWarning,
     ScoredGroup,
+    Tags,
     UnreadReference,
+    baseline_completions,
+    check_rows,
+    choice_letters,
     find_constant_rules,
     find_flat_groups,
     find_high_baselines,
     find_in_groups,
     find_rules_that_agree,
     find_unread_references,
-)
-from dashboard.rewards.row_checks import (
-    Tags,
-    baseline_completions,
-    check_rows,
-    choice_letters,
     tags_of,
 )
 from trainer.rewards.scoring import Score

@@ -10,8 +10,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rewards import row_checks, trial
-from dashboard.rewards.row_checks import check_rows
+from dashboard.rewards import checks, trial
+from dashboard.rewards.checks import check_rows
 from dashboard.rewards.trial import (
     BUSY,
     Trial,
@@ -147,8 +147,8 @@ def test_rows_that_ran_out_of_time_are_no_finding(
         done = try_groups(recipe, groups[:1], seconds=60)
         return done + [[Trial(None, problem=TIMED_OUT)] * len(g) for g in groups[1:]]
 
-    monkeypatch.setattr(row_checks, "try_groups", time_out)
-    monkeypatch.setattr(row_checks, "_try_baselines", lambda *_: ([], False))
+    monkeypatch.setattr(checks, "try_groups", time_out)
+    monkeypatch.setattr(checks, "_try_baselines", lambda *_: ([], False))
 
     (note,) = check_rows(recipe(("numeric_answer", {})), version)
 
@@ -181,6 +181,6 @@ def test_checks_of_a_version_are_cached(
     version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = check_rows(NUMERIC, version)
-    monkeypatch.setattr(row_checks, "_check", None)
+    monkeypatch.setattr(checks, "_check", None)
 
     assert check_rows(NUMERIC, version) == first

@@ -24,8 +24,7 @@ from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.live.messages import parse_request
 from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
-from dashboard.rewards.rule_editor import find_code_fault
-from dashboard.rewards.rule_params import as_value, param_fields
+from dashboard.rewards.rule_editor import find_code_fault, param_fields
 from dashboard.runs.config.toml import read_phases, read_toml
 from dashboard.runs.table.columns import read_columns
 from dashboard.runs.table.grouping import read_open
@@ -233,7 +232,7 @@ def check_phases(text: str) -> None:
 def check_param(text: str) -> None:
     for field in param_fields("code_tests"):
         with contextlib.suppress(ValueError):
-            as_value(field, text)
+            field.read(text)
 
 
 def check_answer(text: str) -> None:
@@ -286,7 +285,7 @@ PARSERS = [
     Parser("recipes, nearly right", RECIPES.map(dumped), check_recipe, RECIPE),
     Parser("recipes, any text", of('{}[]",:', "rules", "kind", "NaN", "1e999"), check_recipe, RECIPE),
     Parser("parameters of a rule", JSON.map(dumped) | ANY_TEXT | DEEP, check_param,
-           ("dashboard.rewards.rule_params",)),
+           ("dashboard.project.schema_forms",)),
     Parser("run configurations", CONFIGS, check_config, ("trainer.config.run",)),
     Parser("files of run configurations", st.tuples(CONFIGS.map(dumped) | DEEP
            | of('[]=".\n# {}', "optim", "num_steps", "1"), st.sampled_from(["toml", "json"])), check_file,

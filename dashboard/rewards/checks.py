@@ -1,33 +1,232 @@
-"""Checks of a recipe on a dataset's rows: unread references, and baseline completions.
-
-A baseline completion solves nothing, so a recipe should give it little.
-"""
+"""Warnings about a recipe: from scored groups, and from a dataset's rows."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from django.core.cache import cache
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
-from dashboard.rewards.recipe_checks import (
-    BaselineScore,
-    RecipeWarning,
-    UnreadReference,
-    find_high_baselines,
-    find_unread_references,
-    tell_unchecked,
-)
 from dashboard.rewards.trial import Trial, as_sample, try_groups, try_samples
 from trainer.rewards.judge import TIMED_OUT, limited_to
 from trainer.rewards.rule import column_of
 from trainer.rewards.rules import RULES
-from trainer.rewards.scoring import judge
+from trainer.rewards.scoring import Score, judge
 from trainer.rewards.spec import Recipe, recipe_bounds, scores_alone
+
+# Fewer completions may well agree by chance.
+MIN_COMPLETIONS = 4
+UNCHECKED = "unchecked"
+# Share of the highest reward that a baseline completion must not reach.
+HIGH_SHARE = 0.5
+MOST_POSITIONS = 8  # rows that a warning names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeWarning:
+    kind: str
+    short: str  # for one line
+    sentence: str
+    remedy: str
+    positions: tuple[int, ...] = ()  # rows of the dataset that show it
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """The scores of the completions of one row."""
+
+    position: int
+    scores: tuple[Score, ...]
+
+    @property
+    def totals(self) -> list[float]:
+        return [score.total for score in self.scores if score.total is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadReference:
+    """Rows for which a rule cannot score any completion."""
+
+    rule: str
+    error: str  # of the first one
+    positions: tuple[int, ...]
+    num_rows: int  # of the checked rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineScore:
+    """The mean score of a completion that solves nothing, over some rows."""
+
+    label: str  # "an empty completion"
+    mean: float
+    positions: tuple[int, ...]  # of the highest scores
+    num_rows: int
+
+
+def find_in_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
+    return [
+        *find_constant_rules(groups),
+        *find_rules_that_agree(groups),
+        *find_flat_groups(groups),
+    ]
+
+
+def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
+    """Rules with the same score for every completion."""
+    warnings = []
+    for rule, values in _by_rule(groups).items():
+        scores = [value for value in values if value is not None]
+        if len(scores) < MIN_COMPLETIONS or len(set(scores)) > 1:
+            continue
+        warnings.append(
+            RecipeWarning(
+                kind="constant",
+                short=f"{rule}: {scores[0]:.4g} for all {len(scores):,}",
+                sentence=f"Rule {rule} gives {scores[0]:.4g} to all {len(scores):,} "
+                "completions.",
+                remedy="A constant score adds no signal. Check what the rule reads, "
+                "test completions that differ in it, or remove the rule.",
+                positions=_positions(groups),
+            )
+        )
+    return warnings
+
+
+def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
+    """Pairs of rules that differ between completions, but never from one another."""
+    by_rule = _by_rule(groups)
+    warnings = []
+    for rule, other in combinations(by_rule, 2):
+        pairs = [
+            (a, b)
+            for a, b in zip(by_rule[rule], by_rule[other], strict=True)
+            if a is not None and b is not None
+        ]
+        varies = len({a for a, _ in pairs}) > 1
+        if len(pairs) < MIN_COMPLETIONS or not varies or any(a != b for a, b in pairs):
+            continue
+        warnings.append(
+            RecipeWarning(
+                kind="agree",
+                short=f"{rule} = {other} for all {len(pairs):,}",
+                sentence=f"Rules {rule} and {other} give the same score to each of "
+                f"{len(pairs):,} completions.",
+                remedy="The second rule adds only weight. Remove one, or change what "
+                "it reads.",
+                positions=_positions(groups),
+            )
+        )
+    return warnings
+
+
+def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
+    """Groups whose totals do not differ, so that each advantage in them is 0."""
+    compared = [group for group in groups if len(group.totals) > 1]
+    flat = [group for group in compared if len(set(group.totals)) == 1]
+    if not flat:
+        return []
+    if len(flat) == len(compared):
+        groups_ = "each group have" if len(compared) > 1 else "the group have"
+        sentence = f"All completions of {groups_} the same reward: no training signal."
+    else:
+        sentence = (
+            f"In {len(flat):,} of {len(compared):,} groups all completions have the "
+            "same reward: no training signal."
+        )
+    return [
+        RecipeWarning(
+            kind="flat",
+            short=f"{len(flat):,} of {len(compared):,} groups without signal",
+            sentence=sentence,
+            remedy="If all fail, use easier rows or a rule with partial credit. If "
+            "all succeed, use harder rows.",
+            positions=_positions(flat),
+        )
+    ]
+
+
+def tell_unchecked(num_checked: int, num_rows: int, why: str) -> RecipeWarning:
+    """Add a note, not a finding: the other rows were not scored."""
+    short = f"{num_checked:,} of {num_rows:,} rows checked. {why}"
+    return RecipeWarning(kind=UNCHECKED, short=short, sentence=short, remedy="")
+
+
+def find_unread_references(
+    unread: Sequence[UnreadReference], *, num_checked: int, num_rows: int
+) -> list[RecipeWarning]:
+    return [
+        RecipeWarning(
+            kind="reference",
+            short=f"{reference.rule}: {reference.num_rows:,} of {num_checked:,} rows "
+            "not scored",
+            sentence=f"Rule {reference.rule} cannot score {reference.num_rows:,} of "
+            f"{_rows_checked(num_checked, num_rows)}. {reference.error}",
+            remedy="Rows without a score give no training signal. Map another column "
+            "as the answer, change the rule's settings, or remove the rows.",
+            positions=reference.positions,
+        )
+        for reference in unread
+    ]
+
+
+def find_high_baselines(
+    baselines: Sequence[BaselineScore],
+    *,
+    bounds: tuple[float, float],
+    num_rows: int,
+    least_rows: int = 1,
+) -> list[RecipeWarning]:
+    """Completions that solve nothing and get much of the highest reward.
+
+    Much is HIGH_SHARE of the way up to it from 0, or from the lowest reward where that
+    is more than 0 or the highest is not. A mean over fewer than `least_rows` says
+    nothing.
+    """
+    low, high = bounds
+    floor = 0.0 if low < 0 < high else low
+    warnings = []
+    for baseline in baselines:
+        share = (baseline.mean - floor) / (high - floor) if high > floor else 0.0
+        if share < HIGH_SHARE or baseline.num_rows < least_rows:
+            continue
+        label = f"{baseline.label[:1].upper()}{baseline.label[1:]}"
+        warnings.append(
+            RecipeWarning(
+                kind="trivial",
+                short=f"{label} would earn {baseline.mean:.4g} of {high:.4g}",
+                sentence=f"{label} would earn {baseline.mean:.4g} of {high:.4g} on "
+                f"average over {_rows_checked(baseline.num_rows, num_rows)}.",
+                remedy="The model learns this before it learns the task. Increase the "
+                "weight of correctness, or require more than the format.",
+                positions=baseline.positions,
+            )
+        )
+    return warnings
+
+
+def _rows_checked(num_checked: int, num_rows: int) -> str:
+    """
+    >>> "all 12 rows", "200 checked rows (of 5,000)"
+    """
+    if num_checked == num_rows:
+        return f"all {num_rows:,} rows"
+    return f"{num_checked:,} checked rows (of {num_rows:,})"
+
+
+def _by_rule(groups: Sequence[ScoredGroup]) -> Mapping[str, list[float | None]]:
+    scores = [score for group in groups for score in group.scores]
+    names = list(dict.fromkeys(name for score in scores for name in score.rules))
+    return {name: [score.rules.get(name) for score in scores] for name in names}
+
+
+def _positions(groups: Sequence[ScoredGroup]) -> tuple[int, ...]:
+    return tuple(group.position for group in groups)[:MOST_POSITIONS]
+
 
 MAX_ROWS = 500  # whose references are read
 MAX_BASELINE_ROWS = 40  # each with a dozen completions or more
@@ -76,12 +275,12 @@ def check_rows(
     """
     spec = recipe.model_dump_json()
     key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
-    found: list[RecipeWarning] | None = cache.get(key)
-    if found is None:
-        found, is_whole = _check(recipe, version, share)
+    warnings: list[RecipeWarning] | None = cache.get(key)
+    if warnings is None:
+        warnings, is_whole = _check(recipe, version, share)
         if is_whole:  # else the machine was busy: the next check may reach more rows
-            cache.set(key, found, CACHE_SECONDS)
-    return found
+            cache.set(key, warnings, CACHE_SECONDS)
+    return warnings
 
 
 def _check(
@@ -110,7 +309,7 @@ def _check(
 
 
 def reads_row(recipe: Recipe, row: DatasetRow) -> bool:
-    """Whether rules find their columns and can read the answer, without running code.
+    """Tell whether rules find columns and can read the answer, without running code.
 
     For a default; `check_rows` says why they cannot.
     """
@@ -129,7 +328,7 @@ def reads_row(recipe: Recipe, row: DatasetRow) -> bool:
 
 
 def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
-    """All rows of a small version, and some hundred of a large one, always the same."""
+    """Draw all rows of a small version, of a large one always the same hundreds."""
     rows = version.rows.order_by("position")
     if version.num_rows <= MAX_ROWS:
         return list(rows)
@@ -140,7 +339,7 @@ def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
 def baseline_completions(
     *, prompt: str, answers: Sequence[str], tags: Tags, seed: int
 ) -> list[Baseline]:
-    """Those of one row; `answers` are those of the dataset's rows.
+    """Write those of one row; `answers` are those of the dataset's rows.
 
     The same kinds in the same order for each row of a dataset.
     """
@@ -166,7 +365,7 @@ def baseline_completions(
 
 
 def written(answer: str, tags: Tags) -> tuple[str, ...]:
-    """An answer as recipes read it: plain, tagged, boxed, after a marker."""
+    """Write an answer as recipes read it: plain, tagged, boxed, after a marker."""
     return (
         answer,
         tags.around(answer),
@@ -176,7 +375,7 @@ def written(answer: str, tags: Tags) -> tuple[str, ...]:
 
 
 def choice_letters(answers: Sequence[str]) -> list[str]:
-    """The options of a multiple choice; none where answers are something else."""
+    """List the options of a multiple choice; none where answers are something else."""
     letters = [answer.strip().upper() for answer in answers]
     single = [text for text in letters if len(text) == 1 and "A" <= text <= "Z"]
     kinds = sorted(set(single))
@@ -185,7 +384,7 @@ def choice_letters(answers: Sequence[str]) -> list[str]:
 
 
 def tags_of(recipe: Recipe) -> Tags:
-    """The tags that the recipe's rules name, or the default ones."""
+    """Return the tags that the recipe's rules name, or the default ones."""
     think = answer = ""
     for rule in recipe.rules:
         think = think or str(rule.params.get("think_tag") or "")
@@ -270,7 +469,7 @@ def _mean_scores(
     made: Sequence[Sequence[Baseline]],
     trials: Sequence[Trial],
 ) -> list[BaselineScore]:
-    """For each kind, the form with the highest mean over the scored rows."""
+    """Choose for each kind the form with the highest mean over the scored rows."""
     replies = iter(trials)
     totals: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for row, baselines in zip(rows, made, strict=True):
@@ -280,14 +479,14 @@ def _mean_scores(
                 if score is not None and score.total is not None:
                     totals[kind, form].append((score.total, row.position))
     best: dict[int, BaselineScore] = {}
-    for (kind, _), given in totals.items():
-        mean = sum(total for total, _ in given) / len(given)
+    for (kind, _), rewards in totals.items():
+        mean = sum(total for total, _ in rewards) / len(rewards)
         if kind not in best or mean > best[kind].mean:
-            highest = sorted(given, reverse=True)[:SHOWN_POSITIONS]
+            highest = sorted(rewards, reverse=True)[:SHOWN_POSITIONS]
             best[kind] = BaselineScore(
                 label=made[0][kind].label,
                 mean=mean,
                 positions=tuple(sorted(position for _, position in highest)),
-                num_rows=len(given),
+                num_rows=len(rewards),
             )
     return [best[kind] for kind in sorted(best)]
