@@ -19,19 +19,17 @@ from dashboard.api.problems import (
 from dashboard.api.run_schemas import RunDetail
 from dashboard.api.schemas import LARGEST_STEP, IdIn, Input, fill
 from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.draft import LaunchDraft, choices_of
 from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
-from dashboard.runs.launch.form import Launch, LaunchForm
-from dashboard.runs.launch.form_fields import choices_of
-from dashboard.runs.launch.initial_values import (
-    RECOMMENDED,
+from dashboard.runs.launch.launching import Launch, check_draft, launch_run
+from dashboard.runs.launch.page import summarize, warn
+from dashboard.runs.launch.starts import (
     find_start,
     offer_presets,
     offer_starters,
     offer_team_presets,
     propose_name,
 )
-from dashboard.runs.launch.services import launch_run
-from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.toml import apply_toml, write_form
 from dashboard.runs.queries import get_run
 
@@ -164,7 +162,7 @@ def refuse_warnings(checked: Launch, payload: LaunchIn) -> None:
         )
 
 
-def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
+def read_launch(team: Team, payload: LaunchIn) -> LaunchDraft:
     choices = choices_of(team)
     with or_refuse("body.start"):
         start = find_start(
@@ -174,7 +172,7 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
             scaled=payload.is_scaled,
             model=payload.model or "",
         )
-    form = LaunchForm.from_start(start, choices, "")
+    form = LaunchDraft.from_start(start, choices, "")
     form.name = propose_name(team) if payload.name is None else payload.name.strip()
     if payload.dataset_version_id is not None:
         form.dataset = str(payload.dataset_version_id)
@@ -184,15 +182,7 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
         form.chosen |= {"recipe"}
     if payload.evaluation_sets is not None:
         form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
-    form.preselect_only_choices()
-    if payload.model is not None:
-        form.use_model(payload.model)
-    elif not form.model_path:
-        form.choose_starter()
-    if start.key == RECOMMENDED:
-        form.recommend()
-    form.fit_rows()
-    form.texts |= form.fit.texts
+    form.fill_in(start, payload.model, {})
     if payload.toml is not None:
         draft = apply_toml(form, payload.toml)
         if draft.problems:
@@ -215,7 +205,7 @@ def _controls(sets: list[SetIn]) -> dict[str, str]:
     return controls
 
 
-def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
+def _apply_settings(form: LaunchDraft, settings: dict[str, Value]) -> None:
     fields = all_fields()
     unknown = [path for path in settings if path not in fields]
     if unknown:
@@ -233,9 +223,9 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
         form.texts[path] = fields[path].write(value)
 
 
-def checked_launch(form: LaunchForm) -> Launch:
+def checked_launch(form: LaunchDraft) -> Launch:
     """Check the launch; 422 with each invalid field."""
-    checked = form.check()
+    checked = check_draft(form)
     if checked is not None:
         return checked
     problems = form.problems

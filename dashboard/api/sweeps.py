@@ -35,7 +35,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch import services
+from dashboard.runs.launch import launching
 from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, SweepPlan
 from dashboard.runs.models import Run, Sweep
 
@@ -106,7 +106,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
     if planned.problem:
         raise refuse_field("body.sweep", planned.problem, planned.problem_code)
     with or_conflict():
-        sweep = services.launch_sweep(
+        sweep = launching.launch_sweep(
             team=access.team,
             user=access.user,
             name=form.name,

@@ -38,7 +38,8 @@ from dashboard.help.pages import (
     search,
 )
 from dashboard.project.environment import SETTINGS
-from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.project.schema_forms import SchemaField
+from dashboard.runs.config.fields import all_fields
 from trainer.alerts.rules import RULES as ALERT_RULES
 from trainer.alerts.rules import AlertRule
 from trainer.metric_names import METRICS, Metric, find_metric, title_of
@@ -119,7 +120,7 @@ def _explain_metric(metric: Metric, name: str) -> Explanation:
     return Explanation(title_of(name), name, text, facts, address)
 
 
-def _explain_setting(setting: ConfigField) -> Explanation:
+def _explain_setting(setting: SchemaField) -> Explanation:
     facts = [("Default", setting.default_text or "none")]
     if setting.unit:
         facts.append(("Unit", setting.unit))

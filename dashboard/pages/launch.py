@@ -1,8 +1,7 @@
-"""The launch form: shown, checked, and launched as a run or a sweep."""
+"""The launch form: shown, checked, launched as a run or a sweep; and its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,79 +13,161 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.pages.requests import Request, read_id
-from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.accounts.services import last_entry
+from dashboard.datasets.token_preview import (
+    SETTINGS,
+    Preview,
+    preview_version,
+    read_row,
+)
+from dashboard.pages.requests import Request
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config.fields import (
-    needed_columns,
-    recipe_facts,
-    unused_table,
-)
+from dashboard.runs.config.fields import read_tree
 from dashboard.runs.config.toml import EXAMPLE
-from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
-from dashboard.runs.launch.form import PROMPT_PATHS, LaunchForm
-from dashboard.runs.launch.form_fields import Choices, choices_of
-from dashboard.runs.launch.initial_values import (
-    RECOMMENDED,
-    Start,
-    default_start,
-    find_start,
-    offer_presets,
-    offer_team_presets,
-    propose_name,
+from dashboard.runs.launch.base_models import check_model
+from dashboard.runs.launch.draft import (
+    PROMPT_PATHS,
+    LaunchDraft,
+    choices_of,
+    prefill_draft,
+    read_draft,
 )
-from dashboard.runs.launch.services import launch_run, launch_sweep
-from dashboard.runs.launch.summary import summarize, warn
+from dashboard.runs.launch.eval_sets import change_sets, describe_sets
+from dashboard.runs.launch.launching import check_draft, launch_run, launch_sweep
+from dashboard.runs.launch.page import (
+    describe_choices,
+    describe_fields,
+    describe_start,
+    summarize,
+    warn,
+)
+from dashboard.runs.launch.starts import (
+    RECOMMENDED,
+    contents_of,
+    default_start,
+    delete_preset,
+    offer_team_presets,
+    rename_preset,
+    save_preset,
+    version_of_preset,
+    write_contents,
+)
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
-from dashboard.runs.launch.team_presets import version_of_preset
-from dashboard.runs.launch.toml import TomlDraft
+from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
+from dashboard.runs.queries import get_team_preset
+from dashboard.web.edits import (
+    BASE,
+    EditConflict,
+    compare_texts,
+    show_conflict,
+)
 from trainer.rewards.spec import Recipe
 
-CHOICES = ("model", "dataset", "recipe")
+PLAIN = "text/plain; charset=utf-8"
+UNFINISHED = "Fix the form first: a preset can only store valid settings."
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_new(request: Request, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
     if request.method != "POST":
-        form, unknown = _prefilled(request, team_, choices)
-        return show_form(request, team_, form, unknown=unknown)
-    if "starter" in request.POST:  # the form as it is shown first, in one click
-        form, unknown = _prefilled(request, team_, choices)
-    else:
-        start, unknown = read_start(request.POST, team_, choices)
-        form = LaunchForm.from_post(request.POST, choices, start)
-        form.fit_rows()
-    if unknown:  # such as a deleted checkpoint
-        return show_form(request, team_, form, refused=unknown, status=422)
-    launch = form.check()
+        return show_form(request, team_, prefill_draft(request.GET, team_))
+    # Of a starter the form as it is shown first, in one click.
+    is_starter = "starter" in request.POST
+    form = (
+        prefill_draft(request.GET, team_)
+        if is_starter
+        else read_draft(request.POST, team_)
+    )
+    if form.unknown_start:  # such as a deleted checkpoint
+        refused = form.unknown_start
+        return show_form(request, team_, form, refused=refused, status=422)
+    launch = check_draft(form)
     if launch is None or (warn(launch) and request.POST.get("confirmed") != "on"):
         return show_form(request, team_, form, status=422)
     sweep = SweepPlan.read(request.POST)
     sweep.plan(form)
     if sweep.problem:
         return show_form(request, team_, form, refused=sweep.problem, status=422)
+    start = form.start
     try:
-        if sweep.runs:
-            return _launch_sweep(request, team_, form, sweep)
-        run = launch_run(
-            launch,
+        if not sweep.runs:
+            run = launch_run(
+                launch,
+                team=team_,
+                user=request.user,
+                cloned_from=start.run,
+                fork_of=start.fork,
+            )
+            return redirect("run", team_.slug, run.pk)
+        launched = launch_sweep(
             team=team_,
             user=request.user,
-            cloned_from=form.start.run,
-            fork_of=form.start.fork,
+            name=form.name,
+            launches=[planned.launch for planned in sweep.runs],
+            cloned_from=start.run,
+            fork_of=start.fork,
         )
     except ValueError as error:  # its dataset or checkpoint was deleted in the meantime
         return show_form(request, team_, form, refused=str(error), status=422)
-    return redirect("run", team_.slug, run.pk)
+    query = urlencode({"sweep": launched.pk})
+    return redirect(f"{reverse('runs', args=[team_.slug])}?{query}")
+
+
+def show_form(
+    request: Request,
+    team: Team,
+    form: LaunchDraft,
+    *,
+    refused: str = "",
+    toml: TomlDraft | None = None,
+    preset_problem: str = "",
+    preset_conflict: dict[str, Any] | None = None,
+    preset_version: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    """Show the form; `refused`: why a valid one was not launched."""
+    was_refused = status != 200 and not (toml or preset_problem)
+    summary = summarize(form)  # which checks the form again
+    if refused:
+        form.problems.general.append(refused)
+    if status == 200 or toml:
+        form.clear_problems()
+    preset = form.start.team_preset
+    context = {
+        "team": team,
+        "summary": summary,
+        **describe_start(form),
+        **describe_choices(form.choices),
+        "fields": describe_fields(form),
+        "unknown_start": "" if refused else form.unknown_start,
+        "refused": refused,
+        "toml": toml,
+        "preset_problem": preset_problem,
+        "preset_conflict": preset_conflict,
+        "preset_version": preset_version
+        or request.POST.get("preset_version")
+        or (version_of_preset(preset) if preset else ""),
+        **describe_sweep(request.POST, form),
+        "team_presets": offer_team_presets(team),
+        "phases_example": EXAMPLE,
+        "must_confirm": bool(summary.warnings) and was_refused,
+        "section": describe_sets(form),
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
+        "start_url": reverse("run_new_start", args=[team.slug]),
+        "summary_url": reverse("run_new_summary", args=[team.slug]),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+        "preview_form": "#launch-form",
+        "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
+    }
+    return render(request, "runs/launch.html", context, status=status)
 
 
 @require_POST
 def run_new_summary(request: Request, team: str) -> HttpResponse:
-    """The estimate for the form as filled in; changes nothing."""
+    """Show the estimate for the form as filled in; change nothing."""
     team_ = get_writable_team(request, team)
-    form = read_form(request, team_)
+    form = read_draft(request.POST, team_)
     summary, problems = summarize(form), form.problems
     general = {"": problems.general} if problems.general else {}
     context = {
@@ -101,25 +182,26 @@ def run_new_summary(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def run_new_start(request: Request, team: str) -> HttpResponse:
-    """Where the settings come from, after another model, dataset or preset was chosen.
+    """Show the settings' origin after another model, dataset or preset was chosen.
 
     The page takes over the values of fields that the user did not change.
     """
     team_ = get_writable_team(request, team)
-    form = read_form(request, team_)
+    form = read_draft(request.POST, team_)
     if form.start.key == RECOMMENDED:
         form.recommend()
     else:
         form.load(form.start)
     form.fit_rows()
-    return render(request, "runs/launch_start.html", _start_context(team_, form))
+    context = {"team": team_, **describe_start(form)}
+    return render(request, "runs/launch_start.html", context)
 
 
 @require_POST
 def run_new_recipe(request: Request, team: str) -> HttpResponse:
     """Save the reward of a preset as a recipe of the team, and choose it."""
     team_ = get_writable_team(request, team)
-    form = read_form(request, team_)
+    form = read_draft(request.POST, team_)
     start = form.start
     if start.recipe is None:
         raise Http404("This preset has no reward.")
@@ -140,188 +222,192 @@ def run_new_recipe(request: Request, team: str) -> HttpResponse:
     return show_form(request, team_, form)
 
 
-def _launch_sweep(
-    request: Request, team: Team, form: LaunchForm, sweep: SweepPlan
-) -> HttpResponse:
-    launched = launch_sweep(
-        team=team,
-        user=request.user,
-        name=form.name,
-        launches=[one.launch for one in sweep.runs],
-        cloned_from=form.start.run,
-        fork_of=form.start.fork,
-    )
-    query = urlencode({"sweep": launched.pk})
-    return redirect(f"{reverse('runs', args=[team.slug])}?{query}")
-
-
-def show_form(
-    request: Request,
-    team: Team,
-    form: LaunchForm,
-    *,
-    unknown: str = "",
-    refused: str = "",
-    toml: TomlDraft | None = None,
-    preset_problem: str = "",
-    preset_conflict: dict[str, Any] | None = None,
-    preset_version: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    """`refused`: why a valid form was not launched."""
-    was_refused = status != 200 and not (toml or preset_problem)
-    summary = summarize(form)  # which checks the form again
-    if refused:
-        form.problems.general.append(refused)
-    if status == 200 or toml:
-        form.clear_problems()
-    start = form.start.team_preset
-    context = {
-        "team": team,
-        "form": form,
-        "summary": summary,
-        "unknown_start": unknown,
-        **_start_context(team, form),
-        "refused": refused,
-        "toml": toml,
-        "preset_problem": preset_problem,
-        "preset_conflict": preset_conflict,
-        "preset_version": preset_version
-        or request.POST.get("preset_version")
-        or (version_of_preset(start) if start else ""),
-        **describe_sweep(request.POST, form),
-        "presets": offer_presets(),
-        "team_presets": offer_team_presets(team),
-        "unused_table": unused_table(),
-        "recipe_facts": {
-            str(version.pk): recipe_facts(version.spec)
-            for version in form.choices.recipes
-        },
-        "needed_columns": {
-            str(version.pk): needed_columns(version.spec)
-            for version in form.choices.recipes
-        },
-        "dataset_columns": {
-            str(version.pk): version.mapping.get("columns", [])
-            for version in form.choices.datasets
-        },
-        "phases_example": EXAMPLE,
-        "must_confirm": bool(summary.warnings) and was_refused,
-        "section": describe_sets(form),
-        "sets_url": reverse("run_new_sets", args=[team.slug]),
-        "start_url": reverse("run_new_start", args=[team.slug]),
-        "summary_url": reverse("run_new_summary", args=[team.slug]),
-        "preview_url": reverse("run_new_prompt", args=[team.slug]),
-        "preview_form": "#launch-form",
-        "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
-    }
-    return render(request, "runs/launch.html", context, status=status)
-
-
-def _start_context(team: Team, form: LaunchForm) -> dict[str, Any]:
-    """What describes the start, and its values for the fields."""
-    missing = form.missing_recipe
-    return {
-        "team": team,
-        "form": form,
-        "missing_recipe_text": recipe_sentence(missing) if missing else "",
-        "start_values": {
-            "heading": _heading(form.start),
-            "name": form.start.name,
-            "texts": form.start.texts,
-            "phases": form.start.phases,
-            "model": form.model_path,
-            "dataset": form.dataset,
-            "recipe": form.recipe,
-            "step_recipe": form.step_recipe,
-            "has_step_recipe": form.start.step_recipe is not None,
-        },
-    }
-
-
-def kept_choices(form: LaunchForm) -> dict[str, str]:
-    """Choices that stay when other settings are loaded."""
-    chosen = {
-        "name": form.name,
-        "model": form.model_path,
-        "dataset": form.dataset,
-        "recipe": form.recipe,
-    }
-    for draft in form.eval_sets:
-        chosen |= draft.controls
-    return {name: text for name, text in chosen.items() if text}
-
-
-def _heading(start: Start) -> str:
-    if start.run is None:
-        return "New run"
-    if start.fork is None:
-        return f"Clone {start.run.name}"
-    return f"Fork {start.run.name} at step {start.fork.step}"
-
-
-def read_start(
-    query: Mapping[str, str], team: Team, choices: Choices
-) -> tuple[Start, str]:
-    """The start of the settings; for an unknown name, the defaults and an error."""
-    key = query.get("preset", RECOMMENDED)
-    clone, fork = query.get("clone", ""), query.get("fork", "")
-    if "preset" not in query and read_id(clone) is not None:
-        key = f"run-{clone}"
-    if "preset" not in query and read_id(fork) is not None:
-        key = f"fork-{fork}-{query.get('checkpoint', '')[:40]}"
+@require_POST
+def preset_save(request: Request, team: str) -> HttpResponse:
+    """Save the settings of the form as a preset, and start from it."""
+    team_ = get_writable_team(request, team)
+    form = read_draft(request.POST, team_)
+    launch = check_draft(form)
+    if launch is None:
+        return show_form(request, team_, form, preset_problem=UNFINISHED, status=422)
+    name, start = request.POST.get("preset_name", ""), form.start.team_preset
+    is_of_start = start is not None and start.name == name.strip()
     try:
-        start = find_start(
-            key,
-            team=team,
-            starters=choices.starters,
-            scaled=query.get("scaled") in ("1", "on"),
-            model=query.get("model") or query.get("model_other", ""),
-            version=choices.find_dataset(query.get("dataset", "")),
+        preset = save_preset(
+            team=team_,
+            user=request.user,
+            name=name,
+            config=launch.config,
+            keeps_model=request.POST.get("keeps_model") == "on",
+            recipe_version=launch.recipe_version
+            if request.POST.get("keeps_recipe") == "on"
+            else None,
+            overwrites=request.POST.get("overwrites") == "on",
+            base=request.POST.get("preset_version", "") if is_of_start else "",
+        )
+    except EditConflict as conflict:
+        return _show_both(request, team_, form, conflict)
+    except ValueError as error:
+        return show_form(request, team_, form, preset_problem=str(error), status=422)
+    messages.success(request, f"Saved preset {preset.name}.")
+    query = form.own_choices | {"preset": f"team:{preset.pk}"}
+    return redirect(f"{reverse('run_new', args=[team_.slug])}?{urlencode(query)}")
+
+
+def _show_both(
+    request: Request, team: Team, form: LaunchDraft, conflict: EditConflict
+) -> HttpResponse:
+    theirs = form.start.team_preset
+    assert theirs is not None
+    saved = contents_of(theirs)
+    mine = saved | {clash.field: clash.typed for clash in conflict.clashes}
+    return show_form(
+        request,
+        team,
+        form,
+        preset_conflict={
+            "saved_by": theirs.saved_by,
+            "saved_at": theirs.saved_at,
+            **compare_texts(write_contents(saved), write_contents(mine)),
+        },
+        preset_version=conflict.version,
+        status=409,
+    )
+
+
+@require_POST
+def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
+    """Rename it, or delete it. A script keeps what was typed into the form."""
+    team_ = get_writable_team(request, team)
+    preset = get_team_preset(team_, pk)
+    if request.POST.get("action") == "delete":
+        delete_preset(preset=preset, user=request.user)
+        messages.success(request, f"Deleted preset {preset.name}.")
+        return _show_changed(request, team_, RECOMMENDED)
+    before, name = preset.name, request.POST.get("new_name", "")
+    base = request.POST.get(BASE, "")
+    try:
+        rename_preset(preset=preset, user=request.user, name=name, base=base)
+    except EditConflict as conflict:
+        [clash] = conflict.clashes
+        if "HX-Request" not in request.headers:
+            return show_conflict(
+                request,
+                conflict,
+                what=f"the preset {preset.name}",
+                back=_address(team_, f"team:{pk}"),
+                labels={"new_name": "Name"},
+                team=team_,
+                saved=last_entry(team_, preset, "preset.renamed"),
+            )
+        messages.error(
+            request,
+            f"Another user renamed this preset to {clash.now}. Rename it again to "
+            "replace that name.",
         )
     except ValueError as error:
-        return default_start(), str(error)
-    return start, ""
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"Renamed preset {before} to {preset.name}.")
+    return _show_changed(request, team_, f"team:{pk}")
 
 
-def read_form(request: Request, team: Team, **changes: str) -> LaunchForm:
-    """The form as submitted, but for these fields."""
-    choices = choices_of(team)
-    post = request.POST.copy()
-    for name, text in changes.items():
-        post[name] = text
-    start, _ = read_start(post, team, choices)
-    form = LaunchForm.from_post(post, choices, start)
-    form.fit_rows()
-    return form
+def _show_changed(request: Request, team: Team, key: str) -> HttpResponse:
+    if "HX-Request" in request.headers:
+        post = {**request.POST.dict(), "preset": key}
+        return show_form(request, team, read_draft(post, team))
+    return redirect(_address(team, key))
 
 
-def _prefilled(
-    request: Request, team: Team, choices: Choices
-) -> tuple[LaunchForm, str]:
-    """With what the address names; an error if it names an unknown preset."""
-    given = request.GET
-    start, unknown = read_start(given, team, choices)
-    form = LaunchForm(choices=choices, name="", model="")
-    form.chosen = frozenset(name for name in CHOICES if given.get(name))
-    if start.key != RECOMMENDED:
-        form.load(start)
-    form.name = given.get("name") or propose_name(team)
-    form.dataset = given.get("dataset") or form.dataset
-    form.recipe = given.get("recipe") or form.recipe
-    form.preselect_only_choices()
-    if model := given.get("model"):
-        form.use_model(model)
-    elif not form.model_path:
-        form.choose_starter()
-    if start.key == RECOMMENDED:
-        form.recommend()
-    if start.run is not None:
-        form.chosen = frozenset(CHOICES)
-    form.eval_sets = read_drafts(given, choices) or form.eval_sets
-    for path in PROMPT_PATHS:
-        if path in given:
-            form.texts[path] = given[path].replace("\x00", "")
-    form.fit_rows()
-    form.texts |= form.fit.texts
-    return form, unknown
+def _address(team: Team, key: str) -> str:
+    return f"{reverse('run_new', args=[team.slug])}?{urlencode({'preset': key})}"
+
+
+@require_POST
+def run_new_sets(request: Request, team: str) -> HttpResponse:
+    """Show evaluation sets with one more or less. Without an action, only their
+    notes, so that no field is replaced while it is edited."""
+    team_ = get_writable_team(request, team)
+    form = read_draft(request.POST, team_)
+    action = request.POST.get("eval_action", "")
+    change_sets(form, action)
+    context = {
+        "team": team_,
+        "form": form,
+        "section": describe_sets(form, action),
+        "sets_url": reverse("run_new_sets", args=[team_.slug]),
+    }
+    template = "launch_sets" if action else "launch_sets_notes"
+    return render(request, f"runs/{template}.html", context)
+
+
+@require_POST
+def run_new_prompt(request: Request, team: str) -> HttpResponse:
+    """Show a row of the chosen dataset as the model reads it."""
+    team_ = get_writable_team(request, team)
+    choices = choices_of(team_)
+    form = LaunchDraft.from_form(request.POST, choices, default_start())
+    context = {
+        "preview": _preview(team_, form, read_row(request.POST)),
+        "preview_url": reverse("run_new_prompt", args=[team_.slug]),
+        "preview_form": "#launch-form",
+    }
+    return render(request, "datasets/prompt_preview.html", context)
+
+
+def _preview(team: Team, form: LaunchDraft, row: int) -> Preview:
+    if form.dataset_version is None:
+        return Preview(problem="Choose a dataset to preview its first rows.")
+    if problem := check_model(form.model_path):
+        return Preview(problem=problem)
+    data = read_tree(form.texts)["data"]
+    names = (*SETTINGS, "max_prompt_tokens")
+    return preview_version(
+        team,
+        form.dataset_version,
+        model=form.model_path,
+        row=row,
+        data={name: data[name] for name in names},
+    )
+
+
+@require_POST
+def run_new_toml(request: Request, team: str) -> HttpResponse:
+    """Write the form as filled in as the engine's TOML; change nothing."""
+    form = read_draft(request.POST, get_writable_team(request, team))
+    try:
+        return HttpResponse(write_form(form), content_type=PLAIN)
+    except ValueError as error:
+        return HttpResponse(str(error), content_type=PLAIN, status=422)
+
+
+@require_POST
+def run_new_from_toml(request: Request, team: str) -> HttpResponse:
+    """Show the form with the TOML applied; on errors, the TOML again."""
+    team_ = get_writable_team(request, team)
+    form, text = read_draft(request.POST, team_), request.POST.get("toml", "")
+    draft = apply_toml(form, text)
+    if draft.unknown_recipes and request.POST.get("saves_rewards"):
+        for spec in draft.unknown_recipes.values():
+            save_recipe_version(
+                team=team_,
+                name=free_name(team_, "Reward from TOML"),
+                recipe=Recipe.model_validate(spec),
+                user=request.user,
+                description="Read from the TOML of a launch form.",
+            )
+        form.choices = choices_of(team_)
+        draft = apply_toml(form, text)
+    status = 422 if draft.problems else 200
+    return show_form(request, team_, form, toml=draft, status=status)
+
+
+@require_POST
+def run_new_plan(request: Request, team: str) -> HttpResponse:
+    """Show the runs that the form would launch; change nothing."""
+    team_ = get_writable_team(request, team)
+    form = read_draft(request.POST, team_)
+    check_draft(form)
+    context = describe_sweep(request.POST, form)
+    context |= {"form": form, "is_live": True}
+    return render(request, "runs/launch_plan.html", context)

@@ -33,10 +33,12 @@ from dashboard.analysis.probes.services import (
     request_stop,
     waiting_reason,
 )
-from dashboard.pages.launch import read_form, show_form
+from dashboard.pages.launch import show_form
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
-from dashboard.runs.launch.memory import estimate_memory
+from dashboard.runs.launch.draft import read_draft
+from dashboard.runs.launch.fit import estimate_memory
+from dashboard.runs.launch.launching import check_draft
 from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig
@@ -96,8 +98,8 @@ def probe_stop(request: Request, team: str, probe_id: int) -> HttpResponse:
 def probe_launch(request: Request, team: str) -> HttpResponse:
     """Probe what a launch form asks for, before it is launched."""
     team_ = get_writable_team(request, team)
-    form = read_form(request, team_)
-    launch = form.check()
+    form = read_draft(request.POST, team_)
+    launch = check_draft(form)
     if launch is None:
         return show_form(request, team_, form, status=422)
     try:

@@ -14,9 +14,10 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.errors import UserError
+from dashboard.project.schema_forms import SchemaField
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
-from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.queries import settings_in
@@ -187,7 +188,7 @@ def _change(
     return change
 
 
-def interval_fields() -> list[ConfigField]:
+def interval_fields() -> list[SchemaField]:
     """The settings that may change besides the number of steps."""
     return [all_fields()[path] for path in MAY_CHANGE if path != STEPS]
 

@@ -21,8 +21,7 @@ from dashboard.project.environment import ROOT
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.launch.base_models import title_of
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS
 from trainer.config import RunConfig, load_config

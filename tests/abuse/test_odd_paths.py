@@ -14,7 +14,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from dashboard.accounts.models import Team, User
 from dashboard.project.environment import read_environment
 from dashboard.runs.launch.base_models import check_model
-from dashboard.runs.launch.checks import _is_server
+from dashboard.runs.launch.launching import _is_server
 from dashboard.runs.queries import run_directory
 from dashboard.transfers.import_files import begin_import, store_file, unpack
 

@@ -8,8 +8,7 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.runs.changes import extend_run
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.supervisor import supervise

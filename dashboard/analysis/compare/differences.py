@@ -13,8 +13,9 @@ from django.db.models import F
 from django.db.models.functions import Abs
 
 from dashboard.completions.models import Completion, Group
+from dashboard.project.schema_forms import SchemaField
 from dashboard.rewards.recipe_text import write_formula
-from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
@@ -64,7 +65,7 @@ class Setting:
         return _phase_of(self.key)
 
     @property
-    def _field(self) -> ConfigField | None:
+    def _field(self) -> SchemaField | None:
         own = self.key.removeprefix(f"phases.{self.phase}.") if self.phase else self.key
         return all_fields().get(own)
 

@@ -30,8 +30,8 @@ from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.launch.base_models import StarterModel, label_model, lock_published
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.row_limits import fit_to_rows
+from dashboard.runs.launch.fit import fit_to_rows
+from dashboard.runs.launch.launching import Launch
 from dashboard.runs.models import HELD as HELD_RUNS
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import ROWS
@@ -83,13 +83,24 @@ def start_probe(
     if positions:
         lock_untrashed(dataset_version)
     lock_published(team, config.model_dump(mode="json"))
-    _check_open(team)
+    num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise UserError(
+            "probes.too_many_open",
+            f"{team} already has {num_open} open probes. Stop one, or wait until "
+            "one ends.",
+        )
+    label = (
+        label_model(config.model.path)
+        if checkpoint is None
+        else f"{checkpoint.run.name}, step {checkpoint.step}"
+    )
     probe = Probe.objects.create(
         team=team,
         created_by=user,
         dataset_version=dataset_version,
         recipe_version=recipe_version,
-        model_label=_label(config, checkpoint)[:200],
+        model_label=label[:200],
         config=config.model_dump(mode="json"),
         positions=sorted(positions),
         num_samples=num_samples,
@@ -114,12 +125,6 @@ def start_probe(
     return probe
 
 
-def _label(config: RunConfig, checkpoint: Checkpoint | None) -> str:
-    if checkpoint is None:
-        return label_model(config.model.path)
-    return f"{checkpoint.run.name}, step {checkpoint.step}"
-
-
 def _check_size(num_prompts: int, num_samples: int) -> None:
     if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
         raise UserError(
@@ -133,16 +138,6 @@ def _check_size(num_prompts: int, num_samples: int) -> None:
             f"A probe samples at most {MAX_COMPLETIONS:,} completions; "
             f"{num_prompts} prompts × {num_samples} are "
             f"{num_prompts * num_samples:,}. Use fewer prompts or completions.",
-        )
-
-
-def _check_open(team: Team) -> None:
-    num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise UserError(
-            "probes.too_many_open",
-            f"{team} already has {num_open} open probes. Stop one, or wait until "
-            "one ends.",
         )
 
 
@@ -170,7 +165,7 @@ def probe_launched(
     num_samples: int | None = None,
     is_sample: bool = False,
 ) -> Probe:
-    """Of these rows, or of so many drawn ones; ValueError as `start_probe`."""
+    """Probe these rows, or so many drawn ones; ValueError as `start_probe`."""
     rollout = launch.config.phase_configs[0].config.rollout
     if num_samples is None:
         num_samples = min(rollout.group_size, MOST_SAMPLES)
@@ -194,7 +189,7 @@ def probe_launched(
 
 
 def purge_probes() -> int:
-    """How many were deleted, with their completions and files."""
+    """Delete them with completions and files; return how many."""
     num_old = delete_old(Probe.objects.all(), keep=KEPT, most=MOST_KEPT)
     sweep_folders()
     return num_old
@@ -219,10 +214,12 @@ def sweep_folders() -> None:
     folder = probes_folder()
     if not folder.is_dir():
         return
-    found = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
-    known = set(Probe.objects.filter(pk__in=found).values_list("pk", flat=True))
-    for pk in found.keys() - known:
-        shutil.rmtree(found[pk], ignore_errors=True)
+    folders = {
+        int(path.name): path for path in folder.iterdir() if path.name.isdecimal()
+    }
+    probe_ids = set(Probe.objects.filter(pk__in=folders).values_list("pk", flat=True))
+    for pk in folders.keys() - probe_ids:
+        shutil.rmtree(folders[pk], ignore_errors=True)
 
 
 def probes_folder() -> Path:
@@ -240,7 +237,7 @@ def config_of_model(
     starters: list[StarterModel],
     rollout: dict[str, Any],
 ) -> RunConfig:
-    """The settings of a starter model, or Cohort's defaults, with changes.
+    """Return the settings of a starter model, or Cohort's defaults, with changes.
 
     Lengths are made to fit the version's rows, as in the launch form.
 
@@ -265,7 +262,7 @@ def config_of_model(
 def config_of_checkpoint(
     checkpoint: Checkpoint, recipe: Recipe | None, *, seed: int, rollout: dict[str, Any]
 ) -> RunConfig:
-    """The settings with which the checkpoint's phase samples and scores.
+    """Return the settings with which the checkpoint's phase samples and scores.
 
     Raises:
         ValueError: the settings contradict each other; one sentence for each.
@@ -289,7 +286,7 @@ def config_of_checkpoint(
 
 
 def settings_at(checkpoint: Checkpoint) -> RunConfig:
-    """The run's in the phase that the checkpoint was saved in."""
+    """Read the run's in the phase that the checkpoint was saved in."""
     return RunConfig.model_validate(checkpoint.run.config).config_at(checkpoint.step)
 
 
@@ -316,7 +313,7 @@ def list_probes(team: Team) -> QuerySet[Probe]:
 
 
 def list_tests(run: Run) -> QuerySet[Probe]:
-    """The newest tests of the run's checkpoints."""
+    """Return the newest tests of the run's checkpoints."""
     tests = Probe.objects.filter(checkpoint__run=run).select_related(*RELATED)
     return tests.order_by("-id")[:NUM_LISTED]
 
@@ -327,7 +324,7 @@ def get_test(run: Run, probe_id: int) -> Probe:
 
 
 def waiting_reason(probe: Probe) -> str:
-    """Why a queued probe does not run yet; three queries."""
+    """Return why a queued probe does not run yet; three queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
     waits = f"Waiting: {describe_wait() or 'a training worker takes it'}."
@@ -338,7 +335,7 @@ def waiting_reason(probe: Probe) -> str:
 
 
 def describe_wait() -> str:
-    """What a new probe waits for; "" if a worker is free. Two queries."""
+    """Return what a new probe waits for; "" if a worker is free. Two queries."""
     hosts = known_hosts()
     if not hosts:
         return "no training worker is running"

@@ -16,7 +16,7 @@ import numpy as np
 
 from dashboard.analysis.compare.differences import Setting, compare_settings
 from dashboard.analysis.sweeps.importance import MIN_FREE, Numbers, degrees
-from dashboard.runs.config.fields import write_number
+from dashboard.project.schema_forms import write_number
 from dashboard.runs.models import Run
 
 # What differs between all runs by itself: chance, and where its part is compared.

@@ -1,19 +1,27 @@
-"""The fields of RunConfig as form fields: one ConfigField for each leaf."""
+"""The settings of a run as form fields, and the errors in their values."""
 
 from __future__ import annotations
 
-import types
+import copy
+import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
-from trainer.config import About, RunConfig, leaves, parts_of, read_about
+from dashboard.project.schema_forms import (
+    SchemaField,
+    explain,
+    message_of,
+    quote,
+    schema_fields,
+    unix_lines,
+)
+from trainer.config import RunConfig, leaves, parts_of, read_about
 from trainer.rewards.rules import RULES
-
-Kind = Literal["whole", "number", "switch", "choice", "text"]
 
 # Paths with their own controls in the form; "" for rows, which Clone copies.
 ELSEWHERE = {
@@ -34,100 +42,10 @@ TOPICS = {
     "Evaluation and checkpoints": ("evaluation", "checkpoint"),
     "System": ("distributed", "logging"),
 }
+MAX_ERRORS = 200
+# How messages about phases as a whole start.
+OF_PHASES = ('Phase "', "The phases have")
 OPTIONAL_COLUMNS = frozenset({"entry_point_column"})  # of rules' parameters
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigField:
-    """One setting: its path in the tree, and its allowed values."""
-
-    path: str  # "optim.learning_rate"
-    title: str
-    help: str
-    kind: Kind
-    default: Any
-    about: About
-    choices: tuple[Any, ...] = ()
-    is_optional: bool = False
-    may_be_auto: bool = False  # a value, or "auto": the engine chooses
-
-    @property
-    def html_id(self) -> str:
-        return "field-" + self.path.replace(".", "-")
-
-    @property
-    def unit(self) -> str:
-        return self.about.get("unit", "")
-
-    @property
-    def shown_unit(self) -> str:
-        """Empty if the title contains it: Prompts per step."""
-        return "" if self.unit in self.title.lower() else self.unit
-
-    @property
-    def is_long(self) -> bool:
-        return self.about.get("is_long", False)
-
-    @property
-    def default_text(self) -> str:
-        return self.write(self.default)
-
-    @property
-    def options(self) -> list[tuple[str, str]]:
-        """The value and label of each choice."""
-        texts = [""] if self.is_optional else []
-        texts += [self.write(choice) for choice in self.choices]
-        words = self.about.get("choices", {})
-        return [(text, f"{text or 'none'}: {words[text]}") for text in texts]
-
-    def show(self, text: str) -> str:
-        """A form text, as messages show it."""
-        if self.kind == "switch":
-            return "on" if text else "off"
-        return text or "empty"
-
-    def is_same(self, text: str, other: str) -> bool:
-        """Whether two texts mean one value: 1e-6 and 0.000001."""
-        if self.kind not in ("whole", "number"):
-            return text == other
-        try:
-            return float(text) == float(other)
-        except ValueError:
-            return text.strip() == other.strip()
-
-    def read(self, text: str) -> Any:
-        """A form text as a value for RunConfig; pydantic parses numbers."""
-        if self.kind == "switch":
-            return text == "on"
-        if self.kind == "text":
-            return _unix_lines(text) if text or not self.is_optional else None
-        if self.is_optional and not text.strip():
-            return None
-        if self.kind == "choice":
-            named = {self.write(choice): choice for choice in self.choices}
-            return named.get(text, text)
-        return text.strip()
-
-    def write(self, value: Any) -> str:
-        """A value of the tree as a form text."""
-        if value is None:
-            return ""
-        if isinstance(value, bool):
-            off = "off" if self.kind == "choice" else ""
-            return "on" if value else off
-        return write_number(value) if isinstance(value, float) else str(value)
-
-
-def _unix_lines(text: str) -> str:
-    return text.replace("\r\n", "\n")  # browsers send CRLF from a text area
-
-
-def write_number(number: float) -> str:
-    """1e-06 as 1e-6, 1.0 as 1, without losing digits."""
-    if number.is_integer() and abs(number) < 1e15:
-        return str(int(number))
-    mantissa, _, exponent = repr(number).partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +53,7 @@ class FieldGroup:
     """A section of a part."""
 
     title: str
-    fields: tuple[ConfigField, ...]
+    fields: tuple[SchemaField, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,28 +68,26 @@ class ConfigPart:
 
 
 @cache
-def all_fields() -> dict[str, ConfigField]:
-    return {
-        path: _field(path, info)
-        for path, info in leaves(RunConfig)
-        if path not in ELSEWHERE
-    }
+def all_fields() -> dict[str, SchemaField]:
+    fields = {field.path: field for field in schema_fields(RunConfig)}
+    paths = [path for path, _ in leaves(RunConfig) if path not in ELSEWHERE]
+    return {path: fields[path] for path in paths}
 
 
 @cache
-def main_fields() -> tuple[ConfigField, ...]:
+def main_fields() -> tuple[SchemaField, ...]:
     main = [field for field in all_fields().values() if "main" in field.about]
     return tuple(sorted(main, key=lambda field: field.about["main"]))
 
 
 @cache
 def advanced_parts() -> tuple[ConfigPart, ...]:
-    known = parts_of(RunConfig)
+    models = parts_of(RunConfig)
     return tuple(
         ConfigPart(
             name=name,
             title=part_title(name),
-            help=(known[name].__doc__ or "").strip(),
+            help=(models[name].__doc__ or "").strip(),
             groups=tuple(_groups(name)),
             topic=topic,
         )
@@ -185,8 +101,8 @@ def part_title(name: str) -> str:
 
 
 def _groups(part: str) -> Iterator[FieldGroup]:
-    """One for each section; settings before the first section have no title."""
-    groups: list[tuple[str, list[ConfigField]]] = [("", [])]
+    """Group by section; settings before the first section have no title."""
+    groups: list[tuple[str, list[SchemaField]]] = [("", [])]
     for path, field in all_fields().items():
         if path.startswith(f"{part}.") and "main" not in field.about:
             if section := field.about.get("section"):
@@ -197,43 +113,8 @@ def _groups(part: str) -> Iterator[FieldGroup]:
             yield FieldGroup(title=title, fields=tuple(fields))
 
 
-def _field(path: str, info: FieldInfo) -> ConfigField:
-    kinds = [
-        get_args(k)[0] if get_origin(k) is Annotated else k for k in _without_none(info)
-    ]
-    kind = _kind(kinds)
-    choices = tuple(c for k in kinds if get_origin(k) is Literal for c in get_args(k))
-    if kind == "choice" and bool in kinds:
-        choices = (*choices, True, False)
-    return ConfigField(
-        path=path,
-        title=info.title or path,
-        help=info.description or "",
-        kind=kind,
-        default=info.get_default(call_default_factory=True),
-        about=read_about(info),
-        choices=choices if kind == "choice" else (),
-        is_optional=type(None) in get_args(info.annotation),
-        may_be_auto="auto" in choices and get_origin(kinds[0]) is not Literal,
-    )
-
-
-def _without_none(info: FieldInfo) -> tuple[Any, ...]:
-    annotation = info.annotation
-    if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(part for part in get_args(annotation) if part is not type(None))
-    return (annotation,)
-
-
-def _kind(kinds: Sequence[Any]) -> Kind:
-    if get_origin(kinds[0]) is Literal or (kinds[0] is bool and len(kinds) > 1):
-        return "choice"
-    by_type: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number"}
-    return by_type.get(kinds[0], "text")
-
-
 def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The tree that RunConfig validates, from a form's texts."""
+    """Return the tree that RunConfig validates, from a form's texts."""
     tree: dict[str, Any] = {}
     for path, field in all_fields().items():
         put(tree, path, field.read(texts[path]))
@@ -241,9 +122,9 @@ def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
-    """The submitted texts; a switch that is off is not submitted."""
+    """Return the submitted texts; a switch that is off is not submitted."""
     return {
-        path: _unix_lines(
+        path: unix_lines(
             form.get(path, "" if field.kind == "switch" else field.default_text)
         )
         for path, field in all_fields().items()
@@ -251,12 +132,11 @@ def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_texts(tree: Mapping[str, Any]) -> dict[str, str]:
-    """A form's texts from a stored tree, with defaults for missing settings."""
-    texts = {}
-    for path, field in all_fields().items():
-        value = _get(tree, path, field.default)
-        texts[path] = field.write(value)
-    return texts
+    """Write a stored tree as a form's texts, with defaults for missing settings."""
+    return {
+        path: field.write(_get(tree, path, field.default))
+        for path, field in all_fields().items()
+    }
 
 
 def put(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -274,6 +154,93 @@ def _get(tree: Any, path: str, default: Any) -> Any:
     return tree
 
 
+@dataclass(slots=True)
+class Problems:
+    """Messages by form field, and general ones about several fields."""
+
+    by_field: dict[str, list[str]] = dataclasses.field(
+        default_factory=lambda: defaultdict(list)
+    )
+    general: list[str] = dataclasses.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_field or self.general)
+
+    @property
+    def messages(self) -> list[str]:
+        """All of them, without duplicates."""
+        of_fields = [text for texts in self.by_field.values() for text in texts]
+        return list(dict.fromkeys([*self.general, *of_fields]))
+
+    def add(self, control: str, message: str) -> None:
+        self.by_field[control].append(message)
+
+
+def find_problems(tree: dict[str, Any]) -> Problems:
+    problems = Problems()
+    for error in errors_of(tree):
+        path = ".".join(str(part) for part in error["loc"])
+        if path in all_fields():
+            problems.add(path, explain(all_fields()[path], error))
+        elif path.startswith("phases."):
+            problems.add("phases", _phase_sentence(error))
+        elif control := _control(path):
+            problems.add(control, message_of(error))
+        else:
+            _add_cross_field(problems, tree, message_of(error))
+    return problems
+
+
+def errors_of(tree: dict[str, Any]) -> list[Any]:
+    try:
+        RunConfig.model_validate(tree)
+    except ValidationError as error:
+        return list(error.errors(include_url=False))[:MAX_ERRORS]
+    return []
+
+
+def _control(path: str) -> str | None:
+    for prefix, control in ELSEWHERE.items():
+        if path == prefix or path.startswith(f"{prefix}."):
+            return control
+    return None
+
+
+def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> None:
+    problems.general.append(message)
+    if message.startswith(OF_PHASES):
+        problems.add("phases", message)
+        return  # no setting's default fixes a phase
+    if "reward.step_recipe" in message:
+        problems.add("step_recipe", message)
+    for path in all_fields():
+        if _default_heals(tree, path, message):
+            problems.add(path, message)
+
+
+def _default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
+    """Tell whether resetting this field alone to its default removes the problem."""
+    healed = copy.deepcopy(tree)
+    put(healed, path, all_fields()[path].default)
+    return all(message_of(error) != message for error in errors_of(healed))
+
+
+def _phase_sentence(error: Mapping[str, Any]) -> str:
+    _, number, *place = error["loc"]
+    where = f"Phase {number + 1}" if isinstance(number, int) else "Phases"
+    inside = f", {'.'.join(map(str, place))}" if place else ""
+    if error["type"] == "extra_forbidden":
+        return (
+            f"{where}{inside}: a phase has name, num_steps and changes. Put settings "
+            "under changes."
+        )
+    if error["type"] == "missing":
+        return f"{where}{inside} is missing."
+    return (
+        f"{where}{inside}: {message_of(error)}. The value was {quote(error['input'])}."
+    )
+
+
 @cache
 def unused_table() -> list[dict[str, Any]]:
     """When which setting has no effect, and why: `no_effect` in the form's texts."""
@@ -281,7 +248,12 @@ def unused_table() -> list[dict[str, Any]]:
         {
             "path": path,
             "when": {
-                other: [_text(other, value) for value in values]
+                other: [
+                    str(value)
+                    if other in RECIPE_FACTS
+                    else all_fields()[other].write(value)
+                    for value in values
+                ]
                 for other, values in when.items()
             },
             "reason": reason,
@@ -291,31 +263,27 @@ def unused_table() -> list[dict[str, Any]]:
     ]
 
 
-def _text(path: str, value: Any) -> str:
-    return str(value) if path in RECIPE_FACTS else all_fields()[path].write(value)
-
-
 def find_unused(
     texts: Mapping[str, str], facts: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The settings without effect in a form with these texts, and why."""
-    known = {**dict.fromkeys(RECIPE_FACTS, ""), **(facts or {}), **texts}
-    found: dict[str, str] = {}
+    """Return the settings without effect in a form with these texts, and why."""
+    everything = {**dict.fromkeys(RECIPE_FACTS, ""), **(facts or {}), **texts}
+
+    def has_one_of(path: str, values: Sequence[str]) -> bool:
+        if path in RECIPE_FACTS:
+            return everything[path] in values
+        field, text = all_fields()[path], everything[path]
+        return any(field.is_same(text, value) for value in values)
+
+    reasons: dict[str, str] = {}
     for unused in unused_table():
-        when = unused["when"].items()
-        if all(_is_one_of(path, known[path], values) for path, values in when):
-            found.setdefault(unused["path"], unused["reason"])
-    return found
-
-
-def _is_one_of(path: str, text: str, values: Sequence[str]) -> bool:
-    if path in RECIPE_FACTS:
-        return text in values
-    return any(all_fields()[path].is_same(text, value) for value in values)
+        if all(has_one_of(path, values) for path, values in unused["when"].items()):
+            reasons.setdefault(unused["path"], unused["reason"])
+    return reasons
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """The facts about a recipe that may make settings unused."""
+    """Return the facts about a recipe that may make settings unused."""
     rules = recipe.get("rules") or [{}]
     combine = recipe.get("combine", "sum")
     # Normalised, one rule is the same with or without a sum, but for its weight.
@@ -330,16 +298,16 @@ def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def needed_columns(recipe: Mapping[str, Any]) -> list[str]:
-    """The columns that the rows of a dataset need for its rules.
+    """Return the columns that the rows of a dataset need for its rules.
 
     >>> needed_columns({"rules": [{"kind": "code_tests"}]})
     ['tests']
     """
-    found: set[str] = set()
+    columns: set[str] = set()
     for rule in recipe.get("rules", []):
         params = RULES[rule["kind"]].params_model.model_fields
         for name in (n for n in params if n.endswith("_column")):
             column = rule.get("params", {}).get(name, params[name].default)
             if column and name not in OPTIONAL_COLUMNS:
-                found.update(one.strip() for one in str(column).split(","))
-    return sorted(found)
+                columns.update(map(str.strip, str(column).split(",")))
+    return sorted(columns)

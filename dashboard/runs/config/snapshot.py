@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from dashboard.project.schema_forms import write_number
 from dashboard.rewards.recipe_text import write_formula
-from dashboard.runs.config.fields import part_title, write_number
+from dashboard.runs.config.fields import part_title
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
@@ -52,7 +53,7 @@ class Setting:
         return "\n" in self.value or len(self.value) > 60
 
     def has(self, text: str) -> bool:
-        """Whether all words are in its title, path, value or help."""
+        """Tell whether all words are in its title, path, value or help."""
         said = f"{self.title} {self.path} {self.value} {self.help}".lower()
         return all(word in said for word in text.lower().split())
 
@@ -83,7 +84,7 @@ class PhaseSettings:
 
 
 def list_phases(config: RunConfig) -> list[PhaseSettings]:
-    """None of a run that has one phase."""
+    """List none of a run that has one phase."""
     return [
         PhaseSettings(
             phase=own,
@@ -98,7 +99,7 @@ def list_phases(config: RunConfig) -> list[PhaseSettings]:
 
 
 def _in_order(phase: Phase) -> Iterator[tuple[str, list[str]]]:
-    """What it changes, as the config lists it; jsonb orders keys by length."""
+    """Return what it changes, as the config lists it; jsonb orders keys by length."""
     for part, kind in parts_of(RunConfig).items():
         changed = phase.changes.get(part, {})
         yield part, [name for name in kind.model_fields if name in changed]
@@ -126,7 +127,7 @@ def _setting(path: str, field: FieldInfo, value: object) -> Setting:
 
 
 def write_setting(value: object) -> str:
-    """A value of the tree, as pages show it."""
+    """Write a value of the tree as pages show it."""
     match value:
         case None:
             return "none"
@@ -150,23 +151,23 @@ def write_setting(value: object) -> str:
 
 
 def write_named(key: str, value: object) -> str:
-    """Of a setting of Cohort's own, by its key."""
+    """Write a setting of Cohort's own, by its key."""
     if key == "phases" and isinstance(value, list) and value:
         return _write_phases(value)
     return write_setting(value)
 
 
 def _write_phases(phases: Iterable[Any]) -> str:
-    return ", ".join(f"{one['name']} {one['num_steps']:,} steps" for one in phases)
+    return ", ".join(f"{p['name']} {p['num_steps']:,} steps" for p in phases)
 
 
 def _write_toml(run: Run, config: RunConfig) -> str:
-    """The settings, after comments on the files that they name."""
+    """Write the settings, after comments on the files that they name."""
     assert run.dataset_version, "launched"
     files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
     files += [
-        (eval_rows(one.name), one.dataset_version, one.num_rows)
-        for one in list_evaluation_sets(run)
+        (eval_rows(chosen.name), chosen.dataset_version, chosen.num_rows)
+        for chosen in list_evaluation_sets(run)
     ]
     lines = [
         f"# {file}: {' '.join(str(version).split())}, {num_rows:,} of "
@@ -176,11 +177,10 @@ def _write_toml(run: Run, config: RunConfig) -> str:
     return "".join(lines) + "\n" + write_toml(config)
 
 
-def _write_json(_run: Run, config: RunConfig) -> str:
-    return config.model_dump_json(indent=2) + "\n"
-
-
-WRITERS = {"toml": _write_toml, "json": _write_json}  # for `python -m trainer run`
+WRITERS: dict[str, Callable[[Run, RunConfig], str]] = {
+    "toml": _write_toml,
+    "json": lambda _run, config: config.model_dump_json(indent=2) + "\n",
+}  # for `python -m trainer run`
 
 
 def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -200,7 +200,7 @@ def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def name_phases(phases: Sequence[dict[str, Any]]) -> list[str]:
-    """Their names; one that comes again has a number, which no name can have.
+    """List their names; one that comes again has a number, which no name can have.
 
     >>> name_phases([{"name": "sft"}, {"name": "rl"}, {"name": "sft"}])
     ['sft', 'rl', 'sft#2']
@@ -236,7 +236,7 @@ def flatten_tree(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def reported_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The settings that an external trainer reported, by name.
+    """Return the settings that an external trainer reported, by name.
 
     jsonb stores the keys of an object by length.
 
@@ -249,7 +249,7 @@ def reported_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def json_path(key: str) -> str:
-    """The PostgreSQL JSON path of the setting in a config.
+    """Return the PostgreSQL JSON path of the setting in a config.
 
     >>> json_path("optim.learning_rate")
     '$."optim"."learning_rate"'
@@ -281,7 +281,7 @@ class Rate:
 
 
 def rate_at(config: RunConfig, step: int) -> float | None:
-    """None past the run's end."""
+    """Return None past the run's end."""
     for phase in config.phase_configs:
         if phase.first_step <= step <= phase.last_step:
             return learning_rate(step - phase.first_step + 1, phase.config.optim)
@@ -289,7 +289,7 @@ def rate_at(config: RunConfig, step: int) -> float | None:
 
 
 def compare_rates(before: RunConfig, after: RunConfig, *, first: int) -> list[Rate]:
-    """Of an extended run: at the step `first`, half way and at both ends."""
+    """Compare an extended run's at the step `first`, half way and at both ends."""
     end = after.optim.num_steps
     steps = {first, (first + end) // 2, before.optim.num_steps, end}
     return [

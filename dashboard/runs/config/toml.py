@@ -12,14 +12,9 @@ from typing import Any
 import tomli_w
 
 from dashboard.project.errors import UserError
+from dashboard.project.schema_forms import explain, message_of, quote
 from dashboard.rewards.recipe_text import read_json
-from dashboard.runs.config.errors import (
-    errors_of,
-    message_of,
-    quote,
-    sentence_of,
-)
-from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.fields import all_fields, errors_of
 from trainer.config import RunConfig, has_long_key, parse_toml_text
 
 MAX_DEPTH = 20
@@ -64,7 +59,7 @@ class TomlProblem:
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The parsed tree; UserError says where the text is wrong."""
+    """Return the parsed tree; UserError says where the text is wrong."""
     if len(text) > MAX_LENGTH:
         raise UserError(
             "toml.too_long",
@@ -151,12 +146,12 @@ def _sentence(key: str, loc: Sequence[str | int], error: Mapping[str, Any]) -> s
         remedy = f"Did you mean {near[0]}?" if near else "Remove it."
         return f"Unknown setting. {remedy}"
     if key in all_fields():
-        return sentence_of(all_fields()[key], error)
+        return explain(all_fields()[key], error)
     return f"{message_of(error).rstrip('.')}. Fix or remove it."
 
 
 def read_phases(text: str) -> list[Any]:
-    """The list that RunConfig validates; UserError says where the text is wrong."""
+    """Read the list that RunConfig validates; UserError says what is wrong."""
     text = text.removeprefix("\ufeff").strip()
     if not text:
         return []
@@ -197,7 +192,11 @@ def write_phases(phases: Sequence[Any]) -> str:
         return ""
     if any(value is None for value in _leaves(list(phases))):
         return json.dumps(phases, indent=2, ensure_ascii=False)
-    return "\n".join(_write_phase(_without_empty_changes(phase)) for phase in phases)
+    tables = [
+        {key: phase[key] for key in phase if key != "changes" or phase[key]}
+        for phase in phases
+    ]
+    return "\n".join(map(_write_phase, tables))
 
 
 def _write_phase(phase: Mapping[str, Any]) -> str:
@@ -212,10 +211,6 @@ def _leaves(tree: Any) -> list[Any]:
     if isinstance(tree, list):
         return [leaf for value in tree for leaf in _leaves(value)]
     return [tree]
-
-
-def _without_empty_changes(phase: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: phase[key] for key in phase if key != "changes" or phase[key]}
 
 
 def write_toml(config: RunConfig) -> str:

@@ -25,19 +25,19 @@ TITLES = {
 
 
 def read_model_config(folder: Path) -> dict[str, Any] | None:
-    """Its parsed config.json, if this machine can read one."""
+    """Return its parsed config.json, if this machine can read one."""
     return _read_tree(folder / "config.json")
 
 
 def has_chat_template(folder: Path) -> bool:
-    """In its own file, as transformers writes it now, or in the tokenizer config."""
+    """Look for its own file, as transformers writes it, or in the tokenizer config."""
     return _has_file(folder, "chat_template.jinja") or bool(
         (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
     )
 
 
 def read_characters(folder: Path) -> frozenset[str] | None:
-    """The characters of a tokenizer that only has single characters and numbers.
+    """Return the characters of a tokenizer that only has single characters and numbers.
 
     None for other tokenizers, or if this machine cannot read it.
     """
@@ -74,7 +74,7 @@ def _has_file(folder: Path, name: str) -> bool:
 
 
 def find_published(path: str) -> PublishedModel | None:
-    """The published model of this folder."""
+    """Return the published model of this folder."""
     match = DATA_FOLDER.fullmatch(within_data(path))
     if match is None or match["model"] is None:
         return None
@@ -113,18 +113,18 @@ def runs_that_need(model: PublishedModel) -> list[Run]:
 
 
 def folder_of(model: PublishedModel) -> str:
-    """As configurations name it."""
+    """Return the folder as configurations name it."""
     return str(model.folder / "model")
 
 
 def needs_of(team: Team) -> dict[str, list[Run]]:
-    """The folders that the team's runs name, while they have not ended; one query."""
-    found: dict[str, list[Run]] = {}
+    """List folders that the team's runs name and need: none has ended; one query."""
+    runs: dict[str, list[Run]] = {}
     waiting = Run.objects.filter(team=team).exclude(state__in=ENDED)
     for run in waiting.order_by("id"):
         for path in {*named_models(run.config)}:
-            found.setdefault(path, []).append(run)
-    return found
+            runs.setdefault(path, []).append(run)
+    return runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,13 +147,13 @@ class StarterModel:
         return (self.folder / "run.toml").is_file()
 
     def read_settings(self) -> dict[str, Any]:
-        """The recommended settings, as a tree."""
+        """Return the recommended settings, as a tree."""
         text = (self.folder / "run.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)
 
 
 def offered_models(team: Team) -> list[StarterModel]:
-    """The starters, and what the team has published."""
+    """List the starters, and what the team has published."""
     published = team.published_models.select_related("run").order_by("-pk")
     return starter_models() + [
         StarterModel(
@@ -186,12 +186,12 @@ def _is_complete(folder: Path) -> bool:
 
 
 def title_of(key: str) -> str:
-    """What a starter model is called, by its folder's name."""
+    """Return what a starter model is called, by its folder's name."""
     return TITLES.get(key) or key.replace("-", " ").replace("_", " ").capitalize()
 
 
 def label_model(path: str) -> str:
-    """A short name for the run list: a starter's title, a folder name or a Hub ID."""
+    """Shorten it for the run list: a starter's title, a folder name or a Hub ID."""
     for starter in starter_models():
         if starter.path == path:
             return starter.title
@@ -201,7 +201,7 @@ def label_model(path: str) -> str:
 
 
 def check_model(path: str) -> str | None:
-    """The problem with a typed model, or None."""
+    """Return the problem with a typed model, or None."""
     if not path:
         return "Choose a model, or enter a folder or a Hugging Face model ID."
     if not _is_folder(path):

@@ -77,7 +77,7 @@ class SetDraft:
 
     @property
     def num_rows(self) -> int | None:
-        """None: nothing is chosen yet, or the number is invalid."""
+        """The rows used; None: nothing is chosen yet, or the number is invalid."""
         if self.version is None or (self.max_rows and not self._count):
             return None
         return min(self._count or self.version.num_rows, self.version.num_rows)
@@ -97,7 +97,7 @@ class SetDraft:
         }
 
     def choose(self) -> ChosenSet | None:
-        """None if invalid; the errors are kept."""
+        """Check it; None if invalid, with the errors kept."""
         self.errors = {}
         if self.version is None:
             self.errors["dataset"] = [
@@ -193,25 +193,25 @@ class EvalSection:
 
 
 def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
-    """The rows of a form or an address, renumbered."""
+    """Return the rows of a form or an address, renumbered."""
     numbers = [n for n in range(1, MAX_SETS + 1) if f"eval-{n}-dataset" in form]
     texts = (
         {part: form.get(f"eval-{n}-{part}", "").strip() for part in PARTS}
         for n in numbers
     )
-    return number_drafts([SetDraft(number=0, **each) for each in texts], choices)
+    return number_drafts([SetDraft(number=0, **row) for row in texts], choices)
 
 
 def drafts_of(sets: Iterable[EvaluationSet], choices: Finder) -> list[SetDraft]:
-    """The rows of a run that is cloned."""
+    """Return the rows of a run that is cloned."""
     drafts = [
         SetDraft(
             number=0,
-            dataset=str(one.dataset_version_id),
-            name=one.name,
-            max_rows="" if one.max_rows is None else str(one.max_rows),
+            dataset=str(chosen.dataset_version_id),
+            name=chosen.name,
+            max_rows="" if chosen.max_rows is None else str(chosen.max_rows),
         )
-        for one in sets
+        for chosen in sets
     ]
     return number_drafts(drafts, choices)
 
@@ -241,20 +241,20 @@ def _free_name(dataset: str, number: int, taken: Collection[str]) -> str:
 
 
 def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[ChosenSet]:
-    """The valid ones; `taken`: names of other evaluation sets of the run."""
+    """Return the valid ones; `taken`: names of other evaluation sets of the run."""
     chosen: list[ChosenSet] = []
     names = set(taken)
     for draft in drafts:
-        one = draft.choose()
-        if one is None:
+        valid = draft.choose()
+        if valid is None:
             continue
-        if one.name in names:
+        if valid.name in names:
             draft.errors["name"] = [
-                f"Two evaluation sets are named “{one.name}”. Rename one."
+                f"Two evaluation sets are named “{valid.name}”. Rename one."
             ]
             continue
-        names.add(one.name)
-        chosen.append(one)
+        names.add(valid.name)
+        chosen.append(valid)
     return chosen
 
 
@@ -265,7 +265,9 @@ def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
         rows=[
             EvalRow(
                 draft=draft,
-                leak=_leak(draft, trained_on),
+                leak=check_leak(draft.version, trained_on)
+                if draft.version and trained_on
+                else None,
                 is_new=action.startswith("add") and draft is form.eval_sets[-1],
             )
             for draft in form.eval_sets
@@ -276,7 +278,7 @@ def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
 
 
 def suggest_set(form: SetsForm) -> DatasetVersion | None:
-    """The other half of the training dataset's split, if no set uses it yet."""
+    """Return the other half of the training dataset's split, if no set uses it yet."""
     if form.dataset_version is None:
         return None
     half = other_split(form.dataset_version)
@@ -292,33 +294,27 @@ def change_sets(form: SetsForm, action: str) -> None:
         added = SetDraft(number=0, dataset=str(half.pk) if half else "")
         form.eval_sets = number_drafts([*form.eval_sets, added], form.choices)
     elif verb == "remove":
-        kept = [one for one in form.eval_sets if str(one.number) != argument]
-        form.eval_sets = number_drafts(kept, form.choices)
+        drafts = [row for row in form.eval_sets if str(row.number) != argument]
+        form.eval_sets = number_drafts(drafts, form.choices)
 
 
 def check_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
     """Checks now if there are few rows, else queues a job."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
-    found = find_leak(held_out, trained_on)
-    return Leak(held_out=held_out, trained_on=trained_on, found=found)
+    result = find_leak(held_out, trained_on)
+    return Leak(held_out=held_out, trained_on=trained_on, found=result)
 
 
 def stored_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
-    """The stored result; one query."""
+    """Find the stored result; one query."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
-    found = (
+    result = (
         VersionLeak.objects.defer(*KINDS)
         .filter(held_out=held_out, trained_on=trained_on, result__isnull=False)
         .first()
     )
-    if found is None:
+    if result is None:
         return None
-    return Leak(held_out=held_out, trained_on=trained_on, found=found)
-
-
-def _leak(draft: SetDraft, trained_on: DatasetVersion | None) -> Leak | None:
-    if draft.version is None or trained_on is None:
-        return None
-    return check_leak(draft.version, trained_on)
+    return Leak(held_out=held_out, trained_on=trained_on, found=result)

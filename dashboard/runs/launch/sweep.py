@@ -11,9 +11,10 @@ from itertools import groupby
 from typing import Any
 
 from dashboard.project.errors import UserError, code_of
-from dashboard.runs.config.errors import Problems
-from dashboard.runs.config.fields import ConfigField, all_fields, part_title
-from dashboard.runs.launch.form import LONGEST_NAME, Launch, LaunchForm
+from dashboard.project.schema_forms import SchemaField
+from dashboard.runs.config.fields import Problems, all_fields, part_title
+from dashboard.runs.launch.draft import LaunchDraft
+from dashboard.runs.launch.launching import LONGEST_NAME, Launch, check_draft
 
 NUM_ROWS = 4  # settings that may have several values
 MAX_RUNS = 50
@@ -38,25 +39,25 @@ class Row:
     text: str = ""
 
     @property
-    def setting(self) -> ConfigField | None:
+    def setting(self) -> SchemaField | None:
         return all_fields().get(self.path)
 
     @property
     def values(self) -> list[str]:
         """UserError if there are more than a sweep may have."""
-        found: list[str] = []
+        values: list[str] = []
         for part in filter(None, map(str.strip, self.text.split(","))):
-            named = RANGE.fullmatch(part)
-            if named and self.setting and self.setting.kind == "whole":
-                first, last = int(named[1]), int(named[2])
+            span = RANGE.fullmatch(part)
+            if span and self.setting and self.setting.kind == "whole":
+                first, last = int(span[1]), int(span[2])
                 if last - first >= MAX_RUNS:
                     raise _too_many(last - first + 1)
-                found += map(str, range(first, last + 1))
+                values += map(str, range(first, last + 1))
             else:
-                found.append(part)
-            if len(found) > MAX_VALUES:
+                values.append(part)
+            if len(values) > MAX_VALUES:
                 raise _too_many(None)
-        return found
+        return values
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,13 +97,16 @@ class SweepPlan:
     def titles(self) -> list[str]:
         return [row.setting.title for row in self.used if row.setting]
 
-    def plan(self, form: LaunchForm) -> None:
+    def plan(self, form: LaunchDraft) -> None:
         """Find its runs, or the problem; each is checked like a single run."""
         self.runs = []
         if not self.used:
             return
         try:
-            self.runs = self._plan(form, self._combine())
+            self.runs = [
+                self._planned(form, number, values)
+                for number, values in enumerate(self._combine(), 1)
+            ]
         except ValueError as error:
             self.problem, self.problem_code = str(error), code_of(error)
 
@@ -123,39 +127,31 @@ class SweepPlan:
                 "remove values, or choose every combination.",
             )
         together = itertools.product if self.mode == GRID else zip
-        found = list(itertools.islice(together(*columns), MAX_RUNS + 1))
-        if len(found) > MAX_RUNS:
+        combinations = list(itertools.islice(together(*columns), MAX_RUNS + 1))
+        if len(combinations) > MAX_RUNS:
             raise _too_many(None)
-        return found
-
-    def _plan(
-        self, form: LaunchForm, combinations: list[tuple[str, ...]]
-    ) -> list[Planned]:
-        return [
-            self._planned(form, number, values)
-            for number, values in enumerate(combinations, 1)
-        ]
+        return combinations
 
     def _planned(
-        self, form: LaunchForm, number: int, values: tuple[str, ...]
+        self, form: LaunchDraft, number: int, values: tuple[str, ...]
     ) -> Planned:
         name = f"{form.name[: LONGEST_NAME - 3]}-{number}"
         changed = dict(zip((row.path for row in self.used), values, strict=True))
-        one = replace(
+        draft = replace(
             form,
             name=name,
             texts=form.texts | {path: _text(path, v) for path, v in changed.items()},
             eval_sets=deepcopy(form.eval_sets),
             problems=Problems(),
         )
-        launch = one.check()
+        launch = check_draft(draft)
         if launch is None:
             message = ", ".join(
                 f"{all_fields()[path].title} {value}" for path, value in changed.items()
             )
             raise UserError(
                 "sweeps.bad_run",
-                f"With {message}: {' '.join(one.problems.messages[:3])}",
+                f"With {message}: {' '.join(draft.problems.messages[:3])}",
             )
         return Planned(name=name, values=list(values), launch=launch)
 
@@ -173,9 +169,9 @@ def _values(row: Row) -> list[str]:
             f"0..4; got “{row.text[:60]}”.",
         )
     same = [
-        (one, other)
-        for one, other in itertools.combinations(values[: MAX_RUNS + 1], 2)
-        if row.setting.is_same(one, other)
+        (value, other)
+        for value, other in itertools.combinations(values[: MAX_RUNS + 1], 2)
+        if row.setting.is_same(value, other)
     ]
     if same:
         raise UserError(
@@ -186,7 +182,7 @@ def _values(row: Row) -> list[str]:
 
 
 def _text(path: str, value: str) -> str:
-    """As the form's own control would send it."""
+    """Return it as the form's own control would send it."""
     if all_fields()[path].kind != "switch":
         return value
     if value not in ("on", "off"):
@@ -205,25 +201,22 @@ def _too_many(count: int | None) -> UserError:
     )
 
 
-def describe_sweep(post: Mapping[str, Any], form: LaunchForm) -> dict[str, Any]:
+def describe_sweep(post: Mapping[str, Any], form: LaunchDraft) -> dict[str, Any]:
     sweep = SweepPlan.read(post)
     if sweep.used and not form.problems:
         sweep.plan(form)
+    parts = groupby(
+        all_fields().values(), lambda setting: setting.path.rpartition(".")[0]
+    )
     return {
         "sweep": sweep,
-        "sweep_settings": _settings(),
+        "sweep_settings": [
+            (
+                part_title(part) if part else "Run",
+                [(setting.path, setting.title) for setting in fields],
+            )
+            for part, fields in parts
+        ],
         "sweep_modes": MODES,
         "sweep_limit": MAX_RUNS,
     }
-
-
-def _settings() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each part's settings, by path and title."""
-    parts = groupby(all_fields().values(), lambda one: one.path.rpartition(".")[0])
-    return [
-        (
-            part_title(part) if part else "Run",
-            [(one.path, one.title) for one in fields],
-        )
-        for part, fields in parts
-    ]

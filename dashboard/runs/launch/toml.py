@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.project.errors import UserError, code_of
+from dashboard.project.schema_forms import SchemaField
 from dashboard.rewards.recipe_text import is_same_reward
-from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
+from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.config.toml import (
     TomlProblem,
     find_toml_problems,
@@ -19,8 +20,8 @@ from dashboard.runs.config.toml import (
     write_phases,
     write_toml_tree,
 )
+from dashboard.runs.launch.draft import AS_START, LaunchDraft
 from dashboard.runs.launch.eval_sets import choose_sets
-from dashboard.runs.launch.form import AS_START, LaunchForm
 from dashboard.runs.queries import ROWS, eval_rows
 from trainer.config import RunConfig
 
@@ -31,7 +32,7 @@ ANY_RECIPE = {"rules": [{"name": "any", "kind": "numeric_answer", "params": {}}]
 
 @dataclass(kw_only=True, slots=True)
 class TomlDraft:
-    """What the form's TOML tab shows."""
+    """The contents of the form's TOML tab."""
 
     text: str = ""
     problems: list[TomlProblem] = field(default_factory=list)
@@ -40,11 +41,9 @@ class TomlDraft:
     unknown_recipes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def write_form(form: LaunchForm) -> str:
+def write_form(form: LaunchDraft) -> str:
     """UserError if the form's phases are invalid, because they would be lost."""
-    tree = form.tree(
-        form.recipe_version, choose_sets(form.eval_sets, taken=form.eval_files)
-    )
+    tree = form.tree(choose_sets(form.eval_sets, taken=form.eval_files))
     if sentence := form.put_phases(tree):
         raise UserError("phases.invalid", f"Fix the phases first. {sentence}")
     if not form.recipe_version:
@@ -61,10 +60,10 @@ def write_form(form: LaunchForm) -> str:
     return write_toml_tree(tree)
 
 
-def _typed(setting: ConfigField, text: str) -> Any:
-    """As a number, if the text is one."""
+def _typed(setting: SchemaField, text: str) -> Any:
+    """Read it as a number, if the text is one."""
     value = setting.read(text)
-    if isinstance(value, str) and setting.kind in ("whole", "number"):
+    if isinstance(value, str) and setting.is_number:
         with suppress(ValueError):
             number = float(value)
             is_whole = number.is_integer() and abs(number) < 2**53
@@ -73,7 +72,7 @@ def _typed(setting: ConfigField, text: str) -> Any:
     return value
 
 
-def apply_toml(form: LaunchForm, text: str) -> TomlDraft:
+def apply_toml(form: LaunchDraft, text: str) -> TomlDraft:
     """Apply the TOML to the form, unless there are problems.
 
     Missing settings get their defaults, as in a file of the engine. Model, dataset,
@@ -81,39 +80,39 @@ def apply_toml(form: LaunchForm, text: str) -> TomlDraft:
     """
     draft = TomlDraft(text=text)
     try:
-        given = read_toml(text)
+        stated = read_toml(text)
     except ValueError as error:
         draft.problems = [TomlProblem(sentence=str(error), code=code_of(error))]
         return draft
-    draft.problems = find_toml_problems(_completed(form, given))
+    draft.problems = find_toml_problems(_completed(form, stated))
     if draft.problems:
         return draft
-    config = RunConfig.model_validate(_completed(form, given))
+    config = RunConfig.model_validate(_completed(form, stated))
     tree = config.model_dump(mode="json")
-    applied = _Applied(form=form, given=given, tree=tree)
+    applied = _Applied(form=form, given=stated, tree=tree)
     applied.read(draft)
     if not draft.problems:
         applied.fill()
     return draft
 
 
-def _completed(form: LaunchForm, given: dict[str, Any]) -> dict[str, Any]:
+def _completed(form: LaunchDraft, stated: dict[str, Any]) -> dict[str, Any]:
     recipe = form.recipe_version
     chosen: dict[str, dict[str, Any]] = {
         "model": {"path": form.model_path or NO_MODEL},
         "data": {"rows": ROWS},
         "reward": {"recipe": recipe.spec if recipe else ANY_RECIPE},
     }
-    tree = dict(given)
+    tree = dict(stated)
     for part, values in chosen.items():
-        typed = given.get(part, {})
+        typed = stated.get(part, {})
         tree[part] = values | typed if isinstance(typed, dict) else typed
     return tree
 
 
 @dataclass(kw_only=True)
 class _Applied:
-    form: LaunchForm
+    form: LaunchDraft
     given: dict[str, Any]
     tree: dict[str, Any]
     recipe: str = ""
@@ -130,7 +129,7 @@ class _Applied:
             )
 
     def _read_texts(self, draft: TomlDraft) -> None:
-        """A text box cannot distinguish an empty text from none."""
+        """Read the texts. A text box cannot distinguish an empty text from none."""
         self.texts = write_texts(self.tree)
         for path, setting in all_fields().items():
             part, _, name = path.rpartition(".")
@@ -172,8 +171,8 @@ class _Applied:
     def _read_sets(self, draft: TomlDraft) -> None:
         """File names in the TOML are refused: a worker would read any of them."""
         form = self.form
-        known = form.eval_files | {
-            one.effective_name: eval_rows(one.effective_name) for one in form.eval_sets
+        own_sets = form.eval_files | {
+            row.effective_name: eval_rows(row.effective_name) for row in form.eval_sets
         }
         sets = self.tree["evaluation"]["sets"]
         files = form.eval_files.keys()
@@ -182,7 +181,7 @@ class _Applied:
             message = "Keep all evaluation files of the cloned run, or none."
             self._refuse(draft, "evaluation.sets", message)
         for name, file in sets.items():
-            if known.get(name) != file:
+            if own_sets.get(name) != file:
                 self._refuse(
                     draft,
                     f"evaluation.sets.{name}",
@@ -203,6 +202,6 @@ class _Applied:
         if "sets" in self.given.get("evaluation", {}):
             sets = self.tree["evaluation"]["sets"]
             form.eval_sets = [
-                one for one in form.eval_sets if one.effective_name in sets
+                row for row in form.eval_sets if row.effective_name in sets
             ]
             form.keeps_eval_files = bool(sets.keys() & form.start.eval_files.keys())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.launching import Launch
 from trainer.config import RunConfig
 
 Answer = Literal["can", "hardly", "cannot"]
@@ -48,7 +48,7 @@ class _Reason:
 def give_verdict(
     metrics: Mapping[str, Any], *, group_size: int, max_new_tokens: int
 ) -> Verdict | None:
-    """The worst answer, with its reasons; None without metrics.
+    """Give the worst answer, with its reasons; None without metrics.
 
     Args:
         metrics: as `Probing.metrics` names them.
@@ -57,35 +57,31 @@ def give_verdict(
     """
     if "signal/share" not in metrics or not metrics.get("num_prompts"):
         return None
-    found = [
+    reasons = [
         *_of_scores(metrics),
         *_of_signal(metrics, group_size),
         *_of_length(metrics, max_new_tokens),
         *_of_update(metrics),
     ]
-    answer = _worst(found)
-    deciding = [reason for reason in found if reason.answer == answer]
+    answers = {reason.answer for reason in reasons}
+    order: tuple[Answer, ...] = ("cannot", "hardly", "can")
+    answer: Answer = next((answer for answer in order if answer in answers), "can")
+    deciding = [reason for reason in reasons if reason.answer == answer]
     return Verdict(
         answer=answer,
         because=tuple(reason.because for reason in deciding),
         remedies=tuple(
-            dict.fromkeys(reason.remedy for reason in found if reason.remedy)
+            dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
         ),
     )
 
 
 def verdict_of(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Verdict | None:
-    """Of a probe of this run, by the run's first phase."""
+    """Judge a probe of this run, by the run's first phase."""
     rollout = RunConfig.model_validate(config).phase_configs[0].config.rollout
     return give_verdict(
         metrics, group_size=rollout.group_size, max_new_tokens=rollout.max_new_tokens
     )
-
-
-def _worst(reasons: list[_Reason]) -> Answer:
-    order: tuple[Answer, ...] = ("cannot", "hardly", "can")
-    given = {reason.answer for reason in reasons}
-    return next((answer for answer in order if answer in given), "can")
 
 
 def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
@@ -164,7 +160,7 @@ def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
 
 
 def warn_of_probe(launch: Launch) -> str:
-    """The newest probe of this run, if it found that the run cannot learn; else ""."""
+    """Quote the newest probe of this run if it found that it cannot learn; else ""."""
     version = launch.dataset_version
     probe = (
         version.dataset.team.probes.filter(
@@ -176,14 +172,10 @@ def warn_of_probe(launch: Launch) -> str:
         .order_by("-id")
         .first()
     )
-    if probe is None or not _is_of(launch.config, probe.config):
+    tree = launch.config.model_dump(mode="json")
+    if probe is None or any(tree[p] != probe.config.get(p) for p in SAMPLED_BY):
         return ""
     verdict = verdict_of(probe.config, probe.metrics)
     if verdict is None or verdict.answer != "cannot":
         return ""
     return f"{probe}: {' '.join([verdict.sentence, *verdict.remedies])}"
-
-
-def _is_of(config: RunConfig, probed: dict[str, Any]) -> bool:
-    tree = config.model_dump(mode="json")
-    return all(tree[part] == probed.get(part) for part in SAMPLED_BY)

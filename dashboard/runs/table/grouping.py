@@ -21,7 +21,7 @@ from django.db.models import (
 )
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.runs.config.fields import write_number
+from dashboard.project.schema_forms import write_number
 from dashboard.runs.models import Run
 from dashboard.runs.table.columns import PATHS, Column
 from dashboard.runs.table.expressions import (

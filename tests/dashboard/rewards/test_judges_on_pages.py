@@ -12,7 +12,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.runs.launch.summary import rules_without_score
+from dashboard.runs.launch.page import rules_without_score
 from tests.dashboard.rewards.editor import fields
 from tests.trainer.rewards.judge_server import Judging, judge_server
 from trainer.rewards import session

@@ -21,7 +21,7 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import split_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.runs.launch.eval_sets import Leak
-from dashboard.runs.launch.summary import Amount, Summary
+from dashboard.runs.launch.page import Amount, Summary
 from dashboard.runs.models import EvaluationSet, Run
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.test_clone import _fields

@@ -13,8 +13,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.runs.launch.initial_values import default_start, start_of_run
-from dashboard.runs.launch.row_limits import EVAL, LENGTH, STEP, FitResult, fit_to_rows
+from dashboard.runs.launch.fit import EVAL, LENGTH, STEP, FittedRows, fit_to_rows
+from dashboard.runs.launch.starts import default_start, start_of_run
 from tests.dashboard.runs.launching import (
     make_config,
     make_recipe,
@@ -33,7 +33,7 @@ def make_rows(team: Team, num_rows: int, *, chars: int = 5) -> DatasetVersion:
     )
 
 
-def fit(texts: dict[str, str], version: DatasetVersion) -> FitResult:
+def fit(texts: dict[str, str], version: DatasetVersion) -> FittedRows:
     return fit_to_rows(texts, version, "model")
 
 
@@ -48,7 +48,7 @@ def test_a_fifth_of_few_rows_is_held_out(team: Team) -> None:
 def test_fitting_settings_do_not_change(team: Team) -> None:
     found = fit(DEFAULTS, make_rows(team, 200))
 
-    assert found == FitResult(
+    assert found == FittedRows(
         texts={path: DEFAULTS[path] for path in (EVAL, STEP, LENGTH)}
     )
 

@@ -15,7 +15,7 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.templatetags.numbers import duration, si
-from dashboard.runs.launch.checks import FIXED
+from dashboard.runs.launch.launching import FIXED
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.estimates import Pace
@@ -88,7 +88,7 @@ def test_the_estimate_of_a_fork_counts_only_the_steps_that_are_left(
     alice_client: Client, parent: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pace = Pace(device="", step_seconds=10.0, num_runs=1)
-    monkeypatch.setattr("dashboard.runs.launch.summary.past_paces", lambda *_: [pace])
+    monkeypatch.setattr("dashboard.runs.launch.page.past_paces", lambda *_: [pace])
     parent.config["evaluation"]["every_steps"] = 20
     parent.config["data"]["num_eval_rows"] = 1
     parent.config["checkpoint"]["every_steps"] = 20

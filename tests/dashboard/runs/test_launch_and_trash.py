@@ -18,8 +18,7 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.pages import launch as launch_view
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.probes.factories import make_probe
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe

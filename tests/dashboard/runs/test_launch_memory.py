@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.runs.launch.memory import (
+from dashboard.runs.launch.fit import (
     ALWAYS,
     SAMPLING,
     UPDATING,

@@ -9,7 +9,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.runs.launch.summary import Amount
+from dashboard.runs.launch.page import Amount
 from dashboard.runs.models import Run, RunEvent, Step
 from dashboard.runs.queue.estimates import Pace, past_paces
 from tests.dashboard.runs.launching import (

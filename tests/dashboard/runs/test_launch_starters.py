@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.launch import initial_values
+from dashboard.runs.launch import starts
 from dashboard.runs.models import PublishedModel, Run
 from dashboard.runs.queue.hosts import Device
 from tests.dashboard.runs.launching import (
@@ -211,7 +211,7 @@ def test_settings_are_recommended_by_size_device_and_answers(
     config = sizes | {"model_type": "qwen2", "tie_word_embeddings": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
     gpu = Device(name="GPU", memory_bytes=24 * 10**9, is_gpu=True)
-    monkeypatch.setattr(initial_values, "known_devices", lambda: [gpu])
+    monkeypatch.setattr(starts, "known_devices", lambda: [gpu])
     dataset = make_dataset(team)
     dataset.rows.update(answer="7" * 6_000)
 

@@ -13,8 +13,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch import initial_values
-from dashboard.runs.launch.initial_values import _names, propose_name
+from dashboard.runs.launch import starts
+from dashboard.runs.launch.starts import _names, propose_name
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
     COUNTDOWN,
@@ -75,9 +75,7 @@ def test_changed_settings_are_counted_and_can_be_reset(
     form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.kl_coef": "0.3"}
     form["loss.clip_low"] = "0.20"
     texts = {path: field.default_text for path, field in all_fields().items()}
-    texts |= initial_values.find_start(
-        "trl", team=team, starters=[], scaled=False
-    ).texts
+    texts |= starts.find_start("trl", team=team, starters=[], scaled=False).texts
 
     answer = alice_client.post(f"/{team.slug}/runs/new", texts | form)
 
@@ -151,11 +149,11 @@ def test_a_launched_preset_is_what_the_preset_says(
 def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A preset that brings a reward of its own."""
     spec = make_config(reward={"recipe": NUMERIC})["reward"]["recipe"]
-    whole = initial_values.start_of_preset
+    whole = starts.start_of_preset
 
-    def with_recipe(name: str, *, scaled: bool) -> initial_values.Start:
+    def with_recipe(name: str, *, scaled: bool) -> starts.Start:
         start = whole(name, scaled=scaled)
-        return initial_values.Start(
+        return starts.Start(
             key=start.key,
             title=start.title,
             name=start.name,
@@ -163,7 +161,7 @@ def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             recipe=spec,
         )
 
-    monkeypatch.setattr(initial_values, "start_of_preset", with_recipe)
+    monkeypatch.setattr(starts, "start_of_preset", with_recipe)
     return spec
 
 

@@ -12,21 +12,21 @@ from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.toml import MAX_PROBLEMS
-from dashboard.runs.launch.form import Choices, LaunchForm
-from dashboard.runs.launch.initial_values import Start, default_start, start_of_preset
+from dashboard.runs.launch.draft import Choices, LaunchDraft
+from dashboard.runs.launch.starts import Start, default_start, start_of_preset
 from dashboard.runs.launch.toml import apply_toml, write_form
 from tests.dashboard.runs.launching import NUMERIC, make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 from trainer.presets.preset import preset_names
 
 
-def _form(start: Start, *specs: Any) -> LaunchForm:
+def _form(start: Start, *specs: Any) -> LaunchDraft:
     recipes = [
         RecipeVersion(pk=n, number=1, spec=spec, recipe=RewardRecipe(name=f"r{n}"))
         for n, spec in enumerate(specs, 1)
     ]
     choices = Choices(starters=[], datasets=[], recipes=recipes)
-    form = LaunchForm.from_start(start, choices, "brave-otter")
+    form = LaunchDraft.from_start(start, choices, "brave-otter")
     form.model_other = "org/model"
     form.recipe = "1"
     return form

@@ -9,8 +9,8 @@ from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.project.errors import UserError
-from dashboard.runs.launch import services
-from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch import launching
+from dashboard.runs.launch.launching import Launch
 from dashboard.runs.launch.sweep import Row, SweepPlan
 from dashboard.runs.models import Run, Sweep
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
@@ -110,14 +110,14 @@ def test_all_are_launched_or_none(
     filled: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole, count = services.launch_run, iter(range(9))
+    whole, count = launching.launch_run, iter(range(9))
 
     def fail_second(launch: Launch, **options: Any) -> Run:
         if next(count) == 1:
             raise ValueError("in the trash")
         return whole(launch, **options)
 
-    monkeypatch.setattr(services, "launch_run", fail_second)
+    monkeypatch.setattr(launching, "launch_run", fail_second)
 
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
-from dashboard.runs.launch.row_limits import find_limit, warn_of_lengths
+from dashboard.runs.launch.fit import find_limit, warn_of_lengths
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig
 

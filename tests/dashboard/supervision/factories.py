@@ -11,8 +11,7 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.launch.eval_sets import ChosenSet
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe

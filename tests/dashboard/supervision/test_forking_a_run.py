@@ -14,8 +14,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.supervision.lease import claim_run

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs.launch.summary import Summary
+from dashboard.runs.launch.page import Summary
 from dashboard.runs.queue.hosts import Needs, describe_lack
 from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register

@@ -17,8 +17,7 @@ from dashboard.accounts.models import User
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
 from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.trash import delete_run

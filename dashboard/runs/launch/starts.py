@@ -1,35 +1,30 @@
-"""Initial values of the launch form.
-
-Settings come from a recommendation for the model, Cohort's defaults, a preset or
-another run; the name is generated.
-"""
+"""Starts of the launch form: a recommendation, presets, another run; a name."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Lower
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetVersion
 from dashboard.project.errors import UserError
-from dashboard.runs.config.fields import (
-    ConfigField,
-    all_fields,
-    main_fields,
-    put,
-    write_texts,
-)
+from dashboard.project.schema_forms import SchemaField
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.config.fields import all_fields, main_fields, put, write_texts
 from dashboard.runs.config.toml import write_phases
 from dashboard.runs.launch.base_models import StarterModel, read_model_config
-from dashboard.runs.launch.row_limits import (
+from dashboard.runs.launch.fit import (
     LENGTH,
     bound_longest,
     count_longest,
@@ -39,7 +34,8 @@ from dashboard.runs.launch.row_limits import (
 from dashboard.runs.models import Checkpoint, Run, TeamPreset
 from dashboard.runs.queries import get_run, get_team_preset
 from dashboard.runs.queue.hosts import known_devices
-from trainer.config import DataConfig
+from dashboard.web.edits import find_changes, version_of
+from trainer.config import DataConfig, RunConfig
 from trainer.presets.preset import load_preset, preset_names
 from trainer.sizes.recommended import recommend, size_in_config, size_in_name
 
@@ -81,7 +77,7 @@ BEINGS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Where a form's settings come from, and what they are."""
+    """The origin of a form's settings, and the settings."""
 
     key: str = DEFAULTS  # as ?preset= names it
     title: str = "Cohort's defaults"
@@ -103,7 +99,7 @@ class Start:
     team_preset: TeamPreset | None = None
 
     @property
-    def differences(self) -> list[tuple[ConfigField, str, str]]:
+    def differences(self) -> list[tuple[SchemaField, str, str]]:
         """Settings that differ from the defaults: setting, value, default."""
         return [
             (setting, setting.show(text), setting.show(setting.default_text))
@@ -151,7 +147,7 @@ def find_start(
     model: str = "",
     version: DatasetVersion | None = None,
 ) -> Start:
-    """The start of this key; ValueError lists the presets if it is unknown.
+    """Find the start of this key; ValueError lists the presets if it is unknown.
 
     404 if it is a run that the team does not have. `model` and `version` are those of
     the form, for a recommendation.
@@ -160,12 +156,12 @@ def find_start(
         return default_start()
     if key == RECOMMENDED:
         return recommended_start(model, starters, version)
-    if named := RUN_KEY.fullmatch(key):
-        return start_of_run(get_run(team, int(named[1])))
-    if named := FORK_KEY.fullmatch(key):
-        return start_of_fork(get_run(team, int(named[1])), named[2])
-    if named := TEAM_KEY.fullmatch(key):
-        return start_of_team_preset(get_team_preset(team, int(named[1])))
+    if match := RUN_KEY.fullmatch(key):
+        return start_of_run(get_run(team, int(match[1])))
+    if match := FORK_KEY.fullmatch(key):
+        return start_of_fork(get_run(team, int(match[1])), match[2])
+    if match := TEAM_KEY.fullmatch(key):
+        return start_of_team_preset(get_team_preset(team, int(match[1])))
     for starter in starters:
         if starter.key == key and starter.has_settings:
             return start_of_starter(starter)
@@ -180,9 +176,9 @@ def default_start() -> Start:
 def recommended_start(
     model: str, starters: Sequence[StarterModel], version: DatasetVersion | None
 ) -> Start:
-    found = recommend_settings(model, starters, version)
-    start = Start(key=RECOMMENDED, title="Recommended", **_read(found.tree))
-    if not found.about:
+    recommended = recommend_settings(model, starters, version)
+    start = Start(key=RECOMMENDED, title="Recommended", **_read(recommended.tree))
+    if not recommended.about:
         return replace(
             start,
             summary="Cohort's defaults: the size of this model is unknown."
@@ -195,7 +191,7 @@ def recommended_start(
         if setting.path != "seed"
         and not setting.is_same(start.texts[setting.path], setting.default_text)
     ]
-    summary = f"Recommended for {found.about}"
+    summary = f"Recommended for {recommended.about}"
     summary += f": {', '.join(values)}." if values else ": Cohort's defaults."
     return replace(start, name=RECOMMENDED, summary=summary)
 
@@ -212,8 +208,8 @@ class Recommended:
 def recommend_settings(
     path: str, starters: Sequence[StarterModel], version: DatasetVersion | None
 ) -> Recommended:
-    """For a model, trained on a dataset or on one that is not chosen yet."""
-    own = next((one for one in starters if one.path == path), None)
+    """Recommend for a model, trained on a dataset or on one not chosen yet."""
+    own = next((starter for starter in starters if starter.path == path), None)
     if own is not None and own.has_settings:
         return Recommended(about=own.title, tree=own.read_settings())
     tree = read_model_config(Path(path)) if path.startswith("/") else None
@@ -221,11 +217,9 @@ def recommend_settings(
     if size is None:
         return Recommended(about="", tree={})
     devices = known_devices()
-    device = next((one for one in devices if one.is_gpu), None) or next(
-        iter(devices), None
-    )
+    device = next((gpu for gpu in devices if gpu.is_gpu), next(iter(devices), None))
     limit = find_limit(tree) if tree else None
-    found = recommend(
+    advice = recommend(
         size,
         on_gpu=device.is_gpu if device else None,
         memory_bytes=(device.memory_bytes or None) if device else None,
@@ -233,19 +227,16 @@ def recommend_settings(
         room=limit - _prompt_tokens(version, path) if limit else None,
     )
     settings: dict[str, Any] = {}
-    for name, value in found.settings.items():
+    for name, value in advice.settings.items():
         put(settings, name, value)
-    way = "LoRA" if found.is_lora else "full training"
-    return Recommended(about=f"{_shown(size)} parameters, {way}", tree=settings)
-
-
-def _shown(size: float) -> str:
-    """As model cards have it: 135 M, 1.5 B."""
-    return f"{size / 1e9:.3g} B" if size >= 0.9995e9 else f"{size / 1e6:.3g} M"
+    way = "LoRA" if advice.is_lora else "full training"
+    # As model cards have it: 135 M, 1.5 B.
+    parameters = f"{size / 1e9:.3g} B" if size >= 0.9995e9 else f"{size / 1e6:.3g} M"
+    return Recommended(about=f"{parameters} parameters, {way}", tree=settings)
 
 
 def _prompt_tokens(version: DatasetVersion | None, path: str) -> int:
-    """The longest prompt in tokens; uncounted, an upper bound or the default limit."""
+    """Count the longest prompt; uncounted, an upper bound or the default limit."""
     default: int = DataConfig.model_fields[LENGTH.rpartition(".")[2]].default
     if version is None:
         return default
@@ -254,7 +245,7 @@ def _prompt_tokens(version: DatasetVersion | None, path: str) -> int:
 
 
 def _in_sentence(title: str) -> str:
-    """Learning rate as learning rate, but LoRA rank as it is."""
+    """Write Learning rate as learning rate, but LoRA rank as it is."""
     return title if any(map(str.isupper, title[1:])) else title.lower()
 
 
@@ -325,7 +316,7 @@ def start_of_preset(name: str, *, scaled: bool) -> Start:
 
 
 def _read(tree: dict[str, Any]) -> dict[str, Any]:
-    """A stored or published tree as initial values of the form."""
+    """Read a stored or published tree as initial values of the form."""
     tree = json.loads(json.dumps(tree))  # recipes are compared with stored ones
     reward = tree.get("reward") or {}
     phases = tree.get("phases") or ()
@@ -339,7 +330,7 @@ def _read(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def propose_name(team: Team) -> str:
-    """A name that no run of the team has; the same until a run is launched."""
+    """Propose a name that no run of the team has; the same until a run is launched."""
     num_runs = Run.objects.filter(team=team).count()
     candidates = list(_names(seed=f"{team.pk}:{num_runs}"))
     taken = set(
@@ -355,3 +346,133 @@ def _names(*, seed: str, count: int = 20) -> Iterator[str]:
     chooser = random.Random(seed)  # noqa: S311  # a name, not a secret
     for _ in range(count):
         yield f"{chooser.choice(QUALITIES)}-{chooser.choice(BEINGS)}"
+
+
+LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
+# Each run chooses its own training and evaluation rows.
+LEFT_OUT = {"data": ("rows",), "evaluation": ("sets",)}
+
+
+def save_preset(
+    *,
+    team: Team,
+    user: User,
+    name: str,
+    config: RunConfig,
+    keeps_model: bool,
+    recipe_version: RecipeVersion | None,
+    overwrites: bool = False,
+    base: str = "",
+) -> TeamPreset:
+    """Save the settings of a form under a name; UserError if the name is taken.
+
+    The audit log keeps the settings of an overwritten preset. EditConflict: someone
+    saved it since `base`.
+    """
+    name = _clean_name(name)
+    values = {
+        "config": strip_config(config.model_dump(mode="json")),
+        "model": config.model.path if keeps_model else "",
+        "recipe_version": recipe_version,
+        "saved_by": user,
+    }
+    with transaction.atomic():
+        presets = TeamPreset.objects.select_for_update()
+        preset = presets.filter(team=team, name=name).first()
+        if preset and not overwrites:
+            raise UserError(
+                "presets.name_taken",
+                f"A preset named “{name}” already exists. Choose another name, or "
+                "select “Replace the preset with this name”.",
+            )
+        if preset:
+            version = version_of_preset(preset)
+            # The form may have been opened with another preset.
+            base = base if base.partition(":")[0] == str(preset.pk) else ""
+            typed = contents_of(TeamPreset(**values))
+            find_changes(contents_of(preset), typed, base, version=version)
+        before = preset.config if preset else None
+        preset = _write(preset or TeamPreset(team=team, name=name), values)
+        verb = "preset.overwritten" if before else "preset.saved"
+        detail = {"before": before} if before else {}
+        record(team, user, verb, preset, name=name, **detail)
+    return preset
+
+
+def contents_of(preset: TeamPreset) -> dict[str, Any]:
+    names = ("config", "model", "recipe_version_id")
+    return {name: getattr(preset, name) for name in names}
+
+
+def version_of_preset(preset: TeamPreset) -> str:
+    return f"{preset.pk}:{version_of(contents_of(preset))}"
+
+
+def write_contents(contents: Mapping[str, Any]) -> str:
+    """Write them as text, for the comparison."""
+    recipe = RecipeVersion.objects.filter(pk=contents["recipe_version_id"]).first()
+    reward = str(recipe or "")
+    tree = {**contents["config"], "model": contents["model"], "reward": reward}
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:
+    for name, value in values.items():
+        setattr(preset, name, value)
+    try:
+        with transaction.atomic():
+            preset.save()
+    except IntegrityError:  # saved by another user a moment ago
+        raise UserError(
+            "presets.name_taken",
+            f"A preset named “{preset.name}” already exists. Choose another name.",
+        ) from None
+    return preset
+
+
+def strip_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's settings without model, rows, evaluation sets and reward."""
+    out = {**LEFT_OUT, "model": ("path",), "reward": ("recipe",)}
+    return {
+        part: {n: v for n, v in values.items() if n not in out.get(part, ())}
+        if isinstance(values, dict)
+        else values
+        for part, values in config.items()
+    }
+
+
+@transaction.atomic
+def rename_preset(*, preset: TeamPreset, user: User, name: str, base: str = "") -> None:
+    """UserError if the name is taken. EditConflict: another user renamed it."""
+    locked = TeamPreset.objects.select_for_update().get(pk=preset.pk)
+    before, name = locked.name, _clean_name(name)
+    if find_changes({"new_name": before}, {"new_name": name}, base):
+        _write(locked, {"name": name})
+        record(preset.team, user, "preset.renamed", preset, name=name, before=before)
+    preset.name = locked.name
+
+
+@transaction.atomic
+def delete_preset(*, preset: TeamPreset, user: User) -> None:
+    """Delete it. The audit log keeps its settings; runs have their own copies."""
+    before = preset.config
+    record(preset.team, user, "preset.deleted", preset, name=preset.name, before=before)
+    preset.delete()
+
+
+def _clean_name(name: str) -> str:
+    name = name.strip()
+    if not name:
+        raise UserError("presets.name_missing", "The preset needs a name.")
+    if len(name) > LONGEST_NAME:
+        raise UserError(
+            "presets.name_too_long",
+            f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
+        )
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise UserError(
+            "presets.bad_name",
+            f"The name {name!r} contains a line break or another control character. "
+            "Remove it.",
+        )
+    return name

@@ -1,4 +1,4 @@
-"""The estimate of a launch: amounts, warnings and hints."""
+"""Describes a draft for the launch page: its fields, and the estimate of its run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,37 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import duration, num_bytes, si, sig4
 from dashboard.datasets.models import DatasetRow
+from dashboard.project.schema_forms import BoundField
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.launch.checks import describe_fork
+from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.runs.config.fields import (
+    ConfigPart,
+    advanced_parts,
+    all_fields,
+    find_unused,
+    main_fields,
+    needed_columns,
+    recipe_facts,
+    unused_table,
+)
+from dashboard.runs.launch.draft import Choices, LaunchDraft
 from dashboard.runs.launch.eval_sets import stored_leak
-from dashboard.runs.launch.form import Launch, LaunchForm
-from dashboard.runs.launch.initial_values import Start
-from dashboard.runs.launch.memory import Memory, estimate_memory
-from dashboard.runs.launch.row_limits import warn_of_characters, warn_of_lengths
+from dashboard.runs.launch.fit import (
+    Memory,
+    estimate_memory,
+    warn_of_characters,
+    warn_of_lengths,
+)
+from dashboard.runs.launch.launching import Launch, check_draft, describe_fork
+from dashboard.runs.launch.starts import RECOMMENDED, Start, offer_presets
 from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces
 from dashboard.runs.queue.hosts import (
-    Cluster,
     Needs,
     describe_lack,
     describe_missing,
@@ -35,11 +51,180 @@ from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.scoring import row_errors
 from trainer.rewards.spec import Recipe, needs_sandbox
 
+# Beside the size of a run where there is a cluster; else only the last, among all.
+WHERE = ("distributed.where", "distributed.num_nodes", "distributed.num_processes")
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
 MANY_EPOCHS = 20
 
 Phases = list[tuple[PhaseConfig, int]]  # with the steps that are left of each
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundSetting(BoundField):
+    """A setting with its value in the form."""
+
+    start_text: str  # the initial value
+    start_name: str  # "": Cohort's defaults
+    unused_reason: str  # why it has no effect; "": it has one
+    fixed_reason: str = ""  # why a fork cannot change it
+
+    @property
+    def differs_from_start(self) -> bool:
+        return not self.field.is_same(self.text, self.start_text)
+
+    @property
+    def mark(self) -> str:
+        """The origin of the value. launch.js writes the same while typing."""
+        if not self.start_name:
+            return f"default {self.default_shown}" if self.is_changed else ""
+        if self.start_name == RECOMMENDED:
+            return f"recommended {self.start_shown}" if self.differs_from_start else ""
+        if self.differs_from_start:
+            return f"changed from {self.start_name}: {self.start_shown}"
+        if self.is_changed:
+            return f"from {self.start_name}, default {self.default_shown}"
+        return ""
+
+    @property
+    def default_shown(self) -> str:
+        return self.field.show(self.field.default_text)
+
+    @property
+    def start_shown(self) -> str:
+        return self.field.show(self.start_text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundGroup:
+    title: str
+    fields: list[BoundSetting]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundPart:
+    part: ConfigPart
+    groups: list[BoundGroup]
+
+    @property
+    def fields(self) -> list[BoundSetting]:
+        return [bound for group in self.groups for bound in group.fields]
+
+    @property
+    def num_changed(self) -> int:
+        """Settings changed from their initial values."""
+        return sum(bound.differs_from_start for bound in self.fields)
+
+    @property
+    def num_set(self) -> int:
+        """Settings that the start changed from the defaults."""
+        return sum(
+            bound.is_changed and not bound.differs_from_start for bound in self.fields
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return any(bound.errors for bound in self.fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fields:
+    """The form's settings with their values."""
+
+    main: list[BoundSetting]
+    hidden: list[BoundSetting]  # a cluster's, which the form carries without a cluster
+    parts: list[BoundPart]
+    step_recipe_unused: str  # why the reward of steps has no effect
+
+    @property
+    def num_main_changed(self) -> int:
+        return sum(bound.differs_from_start for bound in self.main)
+
+
+def describe_fields(draft: LaunchDraft) -> Fields:
+    recipe = draft.recipe_version
+    facts = recipe_facts(recipe.spec) if recipe else {}
+    # A phase may give any setting an effect.
+    unused = {} if draft.phases else find_unused(draft.texts, facts)
+
+    def bind(path: str) -> BoundSetting:
+        setting = all_fields()[path]
+        return BoundSetting(
+            field=setting,
+            text=draft.texts[path],
+            start_text=draft.start.texts[path],
+            start_name=draft.start.name,
+            unused_reason=unused.get(path, ""),
+            errors=draft.problems.by_field.get(path, []),
+            fixed_reason=setting.about.get("fork", "") if draft.start.fork else "",
+        )
+
+    # With a cluster, and for settings that ask for one.
+    shows_where = draft.choices.cluster or draft.texts[WHERE[0]] != "machine"
+    main = [field.path for field in main_fields()]
+    elsewhere = WHERE if shows_where else WHERE[:2]
+    return Fields(
+        main=[bind(path) for path in (*main, *(WHERE if shows_where else ()))],
+        hidden=[] if shows_where else [bind(path) for path in elsewhere],
+        parts=[
+            BoundPart(
+                part=part,
+                groups=[
+                    BoundGroup(
+                        title=group.title,
+                        fields=[
+                            bind(field.path)
+                            for field in group.fields
+                            if field.path not in elsewhere
+                        ],
+                    )
+                    for group in part.groups
+                ],
+            )
+            for part in advanced_parts()
+        ],
+        step_recipe_unused=unused.get("reward.step_recipe", ""),
+    )
+
+
+def describe_start(draft: LaunchDraft) -> dict[str, Any]:
+    """Describe where the settings come from, and their values for the script."""
+    start, missing = draft.start, draft.missing_recipe
+    heading = "New run"
+    if start.run is not None:
+        heading = f"Clone {start.run.name}"
+    if start.run is not None and start.fork is not None:
+        heading = f"Fork {start.run.name} at step {start.fork.step}"
+    return {
+        "form": draft,
+        "missing_recipe_text": recipe_sentence(missing) if missing else "",
+        "start_values": {
+            "heading": heading,
+            "name": start.name,
+            "texts": start.texts,
+            "phases": start.phases,
+            "model": draft.model_path,
+            "dataset": draft.dataset,
+            "recipe": draft.recipe,
+            "step_recipe": draft.step_recipe,
+            "has_step_recipe": start.step_recipe is not None,
+        },
+    }
+
+
+def describe_choices(choices: Choices) -> dict[str, Any]:
+    """Describe which settings, rewards and datasets suit each other, for the script."""
+    recipes = {str(version.pk): version.spec for version in choices.recipes}
+    return {
+        "presets": offer_presets(),
+        "unused_table": unused_table(),
+        "recipe_facts": {pk: recipe_facts(spec) for pk, spec in recipes.items()},
+        "needed_columns": {pk: needed_columns(spec) for pk, spec in recipes.items()},
+        "dataset_columns": {
+            str(version.pk): version.mapping.get("columns", [])
+            for version in choices.datasets
+        },
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,44 +243,29 @@ class Summary:
     line: tuple[str, ...] = ()  # the estimate beside the Launch button
 
 
-def summarize(form: LaunchForm) -> Summary:
-    launch = form.check()
-    summary = Summary()
-    if launch is not None:
-        paces = _paces(launch)
-        summary.amounts = _amounts(launch, form.start, paces)
-        sizes = [one.num_rows for one in launch.evaluation_sets]
-        largest = max(sizes, default=0)
-        cluster = form.choices.cluster
-        summary.memory = estimate_memory(
-            launch.config, largest_set=largest, cluster=cluster
-        )
-        summary.warnings = warn(launch)
-        summary.hints = _hints(launch, form.start)
-        ranks = Needs.of(launch.config.model_dump()).ranks
-        lack = "" if ranks is None else lack_on(cluster, ranks)
-        if lack and lack not in summary.warnings:
-            summary.hints.append(lack)
-        room = _cluster_room(launch, cluster)
-        phases = _phases_left(launch.config, form.start)
-        summary.line = tuple(_line(phases, paces, summary.memory, room))
-    return summary
-
-
-def _cluster_room(launch: Launch, cluster: Cluster | None) -> str:
-    """Of a run on a cluster, whether it has the GPUs now."""
-    ranks = Needs.of(launch.config.model_dump()).ranks
-    if ranks is None:
-        return ""
-    room = cluster.room(ranks) if cluster else None
-    return room.sentence.removesuffix(".") if room else "Cluster status unknown"
-
-
-def _paces(launch: Launch) -> list[Pace]:
-    """None of a run with several phases, whose steps take different times."""
-    if launch.config.phases:
-        return []
-    return past_paces(_team_of(launch), launch.config)
+def summarize(draft: LaunchDraft) -> Summary:
+    launch = check_draft(draft)
+    if launch is None:
+        return Summary()
+    config, start, cluster = launch.config, draft.start, draft.choices.cluster
+    largest = max((chosen.num_rows for chosen in launch.evaluation_sets), default=0)
+    memory = estimate_memory(config, largest_set=largest, cluster=cluster)
+    warnings, hints = warn(launch), _hints(launch, start)
+    ranks, room = Needs.of(config.model_dump()).ranks, ""
+    if ranks is not None:  # on a cluster
+        if (lack := lack_on(cluster, ranks)) and lack not in warnings:
+            hints.append(lack)
+        gpus = cluster.room(ranks) if cluster else None
+        room = gpus.sentence.removesuffix(".") if gpus else "Cluster status unknown"
+    # The steps of several phases take different times.
+    paces = [] if config.phases else past_paces(_team_of(launch), config)
+    return Summary(
+        amounts=_amounts(launch, start, paces),
+        memory=memory,
+        warnings=warnings,
+        hints=hints,
+        line=tuple(_line(_phases_left(config, start), paces, memory, room)),
+    )
 
 
 def _phases_left(config: RunConfig, start: Start) -> Phases:
@@ -111,7 +281,7 @@ def _phases_left(config: RunConfig, start: Start) -> Phases:
 def _line(
     phases: Phases, paces: list[Pace], memory: Memory, room: str
 ) -> Iterator[str]:
-    """What it waits for, time, memory and size, each in a few words."""
+    """Describe what it waits for, time, memory and size, each in a few words."""
     steps = sum(num_steps for _, num_steps in phases)
     if not known_hosts():
         yield "No worker is running"
@@ -157,7 +327,7 @@ def _amounts(launch: Launch, start: Start, paces: list[Pace]) -> list[Amount]:
 
 
 def _per_step(phases: Phases) -> list[Amount]:
-    """Of the longest phase; others may differ."""
+    """Describe the longest phase; others may differ."""
     longest, _ = max(phases, key=lambda phase: phase[1])
     rollout, per_step = longest.config.rollout, longest.config.completions_per_step
     of_phase = f" in {longest.name}" if longest.name else ""
@@ -179,7 +349,7 @@ def _per_step(phases: Phases) -> list[Amount]:
 
 
 def _tokens(phases: Phases) -> list[Amount]:
-    """The maximum in total; completions of the dataset are not sampled."""
+    """Sum the maximum; completions of the dataset are not sampled."""
     total = sum(
         phase.config.completions_per_step
         * phase.config.rollout.max_new_tokens
@@ -188,8 +358,8 @@ def _tokens(phases: Phases) -> list[Amount]:
         for phase, num_steps in phases
         if phase.config.rollout.source != "dataset"
     )
-    how = Amount(title="Total tokens sampled", value=f"up to {si(total)}")
-    return [how] if total else []
+    amount = Amount(title="Total tokens sampled", value=f"up to {si(total)}")
+    return [amount] if total else []
 
 
 def _refills(config: RunConfig) -> int:
@@ -198,7 +368,7 @@ def _refills(config: RunConfig) -> int:
 
 
 def _times(config: RunConfig, paces: list[Pace], phases: Phases) -> list[Amount]:
-    """Without evaluations and checkpoints."""
+    """Estimate times without evaluations and checkpoints."""
     if config.phases:
         how = "no estimate for runs with several phases"
         return [Amount(title="Time", value="unknown", how=how)]
@@ -255,7 +425,7 @@ def _evaluations(launch: Launch, done: int) -> Amount:
     config, sets = launch.config, launch.evaluation_sets
     every, rows = config.evaluation.every_steps, config.data.num_eval_rows
     num_sets = len(sets) + bool(rows)
-    rows += sum(one.num_rows for one in sets)
+    rows += sum(chosen.num_rows for chosen in sets)
     if not every or not rows:
         return Amount(title="Evaluations", value="none")
     # Before the first step, at each interval, and after the last.
@@ -270,8 +440,9 @@ def _evaluations(launch: Launch, done: int) -> Amount:
 def _checkpoints(config: RunConfig, done: int) -> Amount:
     every = config.checkpoint.every_steps
     count = math.ceil(config.optim.num_steps / every) - done // every if every else 1
-    kept = min(count, config.checkpoint.keep_last)
-    return Amount(title="Checkpoints", value=f"{count:,}", how=f"newest {kept:,} kept")
+    newest = min(count, config.checkpoint.keep_last)
+    how = f"newest {newest:,} kept"
+    return Amount(title="Checkpoints", value=f"{count:,}", how=how)
 
 
 def _hints(launch: Launch, start: Start) -> list[str]:
@@ -295,9 +466,10 @@ def _hints(launch: Launch, start: Start) -> list[str]:
             "Hold out some prompts and set an evaluation interval."
         )
     return hints + [
-        f"{one.name}: {leak.sentence}"
-        for one in launch.evaluation_sets
-        if (leak := stored_leak(one.version, launch.dataset_version)) and leak.num_rows
+        f"{chosen.name}: {leak.sentence}"
+        for chosen in launch.evaluation_sets
+        if (leak := stored_leak(chosen.version, launch.dataset_version))
+        and leak.num_rows
     ]
 
 
@@ -305,14 +477,19 @@ def warn(launch: Launch) -> tuple[str, ...]:
     """Problems that would waste the run; the user has to confirm them."""
     version = launch.recipe_version
     # A busy sandbox may be free in a moment: its answer is not cached.
-    is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
-    find = rules_without_score if is_kept else rules_without_score.__wrapped__
+    is_cached = not needs_sandbox(Recipe.model_validate(version.spec))
+    find = rules_without_score if is_cached else rules_without_score.__wrapped__
     warnings = []
     needs, hosts = Needs.of(launch.config.model_dump()), known_hosts()
     if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
         warnings.append(f"No worker can start this run. {lack}")
     warnings += describe_missing(needed_packages(launch.config), needs, hosts)
-    warnings += warn_of_cluster(launch)
+    if needs.ranks is not None:  # on a cluster, which may never have the room
+        cluster = known_cluster(_team_of(launch))
+        room = cluster.room(needs.ranks) if cluster else None
+        lack = lack_on(cluster, needs.ranks)
+        if lack and not (room and room.is_possible):
+            warnings.append(lack)
     warnings += [
         sentence
         for sentence in (
@@ -325,23 +502,12 @@ def warn(launch: Launch) -> tuple[str, ...]:
     with asking_for(f"team {version.recipe.team_id}"):
         for rule, reason in find(version.pk, launch.dataset_version.pk):
             warnings.append(f"Rule {rule} cannot score these rows: {reason}")
-        others = {one.version: None for one in launch.evaluation_sets}
+        others = {chosen.version: None for chosen in launch.evaluation_sets}
         others.pop(launch.dataset_version, None)
         for other in others:
             for rule, reason in find(version.pk, other.pk):
                 warnings.append(f"Rule {rule} cannot score {other}: {reason}")
     return tuple(warnings)
-
-
-def warn_of_cluster(launch: Launch) -> list[str]:
-    """Of a run that its team's cluster can never take, as far as is known."""
-    ranks = Needs.of(launch.config.model_dump()).ranks
-    if ranks is None:
-        return []
-    cluster = known_cluster(_team_of(launch))
-    room = cluster.room(ranks) if cluster else None
-    lack = lack_on(cluster, ranks)
-    return [lack] if lack and not (room and room.is_possible) else []
 
 
 def _team_of(launch: Launch) -> Team:
@@ -350,11 +516,11 @@ def _team_of(launch: Launch) -> Team:
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer
 def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str], ...]:
-    """Each rule that cannot score the first rows, and the reason."""
+    """List each rule that cannot score the first rows, and the reason."""
     spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
     recipe = Recipe.model_validate(spec)
     rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for row in rows[:ROWS_TRIED]:
         answer = next(filter(None, row.answers), "1")
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
@@ -370,5 +536,5 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
         with limited_to(SECONDS_PER_ROW):
             errors = row_errors(recipe, sample)
         for rule, reason in errors.items():
-            found.setdefault(rule, reason)
-    return tuple(found.items())
+            reasons.setdefault(rule, reason)
+    return tuple(reasons.items())
