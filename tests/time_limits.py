@@ -10,8 +10,8 @@ import importlib
 LIMITS = {
     "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
-    "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
-    "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "BASELINE_SECONDS"),
+    "dashboard.analysis.rescoring.services": ("MAX_SECONDS",),
+    "dashboard.rewards.checks": ("REFERENCE_SECONDS", "BASELINE_SECONDS"),
     "dashboard.completions.rendering": ("PAGE_SECONDS",),
     "dashboard.operations.metrics": ("STATEMENT_SECONDS",),
 }

@@ -13,11 +13,11 @@ from pydantic import Field
 from dashboard.analysis.rescoring import services
 from dashboard.analysis.rescoring.figures import TYPES, WRITERS
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.analysis.rescoring.selection import select_steps
 from dashboard.analysis.rescoring.services import (
     get_rescoring,
     list_failures,
     list_rescorings,
+    select_steps,
     start_rescoring,
 )
 from dashboard.api.auth import READ, WRITE, access_of

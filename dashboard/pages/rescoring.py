@@ -19,15 +19,13 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import StepSettings, why_no_advantages
 from dashboard.analysis.rescoring.forms import ChoiceForm, StepsForm
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.analysis.rescoring.selection import (
+from dashboard.analysis.rescoring.services import (
     Estimate,
     Selection,
-    make_estimate,
-    select_steps,
-)
-from dashboard.analysis.rescoring.services import (
     check_start,
     get_rescoring,
+    make_estimate,
+    select_steps,
     start_rescoring,
 )
 from dashboard.completions.rewards import recipe_spec

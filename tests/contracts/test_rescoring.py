@@ -12,8 +12,7 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.results import is_same_advantage, read_columns
-from dashboard.analysis.rescoring.selection import select_steps
-from dashboard.analysis.rescoring.services import start_rescoring
+from dashboard.analysis.rescoring.services import select_steps, start_rescoring
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run

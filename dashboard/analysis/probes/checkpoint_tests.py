@@ -96,8 +96,8 @@ class CheckpointTestForm(forms.Form):
         """The row that is sampled without a prompt; one query."""
         text = str(self.data.get("row", ""))
         position = int(text) if text.isdecimal() and len(text) < 10 else -1
-        found = self.version.rows.filter(position=position)
-        return found.first()
+        rows = self.version.rows.filter(position=position)
+        return rows.first()
 
     @property
     def settings(self) -> list[forms.BoundField]:
@@ -123,10 +123,10 @@ class CheckpointTestForm(forms.Form):
         return text.replace("\r\n", "\n") if text.strip() else ""
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        row = given.get("row")
-        if given.get("prompt") or "row" in self.errors or "prompt" in self.errors:
-            return given
+        data = super().clean() or {}
+        row = data.get("row")
+        if data.get("prompt") or "row" in self.errors or "prompt" in self.errors:
+            return data
         last = self.version.num_rows - 1
         if row is None:
             message = f"Enter a row from 0 to {last:,}, or your own prompt."
@@ -134,7 +134,7 @@ class CheckpointTestForm(forms.Form):
         elif row > last:
             message = f"{self.version} has rows 0 to {last:,}; got {row:,}."
             self.add_error("row", forms.ValidationError(message, code="no_row"))
-        return given
+        return data
 
     def start(self, user: User) -> Probe:
         """Queue the probe of a valid form.
@@ -142,30 +142,32 @@ class CheckpointTestForm(forms.Form):
         Raises:
             ValueError: as `start_probe`; or the recipe does not suit the run.
         """
-        given = self.cleaned_data
-        found = self._run.checkpoints.select_related("run__team", "run__recipe_version")
-        checkpoint = found.get(name=given["checkpoint"])
+        data = self.cleaned_data
+        checkpoints = self._run.checkpoints.select_related(
+            "run__team", "run__recipe_version"
+        )
+        checkpoint = checkpoints.get(name=data["checkpoint"])
         chosen = None
-        if given["recipe"] not in (OWN, UNSCORED):
-            chosen = self._recipes.get(pk=given["recipe"])
+        if data["recipe"] not in (OWN, UNSCORED):
+            chosen = self._recipes.get(pk=data["recipe"])
         config = config_of_checkpoint(
             checkpoint,
             Recipe.model_validate(chosen.spec) if chosen else None,
-            seed=given["seed"],
-            rollout={n: given[n] for n in ("max_new_tokens", "temperature")},
+            seed=data["seed"],
+            rollout={n: data[n] for n in ("max_new_tokens", "temperature")},
         )
         probe = start_probe(
             team=checkpoint.run.team,
             user=user,
             config=config,
             dataset_version=self.version,
-            positions=[] if given["prompt"] else [given["row"]],
-            num_samples=given["num_samples"],
+            positions=[] if data["prompt"] else [data["row"]],
+            num_samples=data["num_samples"],
             recipe_version=chosen,
             is_sample=True,
             checkpoint=checkpoint,
-            prompt=given["prompt"],
-            is_scored=given["recipe"] != UNSCORED,
+            prompt=data["prompt"],
+            is_scored=data["recipe"] != UNSCORED,
         )
         # The trainer could delete the checkpoint before a worker is free.
         keep_best(checkpoint.run_id)
@@ -173,7 +175,7 @@ class CheckpointTestForm(forms.Form):
 
 
 def _default_settings(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
-    """The sampling settings of the checkpoint's phase."""
+    """Return the sampling settings of the checkpoint's phase."""
     checkpoint.run = run
     own = settings_at(checkpoint)
     return {
@@ -185,14 +187,14 @@ def _default_settings(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def tested_version(run: Run) -> DatasetVersion:
-    """404 for an imported run: it has no checkpoints."""
+    """Raise 404 for an imported run: it has no checkpoints."""
     if run.is_imported or run.dataset_version is None:
         raise Http404(f"{run} is an imported run and has no checkpoints.")
     return run.dataset_version
 
 
 def settings_of(probe: Probe) -> dict[str, Any]:
-    """What fills the form with the settings of this test, and with its row."""
+    """Return what fills the form with the settings of this test, and with its row."""
     assert probe.checkpoint is not None
     config = probe.config
     recipe = str(probe.recipe_version_id or OWN) if probe.is_scored else UNSCORED
@@ -208,7 +210,7 @@ def settings_of(probe: Probe) -> dict[str, Any]:
 
 
 def sides_of(probe: Probe) -> list[dict[str, Any]]:
-    """The completions of the checkpoint and of its base model, with their means."""
+    """List completions of the checkpoint and of its base model, with their means."""
     groups = {group.is_base: group.completions for group in probe.groups.all()}
     named = ((False, "Checkpoint"), (True, "Base model"))
     return [{"title": title, **_means(groups.get(is_base))} for is_base, title in named]
@@ -217,12 +219,18 @@ def sides_of(probe: Probe) -> list[dict[str, Any]]:
 def _means(completions: list[dict[str, Any]] | None) -> dict[str, Any]:
     if completions is None:
         return {"completions": None}
-    rewards = [one["reward"] for one in completions if one["reward"] is not None]
-    tokens = [one["num_tokens"] for one in completions]
+    rewards = [
+        completion["reward"]
+        for completion in completions
+        if completion["reward"] is not None
+    ]
+    tokens = [completion["num_tokens"] for completion in completions]
     return {
         "completions": completions,
         "num_scored": len(rewards),
         "reward": sum(rewards) / len(rewards) if rewards else None,
         "tokens": sum(tokens) / len(tokens),
-        "num_cut": sum(one["end_reason"] == "length" for one in completions),
+        "num_cut": sum(
+            completion["end_reason"] == "length" for completion in completions
+        ),
     }

@@ -60,10 +60,10 @@ def probe_command(probe: Probe, folder: Path) -> list[str]:
 
 
 def _folder_of(checkpoint: Checkpoint) -> Path:
-    found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
-    if found is None:
+    folder = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
+    if folder is None:
         raise FilesGone(gone(checkpoint.name))
-    return found
+    return folder
 
 
 def probe(
@@ -152,21 +152,20 @@ class _Following:
                 case "failed":
                     self._error = message["error"]
                 case "group":
-                    groups.append(self._group(message))
+                    groups.append(
+                        ProbeGroup(
+                            probe_id=self._row.pk,
+                            position=self._positions[message["row"]],
+                            is_base=message.get("is_base", False),
+                            completions=message["completions"],
+                        )
+                    )
         if not self._context.held().exists():
             raise LeaseLost
         if metrics is not None:
             Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
         check_disk_space_to_store(0, purpose="the probe")
         ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
-
-    def _group(self, message: dict[str, Any]) -> ProbeGroup:
-        return ProbeGroup(
-            probe_id=self._row.pk,
-            position=self._positions[message["row"]],
-            is_base=message.get("is_base", False),
-            completions=message["completions"],
-        )
 
     def _check_stop(self, trainer: TrainerProcess) -> None:
         """Ask a cancelled trainer to stop; kill it after the grace period."""

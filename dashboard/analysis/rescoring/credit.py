@@ -67,13 +67,13 @@ Values = list[float | None]
 
 
 def numbers(values: list[float | None]) -> Numbers:
-    """An infinity, which an external trainer may send, is not a score."""
+    """Make an array. An infinity, which an external trainer may send, is no score."""
     given = np.array([np.nan if v is None else v for v in values], np.float64)
     return np.where(np.isfinite(given), given, np.nan)
 
 
 def ranks(values: Numbers) -> NDArray[np.int64]:
-    """1 for the highest, as many as are higher plus one for the others; 0 for NaN.
+    """Rank 1 the highest, others by how many are higher plus one; 0 for NaN.
 
     >>> ranks(np.array([0.5, 1.0, 0.5, np.nan])).tolist()
     [2, 1, 2, 0]
@@ -88,14 +88,14 @@ def count_reordered(old: Numbers, new: Numbers) -> tuple[int, int]:
 
     A tie that comes or goes is another order.
     """
-    known = ~(np.isnan(old) | np.isnan(new))
-    before, after = _order(old[known]), _order(new[known])
-    count = int(known.sum())
+    both = ~(np.isnan(old) | np.isnan(new))
+    before, after = _order(old[both]), _order(new[both])
+    count = int(both.sum())
     return count * (count - 1) // 2, int((before != after).sum()) // 2
 
 
 def _order(values: Numbers) -> NDArray[np.int8]:
-    """1, 0 or -1 of each pair; the difference of two may be no number."""
+    """Compare each pair as 1, 0 or -1; the difference of two may be no number."""
     above = (values[:, None] > values[None, :]).astype(np.int8)
     return above - above.T
 
@@ -134,14 +134,14 @@ class StepSettings:
         return config.model_copy(update={"reward": reward})
 
     def at(self, step: int) -> RunConfig:
-        """A step after the last one has the last settings."""
+        """Find a step's settings; after the last one, the last."""
         for phase, config in zip(self._stages, self._configs, strict=True):
             if step <= phase.last_step:
                 return config
         return self._configs[-1]
 
     def recipes(self) -> Iterator[Recipe]:
-        """Those that may be asked for."""
+        """List those that may be asked for."""
         if self.recipe is not None:
             yield self.recipe
             return
@@ -189,7 +189,7 @@ def why_no_advantages(config: RunConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Of each group whether it is in the batch, and its advantages."""
+    """The groups that are in the batch, and each group's advantages."""
 
     is_trained: list[bool]
     advantages: list[list[float]] | None
@@ -243,20 +243,22 @@ def _advantages(
     rewards = reward_matrix([[score.total for score in group] for group in batch])
     if config.compares_rules:
         by_rule = zip(*_by_rule(batch, config.reward), strict=True)
-        found = rule_advantages(
+        advantages = rule_advantages(
             np.stack([reward_matrix(groups) for groups in by_rule], axis=2),
             _weights(config.reward, step=step),
             config.advantage,
         )
     else:
-        found = group_advantages(rewards, config.advantage)
+        advantages = group_advantages(rewards, config.advantage)
     if config.advantage.whiten:
-        found = whiten(found, ~np.isnan(rewards), config.advantage)
-    return [row[: len(group)] for row, group in zip(found.tolist(), batch, strict=True)]
+        advantages = whiten(advantages, ~np.isnan(rewards), config.advantage)
+    return [
+        row[: len(group)] for row, group in zip(advantages.tolist(), batch, strict=True)
+    ]
 
 
 def _differs(group: Sequence[Score], config: RunConfig, *, step: int) -> bool:
-    """Whether what is compared differs within the group."""
+    """Tell whether what is compared differs within the group."""
     compared: list[Values] = [[score.total for score in group]]
     if config.compares_rules:
         (by_rule,) = _by_rule([group], config.reward)
@@ -270,7 +272,7 @@ def _differs(group: Sequence[Score], config: RunConfig, *, step: int) -> bool:
 def _by_rule(
     groups: Sequence[Sequence[Score]], reward: RewardConfig
 ) -> list[list[Values]]:
-    """Of each group, for each rule the scores that count; last the length penalty."""
+    """List each group's scores that count by rule; last the length penalty."""
     found = []
     for group in groups:
         # At any step: their weights come later.

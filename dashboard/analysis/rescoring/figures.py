@@ -48,7 +48,7 @@ class Scatter:
 
 
 def draw_scatter(completions: Records) -> Scatter:
-    """The most frequent points, the larger the more completions they hold."""
+    """Draw the most frequent points, the larger the more completions they hold."""
     both = completions[~(np.isnan(completions["old"]) | np.isnan(completions["new"]))]
     pairs = clip_all(np.stack([both["old"], both["new"]], axis=1))
     points, first, counts = np.unique(
@@ -120,7 +120,7 @@ class Curve:
 
 
 def draw_means(completions: Records) -> Curve:
-    """The mean reward of each step, old and new; of many steps so many, evenly."""
+    """Draw the mean reward of each step, old and new; of many steps some, evenly."""
     steps, where = np.unique(completions["step"], return_inverse=True)
     drawn = np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).astype(int))
     lines = []

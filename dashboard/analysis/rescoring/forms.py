@@ -53,8 +53,8 @@ class ChoiceForm(forms.Form):
     @property
     def version(self) -> RecipeVersion | None:
         self.is_valid()
-        given = self.cleaned_data.get("recipe") or OWN
-        return None if given == OWN else self._versions.get(pk=given)
+        choice = self.cleaned_data.get("recipe") or OWN
+        return None if choice == OWN else self._versions.get(pk=choice)
 
 
 class StepsForm(forms.Form):
@@ -75,8 +75,8 @@ class StepsForm(forms.Form):
         super().__init__({"every": "1"} | {n: data[n] for n in FIELDS if n in data})
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        first, last = given.get("first_step"), given.get("last_step")
+        data = super().clean() or {}
+        first, last = data.get("first_step"), data.get("last_step")
         if first is not None and last is not None and first > last:
             self.add_error(
                 "last_step",
@@ -86,17 +86,17 @@ class StepsForm(forms.Form):
                     code="order",
                 ),
             )
-        return given
+        return data
 
     @property
     def chosen(self) -> dict[str, int | None]:
         """Invalid fields are None, as if empty."""
         self.is_valid()
-        given = self.cleaned_data
+        data = self.cleaned_data
         return {
-            "first_step": given.get("first_step"),
-            "last_step": given.get("last_step"),
-            "every": given.get("every") or 1,
+            "first_step": data.get("first_step"),
+            "last_step": data.get("last_step"),
+            "every": data.get("every") or 1,
         }
 
     @property
@@ -110,7 +110,7 @@ class StepsForm(forms.Form):
 
 
 class ChangesForm(forms.Form):
-    """Which completions the result's table shows."""
+    """The completions that the result's table shows."""
 
     show = forms.ChoiceField(label="Completions", required=False, choices=SHOWN)
     sort = forms.ChoiceField(label="Order", required=False, choices=SORTS)

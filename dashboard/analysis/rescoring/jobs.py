@@ -92,18 +92,18 @@ def _score_steps(
             continue
         context.progress(num_done)
         check_disk_space_to_store(0, purpose="the rescoring")
-        found = rescore_step(
+        scored_step = rescore_step(
             rescoring,
             step,
             settings.at(step),
             scorer,
             on_scored=lambda count: context.note(context.noted["done"] + count),
         )
-        num_done += found.num_completions
+        num_done += scored_step.num_completions
         with transaction.atomic():  # stores and counts the step exactly once
             if not context.held().update(done=num_done, num_losses=0):
                 raise LeaseLost
-            found.save()
+            scored_step.save()
     context.note(num_done)
 
 

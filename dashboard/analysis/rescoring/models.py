@@ -50,12 +50,12 @@ class Rescoring(JobTarget):
 
     @property
     def num_done(self) -> int:
-        """Of `num_completions`."""
+        """The number scored, of `num_completions`."""
         return self.job.done if self.job else 0
 
 
 class RescoredStep(models.Model):
-    """What came of a step: packed records, laid out in credit.py."""
+    """A step's result: packed records, laid out in credit.py."""
 
     rescoring = models.ForeignKey(
         Rescoring, models.CASCADE, related_name="scored", db_index=False

@@ -37,7 +37,7 @@ class Columns:
 
 
 def read_columns(rescoring: Rescoring) -> Columns:
-    """One query; some 50 bytes for each completion."""
+    """Read them in one query; some 50 bytes for each completion."""
     parts = rescoring.scored.order_by("step").values_list("groups", "completions")
     groups, completions = [], []
     for of_groups, of_completions in parts.iterator():
@@ -50,7 +50,7 @@ def read_columns(rescoring: Rescoring) -> Columns:
 
 @dataclass(slots=True)
 class RuleSums:
-    """One rule, where it has a score in both, and how often it has one."""
+    """A rule, where it has a score in both, and how often it has one."""
 
     name: str
     num_old: int = 0
@@ -63,14 +63,14 @@ class RuleSums:
 
     def add(self, old: Numbers, new: Numbers) -> None:
         old, new = clip_all(old), clip_all(new)
-        known = ~(np.isnan(old) | np.isnan(new))
+        both = ~(np.isnan(old) | np.isnan(new))
         self.num_old += int((~np.isnan(old)).sum())
         self.num_new += int((~np.isnan(new)).sum())
-        self.num_both += int(known.sum())
-        self.num_changed += int((old[known] != new[known]).sum())
-        self.old_sum += float(old[known].sum())
-        self.new_sum += float(new[known].sum())
-        self.size_sum += float(np.abs(new[known] - old[known]).sum())
+        self.num_both += int(both.sum())
+        self.num_changed += int((old[both] != new[both]).sum())
+        self.old_sum += float(old[both].sum())
+        self.new_sum += float(new[both].sum())
+        self.size_sum += float(np.abs(new[both] - old[both]).sum())
 
     def as_json(self) -> dict[str, Any]:
         count = self.num_both
@@ -79,10 +79,10 @@ class RuleSums:
             "new": self.new_sum / count if count else None,
             "size": self.size_sum / count if count else None,
         }
-        kept = ("name", "num_old", "num_new", "num_both", "num_changed")
-        return {name: value for name, value in asdict(self).items() if name in kept} | {
-            "means": means
-        }
+        counts = ("name", "num_old", "num_new", "num_both", "num_changed")
+        return {
+            name: value for name, value in asdict(self).items() if name in counts
+        } | {"means": means}
 
 
 @dataclass(slots=True)
@@ -116,30 +116,30 @@ def summarize(rescoring: Rescoring) -> dict[str, Any]:
 
 
 def _read_steps(rescoring: Rescoring) -> _Steps:
-    found = _Steps()
+    steps = _Steps()
     parts = rescoring.scored.order_by("step").values_list(
         "rule_names", "old_scores", "scores", "num_failures", "problem"
     )
     for names, old, new, num_failures, problem in parts.iterator(chunk_size=20):
-        found.num_steps += 1
-        found.num_failures += num_failures
-        found.problem = found.problem or problem
+        steps.num_steps += 1
+        steps.num_failures += num_failures
+        steps.problem = steps.problem or problem
         before = unpack(bytes(old), SCORE).reshape(-1, len(names))
         after = unpack(bytes(new), SCORE).reshape(-1, len(names))
         for index, name in enumerate(names):
-            sums = found.rules.setdefault(name, RuleSums(name))
+            sums = steps.rules.setdefault(name, RuleSums(name))
             sums.add(before[:, index], after[:, index])
-    return found
+    return steps
 
 
 def _of_rewards(completions: Records) -> dict[str, Any]:
     old, new = clip_all(completions["old"]), clip_all(completions["new"])
-    known = _both(old, new)
-    before, after = old[known], new[known]
+    both = _both(old, new)
+    before, after = old[both], new[both]
     difference = np.abs(after - before)
     return {
         "num": len(completions),
-        "num_both": int(known.sum()),
+        "num_both": int(both.sum()),
         "num_old": int((~np.isnan(old)).sum()),
         "num_new": int((~np.isnan(new)).sum()),
         "num_equal": int((before == after).sum()),
@@ -154,11 +154,11 @@ def _of_rewards(completions: Records) -> dict[str, Any]:
 def _of_advantages(completions: Records) -> dict[str, Any]:
     names = ("old_advantage", "new_advantage")
     old, new = (clip_all(completions[name]) for name in names)
-    known = _both(old, new)
-    before, after = old[known], new[known]
+    both = _both(old, new)
+    before, after = old[both], new[both]
     differs = ~is_same_advantage(before, after)
     return {
-        "num_advantages": int(known.sum()),
+        "num_advantages": int(both.sum()),
         "num_advantages_changed": int(differs.sum()),
         "num_turned": int(((before * after < 0) & differs).sum()),
     }
@@ -180,7 +180,7 @@ def _of_signals(groups: Records) -> dict[str, Any]:
 
 
 def has_moved(completions: Records) -> Bools:
-    """Whether the rank in the group is another one; False without both rewards."""
+    """Tell whether the rank in the group is another one; False without both rewards."""
     old, new = completions["old_rank"], completions["new_rank"]
     moved: Bools = (old > 0) & (new > 0) & (old != new)
     return moved
@@ -206,7 +206,7 @@ def correlation(one: Numbers, other: Numbers) -> float | None:
 
 
 def mean_ranks(values: Numbers) -> Numbers:
-    """From 1, the lowest first; equals share the mean of theirs.
+    """Rank from 1, the lowest first; equals share the mean of theirs.
 
     >>> mean_ranks(np.array([0.5, 1.0, 0.5])).tolist()
     [1.5, 3.0, 1.5]
@@ -259,9 +259,9 @@ def list_changes(completions: Records, *, show: str, sort: str, page: int) -> Pa
     sizes = _sizes(completions[indices])
     others = [sizes[name] for name in ("reward", "advantage", "rank") if name != sort]
     # The last key goes first.
-    order = np.lexsort([indices, *(-each for each in others), -sizes[sort]])
-    found = indices[order].tolist()
-    return cast("Page[int]", Paginator(found, PER_PAGE).get_page(page))
+    order = np.lexsort([indices, *(-size for size in others), -sizes[sort]])
+    sorted_indices = indices[order].tolist()
+    return cast("Page[int]", Paginator(sorted_indices, PER_PAGE).get_page(page))
 
 
 def _sizes(completions: Records) -> dict[str, Numbers]:
@@ -279,5 +279,5 @@ def _size(old: Numbers, new: Numbers) -> Numbers:
 
 
 def _plain(value: object) -> float | int | None:
-    found = cast("np.generic", value).item()
-    return None if isinstance(found, float) and not np.isfinite(found) else found
+    number = cast("np.generic", value).item()
+    return None if isinstance(number, float) and not np.isfinite(number) else number

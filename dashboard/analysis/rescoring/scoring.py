@@ -60,7 +60,7 @@ def rescore_step(
     *,
     on_scored: Callable[[int], None] = lambda _: None,
 ) -> RescoredStep:
-    """The unsaved result of a step.
+    """Return the unsaved result of a step.
 
     Args:
         config: of the step, with the new recipe.
@@ -70,18 +70,15 @@ def rescore_step(
         Refused: a row is missing, or is another one.
         ScoringFailed: a rule's process dies repeatedly on one completion.
     """
-    found = Group.objects.current().filter(run=rescoring.run_id, step=step)
-    pending = found.order_by("prompt_index").prefetch_related("packed_completions")
+    stored = Group.objects.current().filter(run=rescoring.run_id, step=step)
+    pending = stored.order_by("prompt_index").prefetch_related("packed_completions")
     groups: list[ScoredGroup] = []
-    for part in _parts(pending.iterator(chunk_size=GROUPS_AT_ONCE)):
-        groups += _score_part(rescoring, part, config, scorer)
-        on_scored(sum(len(each.scores) for each in groups[-len(part) :]))
+    waiting = pending.iterator(chunk_size=GROUPS_AT_ONCE)
+    while part := list(islice(waiting, GROUPS_AT_ONCE)):
+        scored = _score_part(rescoring, part, config, scorer)
+        on_scored(sum(len(group.scores) for group in scored))
+        groups += scored
     return _pack(rescoring, step, groups, config)
-
-
-def _parts(groups: Iterator[Group]) -> Iterator[list[Group]]:
-    while part := list(islice(groups, GROUPS_AT_ONCE)):
-        yield part
 
 
 def _score_part(
@@ -95,17 +92,26 @@ def _score_part(
         samples = samples_of(rescoring.run, group, row, completions, config)
         name = f"row {group.prompt_index} of step {group.step}"
         result = scorer.submit(recipe, samples, name=name, step=group.step)
-        submitted.append((_before(group, completions), completions, result))
+        before = ScoredGroup(
+            group=group,
+            old=numbers([sampled.reward for sampled in completions]),
+            old_advantages=numbers([sampled.advantage for sampled in completions]),
+            old_rules=[
+                dict(zip(group.rule_names, sampled.rule_scores, strict=False))
+                for sampled in completions
+            ],
+        )
+        submitted.append((before, completions, result))
     for scored, completions, result in submitted:
         scored.scores = [
             penalised(
                 score,
-                each.num_tokens or 0,  # which only imported ones lack
+                completion.num_tokens or 0,  # which only imported ones lack
                 max_new_tokens=config.rollout.max_new_tokens,
                 buffer=config.reward.overlong_buffer_tokens,
                 penalty=config.reward.overlong_penalty,
             )
-            for score, each in zip(result().scores, completions, strict=True)
+            for score, completion in zip(result().scores, completions, strict=True)
         ]
     return [scored for scored, _, _ in submitted]
 
@@ -124,7 +130,7 @@ def samples_of(
     completions: Sequence[Completion],
     config: RunConfig,
 ) -> list[Sample]:
-    """The input of the rules. Refused if the row is not the group's."""
+    """Return the input of the rules. Refused if the row is not the group's."""
     version = run.dataset_version
     at = f"row {group.prompt_index} (line {group.prompt_index + 1})"
     if row is None:
@@ -149,52 +155,40 @@ def samples_of(
     return [
         Sample(
             group.prompt,
-            each.text,
+            completion.text,
             answer,
             row.columns,
             messages=messages,
             is_chat=not isinstance(row.prompt_value, str),
         )
-        for each in completions
+        for completion in completions
     ]
-
-
-def _before(group: Group, completions: Sequence[Completion]) -> ScoredGroup:
-    return ScoredGroup(
-        group=group,
-        old=numbers([each.reward for each in completions]),
-        old_advantages=numbers([each.advantage for each in completions]),
-        old_rules=[
-            dict(zip(group.rule_names, each.rule_scores, strict=False))
-            for each in completions
-        ],
-    )
 
 
 def _pack(
     rescoring: Rescoring, step: int, groups: list[ScoredGroup], config: RunConfig
 ) -> RescoredStep:
     credit = give_credit(
-        [each.scores for each in groups],
-        [each.group.is_trained for each in groups],
+        [group.scores for group in groups],
+        [group.group.is_trained for group in groups],
         config,
         step=step,
     )
     names = _rule_names(config)
     completions, records = [], []
-    for index, each in enumerate(groups):
-        new = numbers([score.total for score in each.scores])
+    for index, group in enumerate(groups):
+        new = numbers([score.total for score in group.scores])
         advantages = (
             np.full(len(new), np.nan)
             if credit.advantages is None
             else numbers(list(credit.advantages[index]))
         )
-        completions.append(_completions_of(each, new, advantages))
+        completions.append(_completions_of(group, new, advantages))
         records.append(
-            _group_of(each, new, config, is_trained=credit.is_trained[index])
+            _group_of(group, new, config, is_trained=credit.is_trained[index])
         )
-    scores = [score for each in groups for score in each.scores]
-    old = [rules for each in groups for rules in each.old_rules]
+    scores = [score for group in groups for score in group.scores]
+    old = [rules for group in groups for rules in group.old_rules]
     failures = list(_failures(groups))
     return RescoredStep(
         rescoring=rescoring,
@@ -218,39 +212,42 @@ def _rule_names(config: RunConfig) -> list[str]:
 
 
 def _table(rules: list[dict[str, float | None]], names: list[str]) -> bytes:
-    values = numbers([each.get(name) for each in rules for name in names])
+    values = numbers([scores.get(name) for scores in rules for name in names])
     return values.astype(SCORE).tobytes()
 
 
-def _completions_of(each: ScoredGroup, new: Numbers, advantages: Numbers) -> Records:
-    found = np.zeros(len(new), COMPLETION)
-    found["step"], found["prompt"] = each.group.step, each.group.prompt_index
-    found["position"], found["group_size"] = np.arange(len(new)), len(new)
-    found["old"], found["new"] = each.old, new
-    found["old_advantage"], found["new_advantage"] = each.old_advantages, advantages
-    found["old_rank"], found["new_rank"] = ranks(each.old), ranks(new)
-    return found
+def _completions_of(scored: ScoredGroup, new: Numbers, advantages: Numbers) -> Records:
+    records = np.zeros(len(new), COMPLETION)
+    records["step"], records["prompt"] = scored.group.step, scored.group.prompt_index
+    records["position"], records["group_size"] = np.arange(len(new)), len(new)
+    records["old"], records["new"] = scored.old, new
+    records["old_advantage"], records["new_advantage"] = (
+        scored.old_advantages,
+        advantages,
+    )
+    records["old_rank"], records["new_rank"] = ranks(scored.old), ranks(new)
+    return records
 
 
 def _group_of(
-    each: ScoredGroup, new: Numbers, config: RunConfig, *, is_trained: bool
+    scored: ScoredGroup, new: Numbers, config: RunConfig, *, is_trained: bool
 ) -> tuple[Any, ...]:
-    group = each.group
-    signal = signal_of(each.scores, config.reward.recipe, step=group.step)
+    group = scored.group
+    signal = signal_of(scored.scores, config.reward.recipe, step=group.step)
     return (
         *(group.step, group.prompt_index, len(new)),
         *(SIGNALS.index(group.signal), SIGNALS.index(signal)),
         *(group.is_trained, is_trained),
-        *count_reordered(each.old, new),
+        *count_reordered(scored.old, new),
     )
 
 
 def _failures(groups: list[ScoredGroup]) -> Iterator[dict[str, Any]]:
-    for each in groups:
-        for position, score in enumerate(each.scores):
+    for scored in groups:
+        for position, score in enumerate(scored.scores):
             for rule in score.failed:
                 yield {
-                    "prompt": each.group.prompt_index,
+                    "prompt": scored.group.prompt_index,
                     "position": position,
                     "rule": rule,
                     "error": clean_text(score.errors[rule])[:LONGEST_ERROR],

@@ -1,30 +1,191 @@
-"""Rescorings: start, stop, deletion, purging, and lookups by team."""
+"""Rescorings: their steps, an estimate of their cost, their start and end."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet, Sum
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.rescoring.credit import StepSettings, check_recipe, judge_rules
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.analysis.rescoring.selection import Selection
+from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
+from dashboard.completions.models import (
+    NUM_COMPLETIONS,
+    Group,
+    GroupCompletions,
+    StepRollup,
+)
+from dashboard.completions.signals.records import GROUP, unpack
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.kinds import delete_old
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
+from dashboard.rewards.trial import try_groups
 from dashboard.runs.models import Run
+from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe
+
+M = TypeVar("M", bound=Model)
+NUM_GROUPS = 2
+COMPLETIONS_OF_A_GROUP = 8
+MAX_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Every n-th of the steps with stored groups, starting with the first."""
+
+    first_step: int
+    last_step: int
+    every: int
+    steps: list[int]
+    num_steps_found: int
+    num_completions: int
+    num_found: int
+
+
+def select_steps(
+    run: Run, first_step: int | None, last_step: int | None, every: int
+) -> Selection:
+    """Two queries, and one for steps that are not rolled up."""
+    groups = _within(Group.objects.current().filter(run=run), first_step, last_step)
+    if run.completions_deleted_at is not None:
+        groups = groups.filter(packed_completions__isnull=False)
+    stored_steps = sorted(groups.order_by().values_list("step", flat=True).distinct())
+    if run.completions_deleted_at is not None:
+        sizes = {}  # rollups count those that are deleted too
+    else:
+        sizes = _rolled_up_sizes(run, first_step, last_step)
+    if missing := [step for step in stored_steps if step not in sizes]:
+        sizes |= _counted_sizes(run, missing)
+    steps = stored_steps[:: max(1, every)]
+    return Selection(
+        first_step=first_step
+        if first_step is not None
+        else next(iter(stored_steps), 0),
+        last_step=last_step
+        if last_step is not None
+        else next(reversed(stored_steps), 0),
+        every=every,
+        steps=steps,
+        num_steps_found=len(stored_steps),
+        num_completions=sum(sizes.get(step, 0) for step in steps),
+        num_found=sum(sizes.get(step, 0) for step in stored_steps),
+    )
+
+
+def _within(
+    rows: QuerySet[M], first_step: int | None, last_step: int | None
+) -> QuerySet[M]:
+    if first_step is not None:
+        rows = rows.filter(step__gte=first_step)
+    return rows if last_step is None else rows.filter(step__lte=last_step)
+
+
+def _rolled_up_sizes(
+    run: Run, first_step: int | None, last_step: int | None
+) -> dict[int, int]:
+    """Completions by step, from some bytes of each group."""
+    rollups = StepRollup.objects.filter(run=run, superseded_by__isnull=True)
+    packed = _within(rollups, first_step, last_step).values_list("step", "groups")
+    return {
+        step: int(unpack(bytes(groups), GROUP)["num_completions"].sum())
+        for step, groups in packed
+    }
+
+
+def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
+    stored = GroupCompletions.objects.filter(
+        group__run=run, group__superseded_by__isnull=True, group__step__in=steps
+    )
+    by_step = stored.order_by().values_list("group__step")
+    return dict(by_step.annotate(count=Sum(NUM_COMPLETIONS)))
+
+
+# The estimate, from a few completions that are scored now.
+
+
+@dataclass(slots=True)
+class Estimate:
+    """`seconds`: scoring without judges; None: unknown."""
+
+    seconds: float | None = None
+    num_scored: int = 0
+    num_calls: int = 0  # of judges
+    judges: list[str] = field(default_factory=list)  # rules that call a judge
+    problems: list[str] = field(default_factory=list)
+
+
+def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Estimate:
+    """Score some completions of the first step, for up to 2 s. Four queries."""
+    estimate = Estimate()
+    if not selection.steps:
+        return estimate
+    step = selection.steps[0]
+    config = settings.at(step)
+    recipe = config.reward.recipe
+    estimate.judges = judge_rules(recipe)
+    estimate.num_calls = len(estimate.judges) * selection.num_completions
+    groups = list(
+        Group.objects.current()
+        .filter(run=run, step=step)
+        .order_by("prompt_index")
+        .prefetch_related("packed_completions")[:NUM_GROUPS]
+    )
+    rows = rows_of(run, groups)
+    try:
+        samples = [
+            samples_of(
+                run,
+                group,
+                rows.get(group.prompt_index),
+                group.completions[:COMPLETIONS_OF_A_GROUP],
+                config,
+            )
+            for group in groups
+        ]
+    except (Refused, ValueError) as error:
+        estimate.problems.append(str(error))
+        return estimate
+    _time_scoring(estimate, run, recipe, samples, selection.num_completions)
+    return estimate
+
+
+def _time_scoring(
+    estimate: Estimate,
+    run: Run,
+    recipe: Recipe,
+    samples: list[list[Sample]],
+    num_completions: int,
+) -> None:
+    tried = try_groups(
+        recipe, samples, seconds=MAX_SECONDS, owner=f"team {run.team_id}"
+    )
+    trials = [trial for group in tried for trial in group if trial.score]
+    estimate.num_scored = len(trials)
+    if trials:
+        mean = sum(trial.seconds for trial in trials) / len(trials)
+        estimate.seconds = mean * num_completions
+    errors: dict[str, str] = {}
+    for trial in trials:
+        assert trial.score is not None
+        for rule in trial.score.failed:
+            if rule not in estimate.judges:  # judges were not called
+                errors.setdefault(rule, trial.score.errors[rule])
+    estimate.problems += [f"Rule “{rule}”: {error}" for rule, error in errors.items()]
+
 
 MAX_OPEN = 4  # of a team, waiting or running
 MAX_COMPLETIONS = 200_000
@@ -167,7 +328,7 @@ def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
 
 
 def purge_rescorings() -> int:
-    """How many were deleted, with their results and their judges' replies."""
+    """Delete them with results and judges' replies; return how many."""
     num_old = delete_old(Rescoring.objects.all(), keep=KEPT, most=MOST_KEPT)
     sweep_folders()
     return num_old
@@ -206,17 +367,17 @@ class Failure:
 
 
 def get_rescoring(team: Team, rescoring_id: int) -> Rescoring:
-    found = team.rescorings.select_related(*RELATED)
-    return get_object_or_404(found, pk=rescoring_id)
+    rescorings = team.rescorings.select_related(*RELATED)
+    return get_object_or_404(rescorings, pk=rescoring_id)
 
 
 def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
-    found = team.rescorings.select_related(*RELATED).order_by("-pk")
-    return found if run is None else found.filter(run=run)
+    rescorings = team.rescorings.select_related(*RELATED).order_by("-pk")
+    return rescorings if run is None else rescorings.filter(run=run)
 
 
 def list_failures(rescoring: Rescoring) -> list[Failure]:
-    """The first of those that are kept; one query."""
+    """List the first of those that are kept; one query."""
     found: list[Failure] = []
     parts = rescoring.scored.filter(num_failures__gt=0).order_by("step")
     kept = parts.values_list("step", "failures").iterator(chunk_size=MAX_FAILURES)

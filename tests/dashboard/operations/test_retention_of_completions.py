@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.analysis.rescoring.selection import select_steps
+from dashboard.analysis.rescoring.services import select_steps
 from dashboard.completions.models import CompletionBlock, Group, RuleNote, Tag, Thumb
 from dashboard.completions.prompt_visits import Span, read_visits
 from dashboard.completions.signals.composition import read_compositions

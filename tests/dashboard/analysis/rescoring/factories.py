@@ -8,8 +8,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.analysis.rescoring.selection import select_steps
-from dashboard.analysis.rescoring.services import start_rescoring
+from dashboard.analysis.rescoring.services import select_steps, start_rescoring
 from dashboard.completions.models import Group
 from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs.kinds import Context

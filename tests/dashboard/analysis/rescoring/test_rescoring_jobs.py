@@ -13,8 +13,12 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.analysis.rescoring.results import read_columns
-from dashboard.analysis.rescoring.selection import select_steps
-from dashboard.analysis.rescoring.services import MAX_OPEN, delete_rescoring, folder_of
+from dashboard.analysis.rescoring.services import (
+    MAX_OPEN,
+    delete_rescoring,
+    folder_of,
+    select_steps,
+)
 from dashboard.celery import app
 from dashboard.completions.models import Group
 from dashboard.datasets.trash import trash_dataset
