@@ -152,7 +152,7 @@ def show_form(
         "team_presets": offer_team_presets(team),
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
-        "section": describe_sets(form),
+        "section": describe_sets(form.eval_sets, form.dataset_version),
         "sets_url": reverse("run_new_sets", args=[team.slug]),
         "start_url": reverse("run_new_start", args=[team.slug]),
         "summary_url": reverse("run_new_summary", args=[team.slug]),
@@ -330,11 +330,12 @@ def run_new_sets(request: Request, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
     form = read_draft(request.POST, team_)
     action = request.POST.get("eval_action", "")
-    change_sets(form, action)
+    version = form.dataset_version
+    form.eval_sets = change_sets(form.eval_sets, version, form.choices, action)
     context = {
         "team": team_,
         "form": form,
-        "section": describe_sets(form, action),
+        "section": describe_sets(form.eval_sets, version, action),
         "sets_url": reverse("run_new_sets", args=[team_.slug]),
     }
     template = "launch_sets" if action else "launch_sets_notes"

@@ -33,18 +33,6 @@ class Finder(Protocol):
     def find_dataset(self, pk: str) -> DatasetVersion | None: ...
 
 
-class SetsForm(Protocol):
-    """The part of the launch form that evaluation sets need."""
-
-    eval_sets: list[SetDraft]
-
-    @property
-    def choices(self) -> Finder: ...
-
-    @property
-    def dataset_version(self) -> DatasetVersion | None: ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenSet:
     """A valid evaluation set of the form."""
@@ -258,9 +246,10 @@ def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[Chose
     return chosen
 
 
-def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
-    """Checks for leaks, which may take part of a second for each set."""
-    trained_on = form.dataset_version
+def describe_sets(
+    drafts: list[SetDraft], trained_on: DatasetVersion | None, action: str = ""
+) -> EvalSection:
+    """Check for leaks, which may take part of a second for each set."""
     return EvalSection(
         rows=[
             EvalRow(
@@ -268,34 +257,39 @@ def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
                 leak=check_leak(draft.version, trained_on)
                 if draft.version and trained_on
                 else None,
-                is_new=action.startswith("add") and draft is form.eval_sets[-1],
+                is_new=action.startswith("add") and draft is drafts[-1],
             )
-            for draft in form.eval_sets
+            for draft in drafts
         ],
-        suggestion=suggest_set(form),
+        suggestion=suggest_set(drafts, trained_on),
         was_removed=action.startswith("remove"),
     )
 
 
-def suggest_set(form: SetsForm) -> DatasetVersion | None:
+def suggest_set(
+    drafts: list[SetDraft], trained_on: DatasetVersion | None
+) -> DatasetVersion | None:
     """Return the other half of the training dataset's split, if no set uses it yet."""
-    if form.dataset_version is None:
+    if trained_on is None:
         return None
-    half = other_split(form.dataset_version)
-    used = {draft.version for draft in form.eval_sets}
-    return None if half in used else half
+    half = other_split(trained_on)
+    return None if half in {draft.version for draft in drafts} else half
 
 
-def change_sets(form: SetsForm, action: str) -> None:
-    """add (the suggested set, else a blank row), or remove:<number>."""
+def change_sets(
+    drafts: list[SetDraft],
+    trained_on: DatasetVersion | None,
+    choices: Finder,
+    action: str,
+) -> list[SetDraft]:
+    """Add one (the suggested set, else a blank row), or remove the one of a number."""
     verb, _, argument = action.partition(":")
-    if verb == "add" and len(form.eval_sets) < MAX_SETS:
-        half = suggest_set(form)
-        added = SetDraft(number=0, dataset=str(half.pk) if half else "")
-        form.eval_sets = number_drafts([*form.eval_sets, added], form.choices)
+    if verb == "add" and len(drafts) < MAX_SETS:
+        half = suggest_set(drafts, trained_on)
+        drafts = [*drafts, SetDraft(number=0, dataset=str(half.pk) if half else "")]
     elif verb == "remove":
-        drafts = [row for row in form.eval_sets if str(row.number) != argument]
-        form.eval_sets = number_drafts(drafts, form.choices)
+        drafts = [draft for draft in drafts if str(draft.number) != argument]
+    return number_drafts(drafts, choices)
 
 
 def check_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
