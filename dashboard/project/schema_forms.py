@@ -26,7 +26,7 @@ class InvalidValue(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchemaField:
-    """One field of a model: its path, its allowed values, and its words."""
+    """A field of a model: its path, its allowed values, and its words."""
 
     path: str  # "optim.learning_rate", or "tolerance"
     title: str
