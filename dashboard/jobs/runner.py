@@ -59,27 +59,28 @@ class Heartbeat:
         try:
             while not self._ended.wait(HEARTBEAT_SECONDS):
                 before = self._context.interruption
-                context = self._context
-                lease = Now() + context.kind.lease
-                try:
-                    row = context.held()
-                    if not row.update(lease_until=lease, **dict(context.noted)):
-                        context.interruption = LeaseLost
-                    elif row.filter(cancel_requested=True).exists():
-                        context.interruption = JobCancelled
-                    elif self._is_turn_over() and context.gives_way():
-                        context.interruption = JobReleased
-                except Exception as error:  # noqa: BLE001 - without a heart the job is lost
-                    logger.warning(
-                        "%s failed to report its progress: %s", context.job, error
-                    )
-                    connection.close()
+                self._send()
                 ends = self._context.interruption in (JobCancelled, LeaseLost)
                 if ends and self._context.interruption is not before:
                     self._context.on_interrupt()
                 if self._context.interruption is LeaseLost:
                     return
         finally:
+            connection.close()
+
+    def _send(self) -> None:
+        context = self._context
+        lease = Now() + context.kind.lease
+        try:
+            row = context.held()
+            if not row.update(lease_until=lease, **dict(context.noted)):
+                context.interruption = LeaseLost
+            elif row.filter(cancel_requested=True).exists():
+                context.interruption = JobCancelled
+            elif self._is_turn_over() and context.gives_way():
+                context.interruption = JobReleased
+        except Exception as error:  # noqa: BLE001 - without a heart the job is lost
+            logger.warning("%s failed to report its progress: %s", context.job, error)
             connection.close()
 
     def _is_turn_over(self) -> bool:
@@ -109,13 +110,7 @@ def run(context: Context, *, beats: bool = True) -> None:
     except OperationalError as error:
         _retry_later(context, error)
     except OSError as error:
-        fault = f"{error.strerror or error} under {settings.COHORT_DATA}."
-        if error.errno == errno.ENOSPC:
-            fault = (
-                f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
-                "try again."
-            )
-        _fail(context, fault)
+        _fail(context, _disk_fault(error))
     except Exception:
         logger.exception("%s failed with an internal error", context.job)
         _fail(
@@ -146,6 +141,15 @@ def _retry_later(context: Context, error: OperationalError) -> None:
         return
     reason = str(error).strip().split("\n")[0]
     _fail(context, f"The database failed to store the result: {reason}.")
+
+
+def _disk_fault(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
+            "try again."
+        )
+    return f"{error.strerror or error} under {settings.COHORT_DATA}."
 
 
 def run_now(job: Job) -> None:

@@ -56,14 +56,18 @@ def _take(owner: str) -> ExitStack | None:
 
 
 def _lock(locks: ExitStack, name: str) -> bool:
-    folder = Path(tempfile.gettempdir()) / f"cohort-slots-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user. Remove it.")
-    file = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         locks.callback(os.close, file)
         return True
     os.close(file)
     return False
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"cohort-slots-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user. Remove it.")
+    return folder

@@ -112,16 +112,20 @@ async def read_report() -> Report:
     global _last
     async with _lock:
         if _last is None or time.monotonic() >= _last[0]:
-            groups = await asyncio.gather(
-                _bounded(check_database, database_failed),
-                check_connections(),
-                _bounded(check_static, static_failed),
-                _bounded(check_redis, redis_failed),
-                _bounded(check_folder, folder_failed),
-            )
-            report = Report(parts=[part for parts in groups for part in parts])
+            report = await _check()
             _last = (time.monotonic() + SHARED_SECONDS, report)
         return _last[1]
+
+
+async def _check() -> Report:
+    groups = await asyncio.gather(
+        _bounded(check_database, database_failed),
+        check_connections(),
+        _bounded(check_static, static_failed),
+        _bounded(check_redis, redis_failed),
+        _bounded(check_folder, folder_failed),
+    )
+    return Report(parts=[part for parts in groups for part in parts])
 
 
 async def _bounded(
