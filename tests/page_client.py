@@ -28,7 +28,7 @@ class PageClient(Client):
         response = super().request(**request)
         content_type = response.headers.get("Content-Type", "")
         if not response.streaming and content_type.startswith("text/html"):
-            response.content = join_lines(response.content.decode())
+            response.content = join_lines(response.content.decode()).encode()
         return response
 
 
