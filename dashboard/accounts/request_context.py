@@ -71,9 +71,7 @@ def acting_in(context: RequestContext) -> Iterator[None]:
 
 
 def context_of(request: HttpRequest) -> RequestContext:
-    """Return the address that throttling counts: behind a trusted proxy, the
-    browser's.
-    """
+    """Return who sends the request; behind a trusted proxy, the browser's address."""
     return RequestContext(
         address=_read_address(request.META.get("REMOTE_ADDR", "")),
         agent=shorten_agent(request.META.get("HTTP_USER_AGENT", "")),

@@ -353,7 +353,10 @@ def group_tokens(
 def run_config_file(
     request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
 ) -> HttpResponseBase:
-    """Return TOML for `python -m trainer run`. Comments name the dataset versions."""
+    """Return the settings as a file for `python -m trainer run`.
+
+    Comments in TOML name the dataset versions.
+    """
     run = get_run(access_of(request).team, run_id)
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")
     text = WRITERS[suffix](run, config)

@@ -198,8 +198,8 @@ class WorkerChange(Input):
     "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
 )
 def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
-    """Drain a worker by an operator's token, or an admin's of the only team: all share
-    the workers.
+    """Drain or undrain a worker. All teams share the workers, so this takes an
+    operator's token, or an admin's where there is one team.
     """
     access = access_of(request)
     require_workers(access.membership)

@@ -152,7 +152,7 @@ def _excerpt(text: str) -> str:
 
 
 def fill(schema: type[S], source: object, **fields: Any) -> S:
-    """Fill a schema with `fields`, and with the source's attributes of other names."""
+    """Fill a schema with `fields`; its others are the source's attributes."""
     names = schema.model_fields.keys() - fields
     return schema(**{name: getattr(source, name) for name in names}, **fields)
 

@@ -149,7 +149,9 @@ def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
 def merge_equal(
     ranks: Sequence[GroupRank], *, separate: Collection[int]
 ) -> list[tuple[GroupRank, list[int]]]:
-    """Merge each with the positions of later ones of equal text, scores and end.
+    """Pair each completion with the positions of later, equal ones.
+
+    Equal are text, scores and end.
 
     Those at the positions of `separate` stay alone.
     """

@@ -122,7 +122,7 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
         base = data.get(BASE, "") if data is not None else version_of_form(form)
         try:
             if data is not None:
-                merge_saved(form, base)
+                base = merge_saved(form, base)
         except EditConflict as conflict:
             fields = form.fields.items()
             chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}

@@ -145,7 +145,7 @@ def _side(
 
 @require_GET
 def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
-    """Show the alerts of the run's page, again when `alerts_seq` of a frame rises."""
+    """Return the alerts of the run's page, which asks when `alerts_seq` rises."""
     run = get_run(get_team(request, team), run_id)
     return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
 

@@ -51,7 +51,7 @@ def rescoring_new(request: Request, team: str) -> HttpResponse:
 
 
 class Page:
-    """A view of one request."""
+    """A request's view of the page."""
 
     def __init__(self, request: Request, team: Team) -> None:
         self.request = request

@@ -166,7 +166,7 @@ class Page:
         return draft
 
     def _spec(self) -> dict[str, Any] | None:
-        """Find that of the edited reward, or of the chosen run or test."""
+        """Find the recipe of the edited reward, or of the chosen run or test."""
         if self.recipe is not None:
             versions = versions_with_use(self.recipe)
             return dict(choose_version(versions, self.given.get("version")).spec)

@@ -89,14 +89,14 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         if form.is_valid():
             reset_tries(**who)
             user = form.get_user()
-            login = Login(
+            attempt = Login(
                 user=user,
                 email_verification=EmailVerificationMethod.NONE,
                 redirect_url=next_url,
             )
             # It redirects to the page for the second factor if there is one.
             response: HttpResponse = perform_password_login(
-                request, {"username": user.username}, login
+                request, {"username": user.username}, attempt
             )
             remember_device(response, user)
             return response

@@ -125,7 +125,7 @@ class SchemaField:
         """
         if self.kind == "switch":
             return text == "on"
-        if self.is_optional and not (text if self.kind == "text" else text.strip()):
+        if self.is_optional and not text.strip():
             return None
         match self.kind:
             case "choice":

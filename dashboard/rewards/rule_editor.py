@@ -367,7 +367,10 @@ class RuleDraft:
             except InvalidValue as error:
                 self._add_error(item.path, str(error))
                 continue
-            if item.kind == "choice" and values[item.path] not in item.choices:
+            if item.kind == "choice" and values[item.path] not in (
+                None,
+                *item.choices,
+            ):
                 self._add_error(
                     item.path, f"Choose an option from the list; got {text[:60]!r}."
                 )

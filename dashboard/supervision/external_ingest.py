@@ -92,13 +92,15 @@ def create_prompts_version(
     run: Run, rows: Iterable[Row], *, dataset: Dataset | None = None
 ) -> DatasetVersion:
     """Store the prompts of a run trained elsewhere, in a new dataset or this one."""
-    name = f"Prompts of {run.name}"[:70]
-    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
-    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
-    free = next(free for free in (name, *numbered) if free not in taken)
+    name = dataset.name if dataset else f"Prompts of {run.name}"[:70]
+    if dataset is None:
+        datasets = Dataset.objects.filter(team=run.team)
+        taken = set(datasets.values_list("name", flat=True))
+        numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
+        name = next(free for free in (name, *numbered) if free not in taken)
     return create_dataset_version(
         team=run.team,
-        name=dataset.name if dataset else free,
+        name=name,
         rows=rows,
         mapping={"prompt": "prompt", "answer": "answer", "columns": []},
         source={"kind": "run_import", "filename": f"prompts of {run.name}"},

@@ -87,7 +87,7 @@ class Gpus:
         self._handles = [handle for handle in handles if handle is not None]
 
     def read(self) -> Values:
-        """Read of each GPU % of time with a kernel running, and bytes in use."""
+        """Read each GPU's % of time with a kernel running, and its bytes in use."""
         values: Values = []
         for gpu in self._handles:
             use = self._read_or_none(self._nvml.nvmlDeviceGetUtilizationRates, gpu)

@@ -105,19 +105,23 @@ def _opened(
     return {**dict.fromkeys(names, ""), **digests}, _digest
 
 
-def merge_saved(form: BaseForm, base: str) -> None:
+def merge_saved(form: BaseForm, base: str) -> str:
     """Give the fields that their author left alone the saved values.
 
-    The initial values are read from a locked row. EditConflict as above.
+    Returns the version that the form, shown again, is of. The initial values are read
+    from a locked row. EditConflict as above.
     """
     now = {name: form[name].initial for name in form.fields}
     typed = {name: form[name].data for name in form.changed_data}
     changes = find_changes(now, typed, base)
     data = QueryDict(mutable=True)
     data.update(form.data)
-    for name in typed.keys() - changes.keys():
+    untouched = typed.keys() - changes.keys()
+    for name in untouched:
         data[name] = now[name]
     form.data = data
+    digests, _ = _opened(base, ())
+    return _join({**digests, **{name: _digest(now[name]) for name in untouched}})
 
 
 def read_fields(post: QueryDict, names: Iterable[str]) -> dict[str, str]:

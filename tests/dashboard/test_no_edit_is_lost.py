@@ -544,6 +544,22 @@ def test_a_rules_form_keeps_a_field_that_its_author_left_alone(
     assert two.saved("name") == "Renamed"
 
 
+def test_a_rules_form_that_is_shown_again_has_the_version_of_what_it_shows(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(CASES["alert_rule"][0], alice_client, bob_client, known)
+    opened = two.forms[1].fields["threshold"]
+    assert two.send(0, threshold="0.7").status_code == 302
+    refused = two.send(1, for_steps="no number")
+    again = form_in(refused.text, two.forms[1].action, "", "threshold")
+
+    assert refused.status_code == 400
+    assert again.fields["threshold"] == "0.7"
+    sent = again.send(two.second, for_steps="3", threshold=opened)
+    assert sent.status_code == 302
+    assert two.saved("threshold") == opened
+
+
 @pytest.mark.parametrize("version", ["1f0a2b3c4d5e6f70", "notes=1f0a2b3c4d5e6f70"])
 def test_a_version_that_lacks_a_field_conflicts(version: str) -> None:
     typed = {"notes": "A", "tags": ["b"]}

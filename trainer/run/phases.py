@@ -176,9 +176,7 @@ def make_phase(
 
 
 def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
-    """Return the first phase's is that of a run without phases; each later one is its
-    own.
-    """
+    """Return a phase's order of rows; the first one's is a run's without phases."""
     config, seed = phase.config, phase.config.seed
     if phase.goes_on:
         seed = derive(seed, "phase", phase.first_step)

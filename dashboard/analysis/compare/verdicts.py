@@ -95,11 +95,10 @@ def compare_summaries(
         ("Reward, last", [run.reward("last") for run in runs]),
         ("Reward, best", [run.reward("best") for run in runs]),
     ]
-    summaries = MetricSummary.objects.filter(run__in=runs, name__regex="^eval/.*/mean$")
+    summaries = MetricSummary.objects.filter(run__in=runs)
+    summaries = summaries.filter(name__regex="^eval/[^/]+/mean$").order_by("name")
     held_out: dict[str, dict[int, tuple[float, float]]] = {}
-    for pk, name, last, high in summaries.order_by("name").values_list(
-        "run_id", "name", "last", "high"
-    ):
+    for pk, name, last, high in summaries.values_list("run_id", "name", "last", "high"):
         held_out.setdefault(name, {})[pk] = last, high
     for name, by_run in held_out.items():
         last_and_best = [by_run.get(run.pk, (None, None)) for run in runs]

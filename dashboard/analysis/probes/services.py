@@ -286,7 +286,7 @@ def config_of_checkpoint(
 
 
 def settings_at(checkpoint: Checkpoint) -> RunConfig:
-    """Read the run's in the phase that the checkpoint was saved in."""
+    """Read the run's settings in the phase that the checkpoint was saved in."""
     return RunConfig.model_validate(checkpoint.run.config).config_at(checkpoint.step)
 
 

@@ -78,8 +78,9 @@ def read_held_out(
     curves: dict[str, dict[str, list[list[float]]]] = {}
     evaluated = read_evaluated([run], within=(first, last))[run.pk]
     for metric, series in evaluated.items():
-        name, _, score = metric.removeprefix("eval/").rpartition("/")
-        if HELD_OUT.fullmatch(score):
+        kind, _, rest = metric.partition("/")
+        name, _, score = rest.rpartition("/")
+        if kind == "eval" and name and HELD_OUT.fullmatch(score):
             values = [float(f"{value:.4g}") for value in series.values]
             curves.setdefault(name, {})[score] = [series.steps.tolist(), values]
     return curves

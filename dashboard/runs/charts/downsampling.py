@@ -156,7 +156,7 @@ def _summarize(
 
 
 def summarize_evaluations(run_id: int) -> None:
-    """Summarize all that are stored; a repeated one was left out, so none is twice."""
+    """Summarize all that are stored; each was stored once."""
     _make(run_id, OF_EVALUATIONS)
 
 

@@ -326,7 +326,7 @@ def keep_settings(user: User, given: QueryDict) -> str:
 
 
 def pinned_metrics(team: Team) -> list[str]:
-    """List the metrics that a user pinned; one query."""
+    """List the metrics that the team has pinned; one query."""
     pinned = PinnedMetrics.objects.filter(team=team)
     return pinned.values_list("names", flat=True).first() or []
 

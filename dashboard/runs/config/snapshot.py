@@ -84,7 +84,7 @@ class PhaseSettings:
 
 
 def list_phases(config: RunConfig) -> list[PhaseSettings]:
-    """List none of a run that has one phase."""
+    """List the phases with their settings; none where a run has one phase."""
     return [
         PhaseSettings(
             phase=own,
@@ -281,7 +281,7 @@ class Rate:
 
 
 def rate_at(config: RunConfig, step: int) -> float | None:
-    """Return None past the run's end."""
+    """Return the learning rate of a step; None past the run's end."""
     for phase in config.phase_configs:
         if phase.first_step <= step <= phase.last_step:
             return learning_rate(step - phase.first_step + 1, phase.config.optim)
@@ -289,7 +289,7 @@ def rate_at(config: RunConfig, step: int) -> float | None:
 
 
 def compare_rates(before: RunConfig, after: RunConfig, *, first: int) -> list[Rate]:
-    """Compare an extended run's at the step `first`, half way and at both ends."""
+    """Compare an extended run's rates at step `first`, half way and at both ends."""
     end = after.optim.num_steps
     steps = {first, (first + end) // 2, before.optim.num_steps, end}
     return [

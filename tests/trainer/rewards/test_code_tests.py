@@ -301,6 +301,7 @@ EXITS = "import atexit, os\natexit.register(os._exit, 0)\nos._exit(0)"
     ],
 )
 def test_code_that_cheats_gains_nothing(code: str, test: str) -> None:
+    plan_of_asserts.cache_clear()  # so that the plan is the call before the code's
     assert judged(code, [test, test]) == 0.0
 
 

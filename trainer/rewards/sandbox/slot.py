@@ -230,9 +230,7 @@ class Slot:
         return bytes(data)
 
     def _how_it_ended(self) -> str:
-        """Return a dead process's pipe closes a moment before the kernel tells its
-        code.
-        """
+        """Return the exit code, which follows the closed pipe a moment later."""
         try:
             code = self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -379,6 +379,22 @@ def test_nothing_stays_for_the_next_call(caller: Caller) -> None:
     assert caller.reply("import math; return math.pi")["value"] > 3.1
 
 
+def test_a_call_finds_nothing_of_the_call_before_it(caller: Caller) -> None:
+    caller.call("secret = 'between-the-lines'\nreturn 1.0")
+
+    frames = """
+        import sys
+        frame, texts = sys._getframe(), []
+        while frame := frame.f_back:
+            texts.append(repr(frame.f_locals))
+            things = frame.f_locals.values()
+            texts += [repr(vars(v)) for v in things if hasattr(v, "__dict__")]
+        raise ValueError("between" + "-the-lines" in "".join(texts))
+    """
+
+    assert "False" in caller.error(frames)
+
+
 @pytest.mark.parametrize(
     ("body", "nothing"),
     [

@@ -115,19 +115,25 @@ def main() -> None:
     others = _Others(os.getuid()) if options["shares_uid"] else None
     try:
         while True:
-            call = json.loads(receive(0))
-            # The child is forked before its questions are read: it has none.
-            process = CallProcess(
-                call, walls, num_others=others.count() if others else 0
-            )
-            questions = [receive(0) for _ in range(call["num_questions"])]
-            outcome = process.converse(questions)
-            outcome["call"] = call["call"]
-            send(1, json.dumps(outcome).encode())
-            for part in (process.stdout.data, process.stderr.data, *process.replies):
-                send(1, bytes(part))
+            _serve(walls, others)
     except (HungUp, BrokenPipeError):
         os._exit(0)
+
+
+def _serve(walls: Walls, others: _Others | None) -> None:
+    """Serve one call.
+
+    The child is forked before its questions are read, so it has none. A function of its
+    own: code reads the frames that it was forked in, and this one ends with the call.
+    """
+    call = json.loads(receive(0))
+    process = CallProcess(call, walls, num_others=others.count() if others else 0)
+    questions = [receive(0) for _ in range(call["num_questions"])]
+    outcome = process.converse(questions)
+    outcome["call"] = call["call"]
+    send(1, json.dumps(outcome).encode())
+    for part in (process.stdout.data, process.stderr.data, *process.replies):
+        send(1, bytes(part))
 
 
 def _prepare(options: dict[str, Any]) -> Walls:
@@ -168,9 +174,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
 
 
 class _Distribution:
-    """The facts that `importlib.metadata` is asked for; to subclass its own takes 0.1
-    s.
-    """
+    """The facts that `importlib.metadata` gives; a subclass of its own takes 0.1 s."""
 
     def __init__(self, name: str, version: str) -> None:
         self.version = version
