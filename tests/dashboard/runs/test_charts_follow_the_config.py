@@ -232,7 +232,7 @@ def test_the_page_names_the_phases(
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
 
-    phases = re.findall(r'run-phase">(\w+) <[^>]*>steps (\d+) to (\d+)<', page)
+    phases = re.findall(r"run-phase\b[^>]*>(\w+) <[^>]*>steps (\d+) to (\d+)<", page)
     assert phases == [("sft", "1", "40"), ("rl", "41", "100")]
 
 
