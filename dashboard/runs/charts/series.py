@@ -335,9 +335,10 @@ def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Se
     steps, values = series.steps, series.values
     if not len(series):
         return series
-    changes = (buckets := steps // width)[1:] != buckets[:-1]
-    bucket_of = np.concatenate([[0], np.cumsum(changes)])
-    begins = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    buckets = steps // width
+    ends = _ends_of(buckets)
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    bucket_of = np.repeat(np.arange(len(ends)), ends - begins + 1)
     kept = np.zeros(len(steps), bool)
     places = np.minimum(steps.searchsorted(newest), len(steps) - 1)
     kept[places[steps[places] == newest]] = True
