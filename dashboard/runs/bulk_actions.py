@@ -105,9 +105,7 @@ def _mark(name: str, *, is_set: bool) -> Callable[[list[Run], User, str], None]:
 
 
 def _refuse_lock(run: Run, _user: User, _: str) -> str:
-    if run.trashed_at:
-        return "is in the trash"
-    return lock_reason(run)
+    return "is in the trash" if run.trashed_at else lock_reason(run)
 
 
 def _refuse_archive(run: Run, _user: User, _: str) -> str:

@@ -113,12 +113,9 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
         return []
     shape = shape_of(config.model_dump(mode="json"))
     of_model = Run.objects.filter(team=team, config__model__path=config.model.path)
-    past = past_runs(of_model, *READ)
-    known = list(past)
+    known = list(past_runs(of_model, *READ))
     alike = [run for its_shape, run in known if its_shape == shape]
-    if not alike:
-        return _paces_of_other_ranks(config, known)
-    return _by_device(alike)
+    return _by_device(alike) if alike else _paces_of_other_ranks(config, known)
 
 
 def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
