@@ -16,9 +16,9 @@ BLOCK = (
     "|select|summary|svg|table|tbody|td|tfoot|th|thead|title|tr|ul"
 )
 # Where a browser shows no space: at the inner edges of blocks and buttons.
-AFTER_EDGE = re.compile(rf"(<(?:{BLOCK}|button|a)\b[^>]*>)\s*\n\s*")
-BEFORE_EDGE = re.compile(rf"\s*\n\s*(</(?:{BLOCK}|button|a)\b|>)")
-BREAK = re.compile(r"\s*\n\s* ")
+OPENING_EDGE = re.compile(rf"<(?:{BLOCK}|button|a)\b[^>]*>")
+CLOSING_EDGE = re.compile(rf"</(?:{BLOCK}|button|a)\b|>")
+SPACE = re.compile(r"\s+")
 
 
 class PageClient(Client):
@@ -35,7 +35,17 @@ class PageClient(Client):
 def join_lines(page: str) -> str:
     """Remove line breaks with their indentation, except where they are content."""
     parts = VERBATIM.split(page)
-    for place in range(0, len(parts), 2):
-        text = BEFORE_EDGE.sub(r"\1", AFTER_EDGE.sub(r"\1", parts[place]))
-        parts[place] = BREAK.sub(" ", text)
+    parts[::2] = [SPACE.sub(_join, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def _join(space: re.Match[str]) -> str:
+    if "\n" not in space[0]:
+        return space[0]
+    text, start, end = space.string, *space.span()
+    tag = text.rfind("<", 0, start)
+    if tag >= 0 and OPENING_EDGE.fullmatch(text, tag, start):
+        return ""
+    if CLOSING_EDGE.match(text, end):
+        return ""
+    return " " if space[0].endswith(" ") else space[0]
