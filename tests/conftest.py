@@ -170,6 +170,17 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Freeze what a file leaves: caches and modules, hundreds of thousands of objects.
+
+    A run that a later test trains would scan them each time it collects garbage.
+    """
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def _drop_database_pools() -> None:
     """Importing the web process sets a pool, also for later tests.
 
