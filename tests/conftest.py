@@ -42,7 +42,12 @@ hide_gpus()
 OPT_IN = {"slow", "faults", "load", "vllm"}
 DEFAULT_MARKS = "not slow and not load and not faults and not vllm"  # pyproject.toml's
 # They import models, so they are loaded after django.setup().
-FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_metrics")
+FIXTURES = (
+    "tests.worlds",
+    "tests.fixtures_people",
+    "tests.fixtures_app",
+    "tests.fixtures_metrics",
+)
 
 # Hypothesis examples: few and the same each time in `make test`. No deadline, since the
 # duration depends on the load of the machine.
@@ -224,11 +229,18 @@ def _clear_caches() -> None:
     """
     cache.clear()
     channel_layers.backends.clear()
+    # The tests of a file share rows, and each makes other history of them.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dashboard.") and hasattr(module, "Keyed"):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
     throttle = sys.modules.get("dashboard.accounts.throttling")
     if throttle is not None and throttle.redis_client.cache_info().currsize:
         # Without a token, 60 requests a minute are allowed; one test may send more.
+        # A wrong password counts for its user in the next test, too.
         with contextlib.suppress(
             redis.RedisError
         ):  # a test may have stopped its server
-            for key in throttle.redis_client().scan_iter("cohort:api:*"):
+            for key in throttle.redis_client().scan_iter("cohort:*"):
                 throttle.redis_client().delete(key)

@@ -26,9 +26,9 @@ pytestmark = pytest.mark.django_db
 OWN = {"metric": "kl/mean", "kind": "above", "threshold": "0.5", "for_steps": "3"}
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team, state="paused", finished_at=None)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team, state="paused", finished_at=None)
 
 
 def verbs() -> list[str]:

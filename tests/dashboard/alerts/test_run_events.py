@@ -42,10 +42,10 @@ def channel(team: Team, hook: Hook) -> Channel:
     )
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
     return make_run(
-        team,
+        shared_team,
         state="running",
         finished_at=None,
         lease_until=timezone.now() + timedelta(minutes=1),

@@ -26,9 +26,9 @@ def program(alice: User) -> Program:
     return Program(make_token(alice, "read"))
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team, "calm-otter-1", tags=["baseline"])
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team, "calm-otter-1", tags=["baseline"])
 
 
 def get(program: Program, path: str) -> Any:

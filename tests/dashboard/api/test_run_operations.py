@@ -39,9 +39,9 @@ def program(alice: User) -> Program:
     return Program(make_token(alice, "write"))
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def get(program: Program, path: str) -> Any:

@@ -16,9 +16,9 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def get(client: Client, run: Run, query: str = "") -> str:

@@ -17,9 +17,9 @@ from tests.dashboard.completions.factories import make_group, make_note, make_ru
 from tests.dashboard.completions.stored import change_completions
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def get(client: Client, group: Group, query: str = "") -> str:

@@ -30,12 +30,12 @@ from tests.dashboard.completions.prompts import (
 from trainer.rewards.correctness import Correctness
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
     version = create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
+        team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
-    return make_run(team, dataset_version=version)
+    return make_run(shared_team, dataset_version=version)
 
 
 def visits_of(*counts: tuple[int, int], prompt: int = 0) -> Visits:
@@ -164,7 +164,7 @@ def test_prompts_without_a_value_are_sorted_last():
     assert {by: sort(tallies, by)["prompt"].tolist() for by in orders} == orders
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def learned(run: Run) -> Run:
     """Of each class but one: never, solved, forgotten, oscillating, unscored."""
     curves = [(0, 0, 0, 0), (0, 1, 2, 4), (3, 0, 0, 0), (2, 0, 1, 0)]

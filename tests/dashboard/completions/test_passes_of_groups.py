@@ -40,9 +40,9 @@ def share_of_draws(n: int, c: int, k: int) -> float:
     return sum(any(each < c for each in draw) for draw in draws) / len(draws)
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])

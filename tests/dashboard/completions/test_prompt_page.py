@@ -22,9 +22,9 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     for step, num_right in enumerate((0, 1, 4), start=1):
         rewards = (1.2,) * num_right + (0.2,) * (4 - num_right)
         texts = [f"text {step}.{i}" for i in range(4)]

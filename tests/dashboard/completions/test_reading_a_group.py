@@ -17,9 +17,9 @@ from tests.dashboard.supervision.logs import measured
 LINK = re.compile(r'href="([^"]*/groups/\d+/\d+/[^"]*)"')
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def get(client: Client, run: Run, query: str) -> str:

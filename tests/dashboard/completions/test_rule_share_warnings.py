@@ -16,9 +16,9 @@ from tests.dashboard.completions.step_groups import make_group
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def graded(answers: Sequence[float], formats: Sequence[float]) -> StepGroup:

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.django_db
 CHARTS = ["map", "rewards", "advantages", "rules", "anatomy"]
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     for step in range(1, 6):
         groups = [make_step_group([1.0, 0.0], prompt_index=9 - step)]
         make_rollup(run, step, groups, seconds={"generate": 1.0, "step": 2.0})

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.django_db
 SECONDS = {"generate": 6.0, "score": 1.0, "logprobs": 2.0, "update": 4.0, "sync": 0.5}
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:

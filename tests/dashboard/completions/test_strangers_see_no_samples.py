@@ -11,9 +11,9 @@ from tests.dashboard.completions.factories import make_group, make_run
 PAGES = [("groups", []), ("group", [1, 0]), ("completions", []), ("run_reward_log", [])]
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     make_group(run)
     return run
 

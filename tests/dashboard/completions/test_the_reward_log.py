@@ -31,9 +31,9 @@ PHASE = {
 }
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     early = make_group(run, step=1, prompt_index=4)
     late = make_group(run, step=2, prompt_index=5, num_notes=9)
     make_note(early, "early_print", position=2)
@@ -42,7 +42,7 @@ def run(team: Team) -> Run:
     make_note(late, "late_print", rule="format")
     past = make_group(run, step=3, prompt_index=1, superseded_by=2)
     make_note(past, "superseded")
-    other = make_group(make_run(team, "other"), step=1)
+    other = make_group(make_run(shared_team, "other"), step=1)
     make_note(other, "another_run")
     return run
 

@@ -20,9 +20,9 @@ from tests.dashboard.supervision.logs import measured
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def keep(group: Group, *pieces: str, **values: Any) -> None:

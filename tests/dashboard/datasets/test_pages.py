@@ -22,9 +22,9 @@ def make(team: Team, user: User | None, **changes: Any) -> DatasetVersion:
     return create_dataset_version(team=team, source={}, user=user, **given)
 
 
-@pytest.fixture
-def version(team: Team, alice: User) -> DatasetVersion:
-    return make(team, alice)
+@pytest.fixture(scope="module")
+def version(shared_team: Team, shared_alice: User) -> DatasetVersion:
+    return make(shared_team, shared_alice)
 
 
 def test_an_empty_list_takes_a_file(alice_client: Client, bob_client: Client):

@@ -37,10 +37,10 @@ ROWS = [
 MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
     return create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
+        team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
 
 

@@ -29,11 +29,11 @@ ROWS = [
 SHARE = {"by": "share", "share": 20.0, "seed": 5}
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
     mapping = {"prompt": "q", "answer": "a", "columns": ["level", "i"]}
     return create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping=mapping, source={}, user=None
+        team=shared_team, name="Sums", rows=ROWS, mapping=mapping, source={}, user=None
     )
 
 

@@ -58,10 +58,15 @@ ROWS += [
 MAPPING = {"prompt": "q", "answer": "@solution", "columns": ["x"]}
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
     return create_dataset_version(
-        team=team, name="Sümme / №1", rows=ROWS, mapping=MAPPING, source={}, user=None
+        team=shared_team,
+        name="Sümme / №1",
+        rows=ROWS,
+        mapping=MAPPING,
+        source={},
+        user=None,
     )
 
 

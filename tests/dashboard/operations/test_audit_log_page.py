@@ -27,9 +27,9 @@ pytestmark = pytest.mark.django_db
 LOG = "/alpha/audit-log/"
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def verbs_shown(text: str) -> list[str]:

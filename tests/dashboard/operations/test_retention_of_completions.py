@@ -65,9 +65,9 @@ def make_old_run(team: Team, days: float = 40, **fields: Any) -> Run:
     return Run.objects.get(pk=run.pk)
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_old_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_old_run(shared_team)
 
 
 @pytest.fixture

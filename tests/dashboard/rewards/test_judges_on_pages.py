@@ -33,11 +33,11 @@ def allowed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
     return judging
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
     rows = [Row(prompt=f"{i}+{i}?", answer=str(2 * i), columns={}) for i in range(5)]
     return create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+        team=shared_team, name="Sums", rows=rows, mapping={}, source={}, user=None
     )
 
 

@@ -21,9 +21,11 @@ RECIPE = Recipe.model_validate(
 )
 
 
-@pytest.fixture
-def version(team: Team, alice: User) -> RecipeVersion:
-    return save_recipe_version(team=team, name="Sums", recipe=RECIPE, user=alice)
+@pytest.fixture(scope="module")
+def version(shared_team: Team, shared_alice: User) -> RecipeVersion:
+    return save_recipe_version(
+        team=shared_team, name="Sums", recipe=RECIPE, user=shared_alice
+    )
 
 
 def test_an_empty_list_offers_templates(alice_client: Client):

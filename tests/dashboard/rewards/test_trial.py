@@ -112,12 +112,12 @@ def test_busy_processes_are_reported(
     assert {each.problem for each in trials} == {BUSY}
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
     answers = ["4", "five", "4", "4"]
     rows = [Row(prompt=f"row {n}", answer=text) for n, text in enumerate(answers)]
     return create_dataset_version(
-        team=team, name="Messy", rows=rows, mapping={}, source={}, user=None
+        team=shared_team, name="Messy", rows=rows, mapping={}, source={}, user=None
     )
 
 

@@ -28,9 +28,9 @@ def save_at(run: Run, step: int) -> None:
     )
 
 
-@pytest.fixture
-def finished(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def finished(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     run.config["optim"] |= {"schedule": "linear", "learning_rate": 1e-3}
     run.save()
     save_at(run, run.num_steps)
@@ -177,11 +177,11 @@ def test_viewers_and_other_teams_cannot_change_a_run(
     assert finished.state == RunState.FINISHED
 
 
-@pytest.fixture
-def family(team: Team, finished: Run) -> tuple[Run, Run, Run]:
+@pytest.fixture(scope="module")
+def family(shared_team: Team, finished: Run) -> tuple[Run, Run, Run]:
     origin = {"fork_sha256": "ab" * 32, "fork_checkpoint": "step-000020-attempt-1"}
-    fork = make_run(team, "fork", forked_from=finished, fork_step=20, **origin)
-    clone = make_run(team, "copy", cloned_from=fork)
+    fork = make_run(shared_team, "fork", forked_from=finished, fork_step=20, **origin)
+    clone = make_run(shared_team, "copy", cloned_from=fork)
     return finished, fork, clone
 
 

@@ -11,9 +11,9 @@ from tests.dashboard.supervision.factories import Launcher
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(team: Team, alice: User) -> Run:
-    return Launcher(team, alice)()
+@pytest.fixture(scope="module")
+def run(shared_team: Team, shared_alice: User) -> Run:
+    return Launcher(shared_team, shared_alice)()
 
 
 def test_every_state_has_its_transitions() -> None:

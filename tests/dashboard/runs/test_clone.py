@@ -16,8 +16,8 @@ from tests.dashboard.runs.launching import (
 )
 
 
-@pytest.fixture
-def parent(team: Team, alice: User) -> Run:
+@pytest.fixture(scope="module")
+def parent(shared_team: Team, shared_alice: User) -> Run:
     config = make_config(
         model={"path": "org/other", "gradient_checkpointing": True},
         optim={"num_steps": 77, "learning_rate": 2.5e-5, "max_grad_norm": None},
@@ -28,14 +28,14 @@ def parent(team: Team, alice: User) -> Run:
         },
         loss={"kl_coef": 0.04, "importance_correction": "token_mask"},
     )
-    make_dataset(team, "decoy")
-    make_recipe(team, "decoy")
+    make_dataset(shared_team, "decoy")
+    make_recipe(shared_team, "decoy")
     return make_run(
-        team,
+        shared_team,
         "amber-otter",
-        dataset=make_dataset(team),
-        recipe=make_recipe(team),
-        owner=alice,
+        dataset=make_dataset(shared_team),
+        recipe=make_recipe(shared_team),
+        owner=shared_alice,
         config=config,
     )
 

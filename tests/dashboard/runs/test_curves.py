@@ -13,9 +13,9 @@ from tests.dashboard.completions.factories import make_run, make_steps
 from tests.dashboard.runs.stories import make_history
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_run(shared_team)
 
 
 def _curves(run: Run, metrics: list[str], **options: int) -> dict[str, Curve]:

@@ -41,14 +41,14 @@ def make_version(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
     )
 
 
-@pytest.fixture
-def train(team: Team) -> DatasetVersion:
-    return make_version(team, "Sums", make_rows(0, 90))
+@pytest.fixture(scope="module")
+def train(shared_team: Team) -> DatasetVersion:
+    return make_version(shared_team, "Sums", make_rows(0, 90))
 
 
-@pytest.fixture
-def hard(team: Team) -> DatasetVersion:
-    return make_version(team, "Hard sums", make_rows(1_000, 40))
+@pytest.fixture(scope="module")
+def hard(shared_team: Team) -> DatasetVersion:
+    return make_version(shared_team, "Hard sums", make_rows(1_000, 40))
 
 
 @pytest.fixture
@@ -334,14 +334,16 @@ def test_a_rule_that_cannot_score_a_set_is_shown_before(
     assert "Bare v1" in warning
 
 
-@pytest.fixture
-def halves(train: DatasetVersion, alice: User) -> tuple[DatasetVersion, DatasetVersion]:
+@pytest.fixture(scope="module")
+def halves(
+    train: DatasetVersion, shared_alice: User
+) -> tuple[DatasetVersion, DatasetVersion]:
     split = split_version(
         train,
         rule={"by": "share", "share": 30.0, "seed": 0},
         train_name="Sums train",
         eval_name="Sums eval",
-        user=alice,
+        user=shared_alice,
     )
     assert split.train
     assert split.eval

@@ -20,14 +20,14 @@ from tests.dashboard.runs.test_clone import _fields
 from trainer.config import RunConfig
 
 
-@pytest.fixture
-def dataset(team: Team) -> DatasetVersion:
-    return make_dataset(team)
+@pytest.fixture(scope="module")
+def dataset(shared_team: Team) -> DatasetVersion:
+    return make_dataset(shared_team)
 
 
-@pytest.fixture
-def recipe(team: Team) -> RecipeVersion:
-    return make_recipe(team)
+@pytest.fixture(scope="module")
+def recipe(shared_team: Team) -> RecipeVersion:
+    return make_recipe(shared_team)
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from trainer.config import RunConfig
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def dataset(team: Team) -> DatasetVersion:
+@pytest.fixture(scope="module")
+def dataset(shared_team: Team) -> DatasetVersion:
     """Its longest prompt, 0+1=, has 4 characters."""
-    return make_dataset(team)
+    return make_dataset(shared_team)
 
 
 @pytest.fixture

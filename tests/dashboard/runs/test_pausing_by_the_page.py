@@ -14,9 +14,9 @@ SHARE = {"max_error_share": 0.1}
 REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'
 
 
-@pytest.fixture
-def paused(team: Team) -> Run:
-    return make_run(team, state="paused", finished_at=None, pause_reason=REASON)
+@pytest.fixture(scope="module")
+def paused(shared_team: Team) -> Run:
+    return make_run(shared_team, state="paused", finished_at=None, pause_reason=REASON)
 
 
 def page(client: Client, run: Run) -> str:

@@ -30,9 +30,9 @@ RULES = [
 ]
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return queue_run(shared_team)
 
 
 def page(client: Client, run: Run, tab: str = "") -> str:

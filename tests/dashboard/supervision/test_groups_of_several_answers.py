@@ -34,9 +34,9 @@ ANSWERS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.fixture
-def run(team: Team, alice: User) -> Run:
-    run = open_run(OPENING, team=team, user=alice)[0]
+@pytest.fixture(scope="module")
+def run(shared_team: Team, shared_alice: User) -> Run:
+    run = open_run(OPENING, team=shared_team, user=shared_alice)[0]
     log = LogBuilder()
     for index, (answer, _) in enumerate(ANSWERS):
         log.add(GroupScored, step=1, **group(index) | {"answer": answer})

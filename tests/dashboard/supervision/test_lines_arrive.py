@@ -40,9 +40,9 @@ def open_external(team: Team, user: User) -> Run:
     return open_run(opening, team=team, user=user)[0]
 
 
-@pytest.fixture
-def external(team: Team, alice: User) -> Run:
-    return open_external(team, alice)
+@pytest.fixture(scope="module")
+def external(shared_team: Team, shared_alice: User) -> Run:
+    return open_external(shared_team, shared_alice)
 
 
 def warnings_of(run: Run) -> list[str]:

@@ -29,10 +29,10 @@ from tests.dashboard.completions.factories import (
 from tests.dashboard.transfers.event_files import read_event_file
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
     """Five steps, a sixth superseded; evaluated before the first and at the third."""
-    run = make_run(team, name="calm otter=1")
+    run = make_run(shared_team, name="calm otter=1")
     rewards = [0.1, -0.25, None, 0.5, 1e-7]
     make_steps(run, {"reward/mean": rewards, "=kl/mean": [0.0, 1.0, 2.0, 3.0, 4.0]})
     Step.objects.create(

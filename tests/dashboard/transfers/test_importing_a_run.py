@@ -13,7 +13,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert
 from dashboard.completions.models import GroupCompletions, StepRollup
 from dashboard.jobs.kinds import Context
@@ -400,7 +399,7 @@ def test_all_of_it_or_nothing(
     assert "The disk burns." in page.content.decode()
     assert not Run.objects.exists()
     assert not GroupCompletions.objects.exists()
-    assert not Team.objects.get().datasets.exists()
+    assert not run_import.team.datasets.exists()
     assert page.context["form"] is not None  # it can be tried again
 
 

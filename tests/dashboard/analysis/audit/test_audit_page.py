@@ -33,10 +33,10 @@ def wave(step: int, size: float = 0.01) -> float:
     return size * math.sin(2.4 * step)
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
     """Of 40 steps, whose policy begins to game its reward at step 21."""
-    run = make_run(team, "clever-otter-1", num_steps=40)
+    run = make_run(shared_team, "clever-otter-1", num_steps=40)
     steps = range(1, 41)
     late = [step >= CHANGED for step in steps]
     make_steps(

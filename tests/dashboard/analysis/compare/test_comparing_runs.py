@@ -63,10 +63,10 @@ def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
     make_summaries(run.pk)
 
 
-@pytest.fixture
-def first(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def first(shared_team: Team) -> Run:
     run = make_run(
-        team,
+        shared_team,
         "first",
         summary={"last": {"reward/mean": 0.5}, "best": {"reward/mean": 0.8}},
     )
@@ -74,10 +74,10 @@ def first(team: Team) -> Run:
     return run
 
 
-@pytest.fixture
-def second(team: Team) -> Run:
+@pytest.fixture(scope="module")
+def second(shared_team: Team) -> Run:
     run = make_run(
-        team,
+        shared_team,
         "second",
         summary={"last": {"reward/mean": 0.75}, "best": {"reward/mean": 0.75}},
     )

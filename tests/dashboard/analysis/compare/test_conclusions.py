@@ -55,9 +55,9 @@ def conclusion(*runs: Run, by: str = "none") -> Conclusion:
     return conclude(arrange(runs, by))
 
 
-@pytest.fixture
-def base(team: Team) -> Run:
-    return make_run(team, "base")
+@pytest.fixture(scope="module")
+def base(shared_team: Team) -> Run:
+    return make_run(shared_team, "base")
 
 
 def test_held_out_rewards_decide_at_the_last_step_that_all_have(base: Run) -> None:

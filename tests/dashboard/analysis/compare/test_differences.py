@@ -22,9 +22,9 @@ def differing(*runs: Run) -> dict[str, list[str | None]]:
     return {s.key: s.values for s in compare_settings(runs) if s.differs}
 
 
-@pytest.fixture
-def base(team: Team) -> Run:
-    return make_run(team, "base")
+@pytest.fixture(scope="module")
+def base(shared_team: Team) -> Run:
+    return make_run(shared_team, "base")
 
 
 def like(base: Run, name: str = "like", **fields: Any) -> Run:

@@ -23,14 +23,14 @@ from tests.dashboard.completions.factories import make_dataset, make_group, make
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def ours(team: Team) -> Run:
-    return make_run(team, "ours")
+@pytest.fixture(scope="module")
+def ours(shared_team: Team) -> Run:
+    return make_run(shared_team, "ours")
 
 
-@pytest.fixture
-def theirs(team: Team, ours: Run) -> Run:
-    return make_run(team, "theirs", dataset_version=ours.dataset_version)
+@pytest.fixture(scope="module")
+def theirs(shared_team: Team, ours: Run) -> Run:
+    return make_run(shared_team, "theirs", dataset_version=ours.dataset_version)
 
 
 def get_page(client: Client, *runs: Run, **query: object) -> Any:

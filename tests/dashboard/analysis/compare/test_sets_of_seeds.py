@@ -27,15 +27,17 @@ from tests.dashboard.completions.factories import (
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def base(team: Team) -> list[Run]:
-    return make_seeds(team, "base", 3, level=0.5, num_steps=60)
+@pytest.fixture(scope="module")
+def base(shared_team: Team) -> list[Run]:
+    return make_seeds(shared_team, "base", 3, level=0.5, num_steps=60)
 
 
-@pytest.fixture
-def other(team: Team, base: list[Run]) -> list[Run]:
+@pytest.fixture(scope="module")
+def other(shared_team: Team, base: list[Run]) -> list[Run]:
     kl = {"kl_coef": 0.04}
-    return make_seeds(team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss=kl)
+    return make_seeds(
+        shared_team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss=kl
+    )
 
 
 def get_page(client: Client, runs: list[Run], **query: object) -> Any:

@@ -25,9 +25,9 @@ SCORES = "/alpha/rewards/scores"
 NUMERIC = ("numeric_answer", {})
 
 
-@pytest.fixture
-def version(team: Team) -> DatasetVersion:
-    return make_version(team)
+@pytest.fixture(scope="module")
+def version(shared_team: Team) -> DatasetVersion:
+    return make_version(shared_team)
 
 
 def words(answer: Any) -> str:

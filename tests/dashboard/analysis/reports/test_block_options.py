@@ -95,9 +95,9 @@ def test_a_wrong_line_is_refused_with_its_value() -> None:
     assert all(options_of(line) for line in EXAMPLES.values())  # of refusals
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_run(shared_team)
     names = ("reward/mean", "kl/mean", "clip/frac_low", "clip/frac_high", "loss")
     make_steps(run, {name: [0.1] for name in names})
     return run

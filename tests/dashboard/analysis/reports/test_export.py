@@ -17,9 +17,9 @@ from tests.dashboard.analysis.reports.stories import (
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def report(team: Team, alice: User) -> Report:
-    run, other = make_measured_run(team), make_other_run(team)
+@pytest.fixture(scope="module")
+def report(shared_team: Team, shared_alice: User) -> Report:
+    run, other = make_measured_run(shared_team), make_other_run(shared_team)
     make_sampled_group(run)
     text = f"""## What we saw
 
@@ -38,7 +38,7 @@ def advantage(r): return r
 ::compare runs={run.pk},{other.pk} metric=reward/mean
 ::table runs={run.pk},{other.pk}
 ::chart runs=none"""
-    return make_report(team, alice, text, "Length: “penalty”?")
+    return make_report(shared_team, shared_alice, text, "Length: “penalty”?")
 
 
 def test_the_html_file_is_self_contained(bob_client: Client, report: Report) -> None:

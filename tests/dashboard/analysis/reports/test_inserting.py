@@ -28,9 +28,9 @@ def line(page: str) -> str | None:
     return found[1] if found else None
 
 
-@pytest.fixture
-def runs(team: Team) -> list[Run]:
-    runs = [make_measured_run(team, name) for name in ("first", "second")]
+@pytest.fixture(scope="module")
+def runs(shared_team: Team) -> list[Run]:
+    runs = [make_measured_run(shared_team, name) for name in ("first", "second")]
     make_sampled_group(runs[0])
     return runs
 

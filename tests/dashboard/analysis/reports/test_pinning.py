@@ -28,15 +28,15 @@ def blocks_of(report: Report) -> list[Shown]:
     return [part for part in show_report(report) if isinstance(part, Shown)]
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_measured_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_measured_run(shared_team)
 
 
-@pytest.fixture
-def report(team: Team, alice: User, run: Run) -> Report:
+@pytest.fixture(scope="module")
+def report(shared_team: Team, shared_alice: User, run: Run) -> Report:
     make_sampled_group(run)
-    other = make_other_run(team)
+    other = make_other_run(shared_team)
     lines = [
         f"::chart runs={run.pk},{other.pk} metric=kl/mean",
         f"::group run={run.pk} step=40 prompt=3",
@@ -44,7 +44,7 @@ def report(team: Team, alice: User, run: Run) -> Report:
         f"::table runs={run.pk},{other.pk}",
     ]
     text = "\n".join([*(f"{line} pin" for line in lines), *lines])
-    return make_report(team, alice, text)
+    return make_report(shared_team, shared_alice, text)
 
 
 def test_a_pinned_block_outlives_its_run(

@@ -27,16 +27,16 @@ LINK = re.compile(r'value="http://testserver(/public/[\w-]{43}/)"')
 TAG = re.compile(r"<([a-z][a-z0-9]*)")
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    run = make_measured_run(team, state="queued", finished_at=None)  # it goes on
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    run = make_measured_run(shared_team, state="queued", finished_at=None)  # it goes on
     make_sampled_group(run)
     return run
 
 
-@pytest.fixture
-def report(team: Team, alice: User, run: Run) -> Report:
-    other = make_other_run(team)
+@pytest.fixture(scope="module")
+def report(shared_team: Team, shared_alice: User, run: Run) -> Report:
+    other = make_other_run(shared_team)
     text = f"""We saw [this](http://testserver/alpha/runs/{run.pk}/) and
 [that](https://arxiv.org/abs/2402.03300).
 
@@ -44,7 +44,7 @@ def report(team: Team, alice: User, run: Run) -> Report:
 ::group run={run.pk} step=40 prompt=3 pin
 ::compare runs={run.pk},{other.pk} metric=reward/mean
 ::table runs={run.pk}"""
-    return make_report(team, alice, text)
+    return make_report(shared_team, shared_alice, text)
 
 
 def share(client: Client, report: Report, to: str) -> HttpResponse:

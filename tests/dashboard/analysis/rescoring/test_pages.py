@@ -26,17 +26,17 @@ from tests.dashboard.rewards.editor import fields
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_scored_run(team, name="calm-otter-1", num_steps=4)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_scored_run(shared_team, name="calm-otter-1", num_steps=4)
 
 
-@pytest.fixture
-def short(team: Team) -> RecipeVersion:
-    return make_recipe(team, name="short", rules=[SHORT])
+@pytest.fixture(scope="module")
+def short(shared_team: Team) -> RecipeVersion:
+    return make_recipe(shared_team, name="short", rules=[SHORT])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def done(run: Run) -> Rescoring:
     return see_through(start(run, [RIGHT, SHORT]))
 

@@ -48,9 +48,9 @@ JUDGE = {
 }
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_scored_run(team)
+@pytest.fixture(scope="module")
+def run(shared_team: Team) -> Run:
+    return make_scored_run(shared_team)
 
 
 def live(rescoring: Rescoring) -> Rescoring:

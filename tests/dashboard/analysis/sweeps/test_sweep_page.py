@@ -46,16 +46,16 @@ def figures(response: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def group(team: Team) -> Sweep:
+@pytest.fixture(scope="module")
+def group(shared_team: Team) -> Sweep:
     """Three learning rates, two aggregations, two seeds; the rate decides."""
-    group = Sweep.objects.create(team=team, name="rates")
-    version, recipe = make_dataset(team), make_recipe(team)
+    group = Sweep.objects.create(team=shared_team, name="rates")
+    version, recipe = make_dataset(shared_team), make_recipe(shared_team)
     for i, rate in enumerate(RATES):
         for aggregation in ("token_mean", "sequence_mean_token_mean"):
             for seed in (0, 1):
                 run = make_run(
-                    team,
+                    shared_team,
                     f"rates-{rate}-{aggregation}-{seed}",
                     sweep=group,
                     dataset_version=version,

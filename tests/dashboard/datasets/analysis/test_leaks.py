@@ -47,14 +47,14 @@ def create(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
     )
 
 
-@pytest.fixture
-def held_out(team: Team) -> DatasetVersion:
-    return create(team, "Eval", HELD_OUT)
+@pytest.fixture(scope="module")
+def held_out(shared_team: Team) -> DatasetVersion:
+    return create(shared_team, "Eval", HELD_OUT)
 
 
-@pytest.fixture
-def trained_on(team: Team) -> DatasetVersion:
-    return create(team, "Train", TRAINED)
+@pytest.fixture(scope="module")
+def trained_on(shared_team: Team) -> DatasetVersion:
+    return create(shared_team, "Train", TRAINED)
 
 
 def prints(rows: list[Row]) -> Fingerprints:

@@ -14,9 +14,9 @@ from tests.dashboard.runs.stories import Story, queue_run
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def runs(team: Team) -> list[Run]:
-    return [queue_run(team) for _ in range(4)]
+@pytest.fixture(scope="module")
+def runs(shared_team: Team) -> list[Run]:
+    return [queue_run(shared_team) for _ in range(4)]
 
 
 def test_a_priority_changes_once_and_is_audited(runs: list[Run], alice: User) -> None:
