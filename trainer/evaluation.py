@@ -13,9 +13,8 @@ import numpy.typing as npt
 from trainer.config import RunConfig
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
-from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
-from trainer.rewards.scoring import without_special_tokens
+from trainer.rewards.scoring import Correctness, correctness_of, without_special_tokens
 from trainer.rewards.spec import answer_reader, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams

@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from trainer.config import RewardConfig
 from trainer.data import Prompt
 from trainer.host import num_cores, tick
-from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Sample
+from trainer.rewards.rule import Sample, compile_pattern
 from trainer.rewards.scoring import Score, without_special_tokens
 from trainer.rewards.spec import Recipe, reads_token_ids
 from trainer.rewards.workers import GroupScorer, Scored

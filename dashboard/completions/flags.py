@@ -1,6 +1,6 @@
 """Flags of a completion as bits of a byte, and filters by them.
 
-right: it is correct (trainer/rewards/correctness.py), as in pass@k. right_low: it is by
+right: it is correct (trainer/rewards/scoring.py), as in pass@k. right_low: it is by
 the rules that compare with the row's answer, and yet the reward is below the mean of
 its group. high_short: of its step, the reward is in the
 highest tenth and the length in the shortest tenth, and both beyond the median. near:

@@ -15,8 +15,7 @@ from dashboard.completions.flags import OUTCOMES, FlagFilter
 from dashboard.completions.models import Completion, Group
 from dashboard.completions.sparklines import Balance, draw_balance
 from dashboard.runs.models import Run
-from trainer.rewards.correctness import Correctness, correctness_of
-from trainer.rewards.scoring import parts_of
+from trainer.rewards.scoring import Correctness, correctness_of, parts_of
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 

@@ -33,7 +33,7 @@ from dashboard.rewards.recipe_text import (
 )
 from dashboard.rewards.services import get_recipe, list_recipes, versions_with_use
 from dashboard.runs.models import REWARD, Run
-from trainer.rewards.correctness import correctness_of
+from trainer.rewards.scoring import correctness_of
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 COMBINATIONS = {

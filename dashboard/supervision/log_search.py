@@ -25,7 +25,7 @@ from dashboard.supervision.log_reading import (
     stamp_of,
 )
 from dashboard.supervision.models import Worker
-from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
+from trainer.rewards.rule import compile_pattern, refuse_bad_pattern
 
 MAX_SECONDS = 2.0
 MAX_BYTES = 64 * 1024 * 1024

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Sample
+from trainer.rewards.rule import Sample, compile_pattern
 from trainer.rewards.rules import RULES
 
 A = "a" * 30_000

@@ -160,7 +160,7 @@ FAULTS = [
     ),
     Fault(
         "R4",
-        "trainer/rewards/correctness.py",
+        "trainer/rewards/scoring.py",
         "return Correctness(least_reward=highest - bound_tolerance(highest))",
         "return Correctness(least_reward=highest + bound_tolerance(highest))",
         "tests/trainer/rewards/test_correctness.py tests/trainer/test_evaluation.py tests/trainer/output/test_groups.py",
@@ -469,14 +469,14 @@ FAULTS = [
     Fault(
         "G4",
         "trainer/rewards/sandbox/inside/confinement.py",
-        "        kernel.landlock_apply(walls.files)\n",
+        "        landlock_apply(walls.files)\n",
         "",
         "tests/trainer/rewards/sandbox/test_abuse.py",
     ),
     Fault(
         "G6",
         "trainer/rewards/sandbox/inside/confinement.py",
-        "    kernel.filter_calls(own_filter(walls.calls, pid=os.getpid()))\n",
+        "    filter_calls(own_filter(walls.calls, pid=os.getpid()))\n",
         "",
         "tests/trainer/rewards/sandbox/test_abuse.py",
     ),

@@ -35,7 +35,7 @@ from tests.trainer.tiny import (
 )
 from tests.trainer.tiny_architectures import ARCHITECTURES, LONGEST, Architecture
 from trainer.config import read_config
-from trainer.model import attention, packed_pass
+from trainer.model import attention, kernels
 from trainer.model.kernels import use_fused_kernels
 from trainer.model.packing import Batch, TrainingSample, set_advantages
 from trainer.model.policy import Policy
@@ -421,7 +421,7 @@ def _measure_sampling(outcome: Outcome, run: Run, plain: Plain) -> None:
 
 
 def _measure_as_on_gpu(outcome: Outcome, policy: Policy, expected: Expected) -> None:
-    packed_pass.use_attention(policy.model)
+    kernels.use_attention(policy.model)
     use_fused_kernels(policy.model)
     policy.form = "packed"
     with mock.patch.object(attention, "varlen_attention", varlen_of_equal_sizes):

@@ -25,9 +25,8 @@ from trainer.evaluation import (
     pass_at_k,
     reported_ks,
 )
-from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import RIGHT, votes_of
-from trainer.rewards.scoring import Score
+from trainer.rewards.scoring import Correctness, Score, correctness_of
 from trainer.rewards.spec import Recipe, answer_reader
 from trainer.types import Group, Rollout
 

@@ -38,21 +38,19 @@ from trainer.config import RunConfig, read_config, require_packages
 from trainer.data import Prompt, PromptRenderer, Row, read_rows
 from trainer.errors import explain
 from trainer.evaluation import chance_of_signal, evaluation_metrics, mean_interval
-from trainer.gathering import Gathered, differs, penalise_overlong
+from trainer.gathering import Gathered, SampledBatch, differs, penalise_overlong
 from trainer.grpo import fit_to_memory, train_on
 from trainer.model.policy import Policy, load_policy
 from trainer.output.checkpoint import restore_policy, saved_step
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
-from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
     EXIT_FINISHED,
     EXIT_STOPPED,
 )
-from trainer.rewards.correctness import correctness_of
-from trainer.rewards.scoring import Score
+from trainer.rewards.scoring import Score, correctness_of
 from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from trainer.config.part import Part, leaves, read_about
 from trainer.config.run import RunConfig
-from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import compile_pattern
 
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 

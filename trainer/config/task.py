@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from trainer.config.part import Auto, NoEffect, Part, about
-from trainer.rewards.patterns import refuse_bad_pattern
+from trainer.rewards.rule import refuse_bad_pattern
 from trainer.rewards.spec import Recipe
 
 NO_ADAPTERS: NoEffect = {"the LoRA rank is 0": {"model.lora_rank": [0]}}

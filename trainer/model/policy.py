@@ -18,7 +18,14 @@ from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.hub import check_source
 from trainer.model.attention import takes_varlen
-from trainer.model.kernels import flat_hidden, use_fused_kernels, use_plain_kernels
+from trainer.model.kernels import (
+    flat_hidden,
+    num_windows,
+    packed_hidden,
+    use_attention,
+    use_fused_kernels,
+    use_plain_kernels,
+)
 from trainer.model.loading import (
     AdapterWeights,
     is_built_like_llama,
@@ -30,7 +37,6 @@ from trainer.model.logprobs import (
     token_logprobs,
     token_logprobs_and_kl,
 )
-from trainer.model.packed_pass import num_windows, packed_hidden, use_attention
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.tokenizers import first_line, load_tokenizer
 

@@ -25,10 +25,10 @@ from trainer.disk import (
     list_checkpoints,
     raise_disk_full,
 )
+from trainer.gathering import SampledBatch, save_batch
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
 from trainer.model.reference import Reference
-from trainer.output.saved_batch import SampledBatch, save_batch
 from trainer.parallel.world import ALONE, World
 from trainer.tensorfile import TensorWriter, read_tensors
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import compile_pattern
 
 # Longer digit strings are no answers; int() also refuses more than 4,300 of them.
 _MAX_CHARACTERS = 100

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from trainer.gathering import SampledBatch
 from trainer.model.policy import Policy
 from trainer.output.metrics import Stopwatch
-from trainer.output.saved_batch import SampledBatch
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoding
 from trainer.rollout.server_engine import VllmServerEngine

@@ -24,7 +24,7 @@ from dashboard.completions.rewards import all_rules, rule_weights, step_recipe
 from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 from trainer.metric_names import MAIN_SET
-from trainer.rewards.correctness import ANSWER_KINDS
+from trainer.rewards.scoring import ANSWER_KINDS
 
 LEAST_FALL = 0.1  # of the value before
 LEAST_RISE = 0.05  # of the highest score: what stands still has risen by less

@@ -20,7 +20,7 @@ from dashboard.completions.flags import (
 from dashboard.completions.rewards import all_rules, correctness_by_step
 from dashboard.completions.signals.records import fetch_packed
 from dashboard.runs.models import Run
-from trainer.rewards.correctness import ANSWER_KINDS
+from trainer.rewards.scoring import ANSWER_KINDS
 
 Column = NDArray[Any]
 

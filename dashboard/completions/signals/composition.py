@@ -14,9 +14,8 @@ import numpy as np
 from dashboard.completions.rewards import PENALTIES
 from dashboard.completions.signals.records import Numbers
 from trainer.config import RunConfig
-from trainer.rewards.correctness import Correctness, correctness_of
 from trainer.rewards.rules.rightness import AnswerReader
-from trainer.rewards.scoring import parts_of
+from trainer.rewards.scoring import Correctness, correctness_of, parts_of
 from trainer.rewards.spec import Recipe, answer_reader
 
 # sum: parts add up to the reward. normalized: each rule has its own advantages, which

@@ -30,8 +30,8 @@ from dashboard.completions.signals.records import (
 )
 from dashboard.completions.signals.rule_shares import share
 from dashboard.runs.charts.chart import clip, clip_all
-from trainer.rewards.correctness import Correctness
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
+from trainer.rewards.scoring import Correctness
 
 NAME_LENGTH = 40
 

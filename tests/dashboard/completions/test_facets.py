@@ -14,7 +14,7 @@ from dashboard.completions.models import Comment, Group, Tag, Thumb
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_config, make_group, make_run
-from trainer.rewards.correctness import Correctness
+from trainer.rewards.scoring import Correctness
 
 VALUE = re.compile(
     r'class="facet-value[^"]*"(?: href="([^"]*)")?( aria-current)?[^>]*>'

@@ -27,7 +27,7 @@ from tests.dashboard.completions.prompts import (
     visit,
     words,
 )
-from trainer.rewards.correctness import Correctness
+from trainer.rewards.scoring import Correctness
 
 
 @pytest.fixture(scope="module")

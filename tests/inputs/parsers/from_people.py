@@ -63,7 +63,7 @@ from tests.inputs.parsers.row import (
 )
 from trainer.client.commands import setting
 from trainer.config import RunConfig, read_config
-from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import compile_pattern
 from trainer.rewards.rules import RULES
 from trainer.rewards.terms import Schedule
 
@@ -306,7 +306,7 @@ PARSERS = [
     Parser("schedules", of("0123456789.e+-−", "to ", "then ", " at step "), check_schedule,
            ("dashboard.rewards.recipe_text",)),
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
-           ("trainer.rewards.patterns",)),
+           ("trainer.rewards.rule",)),
     Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern,
            ("dashboard.supervision.log_search",)),
     Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault,

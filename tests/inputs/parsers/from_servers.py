@@ -36,8 +36,8 @@ from trainer.client.http import Refused, Server, Unreachable
 from trainer.internet import HostAllowlist, Target
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
-from trainer.rollout.client import RolloutClient
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
+from trainer.rollout.server_engine import RolloutClient
 from trainer.serving import reference_client
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
@@ -241,7 +241,7 @@ PARSERS = [
            check_client, ("trainer.client.http",)),
     Parser("what a model's server answers", BODIES | shaped(fingerprint=st.just("f"), max_length=NUMBERS,
            can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode()),
-           check_model_servers, ("trainer.serving.reference_client", "trainer.rollout.client",
+           check_model_servers, ("trainer.serving.reference_client", "trainer.rollout.server_engine",
                                  "trainer.serving.client")),
     Parser("batches of an outside trainer", st.binary(max_size=99).map(gzip.compress)
            | spoilt(gzip.compress(b"{}\n" * 99, mtime=0)) | st.binary(max_size=99), check_batch,

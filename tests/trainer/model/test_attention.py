@@ -22,7 +22,7 @@ from transformers import (
 from tests.trainer.model.test_flat import BATCHES, gradients, transformers_hidden
 from tests.trainer.rollout.test_decoder import KINDS, SIZES, policy_of
 from tests.trainer.samples import cut
-from trainer.model import attention, packed_pass
+from trainer.model import attention, kernels
 from trainer.model.attention import Copies, make_attention
 from trainer.model.kernels import use_fused_kernels, use_plain_kernels
 from trainer.model.policy import Policy
@@ -83,7 +83,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 def packed(policy: Policy, kernel: str) -> Policy:
     """The policy as on a GPU, in the number format of a CPU."""
-    packed_pass.use_attention(policy.model)
+    kernels.use_attention(policy.model)
     policy.form, policy.is_varlen = "packed", kernel == "varlen"
     return policy
 
@@ -226,7 +226,7 @@ def test_a_model_that_bounds_its_attention_is_padded(
     policy = policy_of(tmp_path, config, model_folder)
 
     assert policy.form == "padded"
-    assert policy.model.config._attn_implementation != packed_pass._NAME
+    assert policy.model.config._attn_implementation != kernels._NAME
     assert policy.slowed == ""
 
 
@@ -256,7 +256,7 @@ def test_without_a_layout_the_attention_is_sdpa(
     ids = torch.randint(0, SIZES["vocab_size"], (2, 12))
     expected = model(input_ids=ids).logits
 
-    assert packed_pass.use_attention(model) == "sdpa"
+    assert kernels.use_attention(model) == "sdpa"
 
     assert torch.equal(model(input_ids=ids).logits, expected)
 
@@ -268,10 +268,10 @@ def test_a_saved_model_knows_nothing_of_it(
     policy = policy_of(
         tmp_path / "start", OTHERS["granite"], model_folder, lora_rank=rank
     )
-    assert policy.model.config._attn_implementation == packed_pass._NAME
+    assert policy.model.config._attn_implementation == kernels._NAME
 
     policy.save(tmp_path / "saved")
 
-    assert packed_pass._NAME not in (tmp_path / "saved" / "config.json").read_text()
+    assert kernels._NAME not in (tmp_path / "saved" / "config.json").read_text()
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     assert loaded.config._attn_implementation == "sdpa"

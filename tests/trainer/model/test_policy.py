@@ -25,7 +25,7 @@ from tests.trainer.model.test_attention import OTHERS, WINDOWS, check, reference
 from tests.trainer.rollout.test_decoder import SIZES, policy_of
 from tests.trainer.samples import cut, make_batch
 from trainer.config import ModelConfig
-from trainer.model import attention, packed_pass
+from trainer.model import attention, kernels
 from trainer.model import policy as module
 from trainer.model.policy import Policy, load_policy
 
@@ -226,9 +226,9 @@ def test_attention_refuses_a_mask_and_an_option_that_it_does_not_know() -> None:
     layout: Any = object()  # not reached
 
     with pytest.raises(ValueError, match="mask"):
-        packed_pass._attend(*inputs, mask.expand(1, 1, 3, 3), layout=layout)
+        kernels._attend(*inputs, mask.expand(1, 1, 3, 3), layout=layout)
     with pytest.raises(ValueError, match="indices"):
-        packed_pass._attend(*inputs, mask, layout=layout, indices=states)
+        kernels._attend(*inputs, mask, layout=layout, indices=states)
 
 
 @pytest.mark.parametrize("kernel", ["blocks", "varlen"])

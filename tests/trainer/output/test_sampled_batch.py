@@ -10,9 +10,8 @@ import pytest
 
 from trainer.config import DataConfig
 from trainer.data import Prompt, PromptRenderer, Row
-from trainer.gathering import Gathered
+from trainer.gathering import Gathered, SampledBatch, load_batch, save_batch
 from trainer.model.policy import Policy
-from trainer.output.saved_batch import SampledBatch, load_batch, save_batch
 from trainer.rewards.scoring import Score
 from trainer.types import Group, Rollout, StepScore, Turn
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.rewards.correctness import correctness_of
 from trainer.rewards.rules import RULES
+from trainer.rewards.scoring import correctness_of
 from trainer.rewards.spec import Recipe
 
 

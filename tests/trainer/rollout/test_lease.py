@@ -7,7 +7,7 @@ import socket
 import pytest
 import torch
 
-from trainer.rollout.lease import Incomplete, Lease, NotLeased
+from trainer.rollout.server import Incomplete, Lease, NotLeased
 
 ONE = {"w": torch.ones(3)}
 

@@ -27,8 +27,8 @@ from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout.lease import NotLeased
 from trainer.rollout.select import make_engine
+from trainer.rollout.server import NotLeased
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import Order, pack_question, pack_weights
 from trainer.serving.client import read_or_make_token, unpack

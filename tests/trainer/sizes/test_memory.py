@@ -17,9 +17,8 @@ from tests.trainer.model.test_adapters import adapt_as_on_a_gpu
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.attention import BlockAttention
-from trainer.model.kernels import flat_hidden
+from trainer.model.kernels import flat_hidden, packed_hidden, use_attention
 from trainer.model.lora import add_adapters
-from trainer.model.packed_pass import packed_hidden, use_attention
 from trainer.model.packing import make_layout
 from trainer.sizes.memory import MemoryEstimate, estimate
 from trainer.sizes.model_sizes import dimensions_of

@@ -22,7 +22,6 @@ from trainer.rewards.extraction import (
 )
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.numbers import last_number, only_number, read_number
-from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
     Example,
     NotApplicable,
@@ -30,6 +29,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     Unscorable,
+    compile_pattern,
 )
 
 

@@ -8,8 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import open_tag
-from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule, Sample
+from trainer.rewards.rule import (
+    Example,
+    Params,
+    Rule,
+    Sample,
+    compile_pattern,
+    refuse_bad_pattern,
+)
 
 # RE2's \b knows ASCII letters alone, and would find "fé" in "fée".
 _EDGE = r"[^\pL\pM\pN_]"

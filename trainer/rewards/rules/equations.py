@@ -12,7 +12,6 @@ from pydantic import Field
 
 from trainer.rewards.extraction import ExtractionParams, extract, reply_of
 from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
-from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
     Example,
     NotApplicable,
@@ -20,6 +19,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     column_of,
+    compile_pattern,
     quote,
 )
 

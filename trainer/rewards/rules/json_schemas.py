@@ -19,7 +19,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
+from trainer.rewards.rule import compile_pattern, refuse_bad_pattern
 from trainer.rewards.strict_json import JsonArray, JsonObject, NotJson, read_json
 
 MAX_STEPS = 20_000  # each takes up to 10 µs

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import last_block
 from trainer.rewards.judge import JudgeFailed, ask
-from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
     Example,
     NotApplicable,
@@ -17,6 +16,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     Unscorable,
+    compile_pattern,
 )
 
 # Those that py3langid's model knows; a test compares them with the installed one.

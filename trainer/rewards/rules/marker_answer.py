@@ -16,8 +16,7 @@ from trainer.rewards.extraction import (
     thinking_field,
 )
 from trainer.rewards.numbers import only_number
-from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule, Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample, compile_pattern
 
 # Longer answers are no numbers that anyone means.
 _MAX_CHARACTERS = 100

@@ -20,7 +20,6 @@ from trainer.rewards.extraction import (
     thinking_field,
     unwrapped,
 )
-from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
     Example,
     NotApplicable,
@@ -28,6 +27,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     column_of,
+    compile_pattern,
     quote,
     replace_surrogates,
 )

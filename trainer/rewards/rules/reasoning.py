@@ -7,8 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule, Sample
+from trainer.rewards.rule import (
+    Example,
+    Params,
+    Rule,
+    Sample,
+    compile_pattern,
+    refuse_bad_pattern,
+)
 from trainer.rewards.rules.rightness import RightnessParams, is_right
 
 _WORDS = r"Step \d+:|First,|Second,|Next,|Finally,"

@@ -8,8 +8,14 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from trainer.rewards.extraction import open_tag
-from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule, Sample
+from trainer.rewards.rule import (
+    Example,
+    Params,
+    Rule,
+    Sample,
+    compile_pattern,
+    refuse_bad_pattern,
+)
 
 _SEPARATORS = {"space": r"\s*", "blank": r"[ \n]*", "newline": r"\n", "nothing": ""}
 _ENDS = {"allowed": r"\s*", "final_newline": r"\n?", "refused": ""}

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from trainer.rewards.sandbox.inside import confinement, kernel
+from trainer.rewards.sandbox.inside import confinement
 from trainer.rewards.sandbox.limits import NOBODY
 
 Level = Literal["A", "B"]
@@ -49,7 +49,7 @@ def obstacle(level: Level) -> str | None:
         return f"it requires x86_64 or aarch64; this is {platform.machine()}"
     if level == "A" and bubblewrap() is None:
         return "the program bwrap (package bubblewrap) is not installed"
-    if level == "B" and not kernel.landlock_version():
+    if level == "B" and not confinement.landlock_version():
         return "the kernel does not have Landlock enabled (Linux 5.13 or newer)"
     return None
 
@@ -215,7 +215,7 @@ for name, source in json.loads(take()):
 module.main()
 """
 _INSIDE = (
-    "kernel", "confinement", "messages", "scratch", "plans", "calls",
+    "confinement", "messages", "scratch", "plans", "calls",
     "call_process", "zygote",
 )  # fmt: skip
 

@@ -87,7 +87,7 @@ def test_too_little_time_says_nothing_of_the_machine(
     [
         ("bubblewrap", lambda: None, "A", "bwrap"),
         ("sys.platform", "darwin", "B", "requires Linux"),
-        ("kernel.landlock_version", lambda: 0, "B", "Landlock"),
+        ("confinement.landlock_version", lambda: 0, "B", "Landlock"),
         ("confinement.is_known_machine", lambda: False, "A", "aarch64"),
     ],
 )

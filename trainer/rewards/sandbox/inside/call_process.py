@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.rewards.sandbox.inside import kernel
 from trainer.rewards.sandbox.inside.calls import CALLS
 from trainer.rewards.sandbox.inside.confinement import (
     QUESTIONS,
     REPLIES,
     Walls,
     confine,
+    fork,
 )
 from trainer.rewards.sandbox.inside.messages import HEAD, HungUp, frame, length_of, send
 
@@ -116,7 +116,7 @@ class CallProcess:
         self._out, out = os.pipe()
         self._err, err = os.pipe()
         parent = os.getpid()
-        self.pid = kernel.fork()
+        self.pid = fork()
         if self.pid == 0:
             run_child(
                 call,

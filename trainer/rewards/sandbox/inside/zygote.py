@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from trainer.rewards.sandbox.inside import kernel, scratch
+from trainer.rewards.sandbox.inside import scratch
 from trainer.rewards.sandbox.inside.call_process import CallProcess, hold_places
 from trainer.rewards.sandbox.inside.calls import (
     PROGRAM_SOURCE,
@@ -31,6 +31,9 @@ from trainer.rewards.sandbox.inside.confinement import (
     Walls,
     confine_zygote,
     count_others,
+    gain_nothing,
+    hide_memory,
+    landlock_version,
     make_rules,
     make_template,
     may_be_read_by_all,
@@ -149,7 +152,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     _forget_the_machine()
     # What `site` would give programs, which was left out with the packages.
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
-    version = kernel.landlock_version()
+    version = landlock_version()
     if not version and options["needs_landlock"]:
         raise OSError("this kernel does not support Landlock")
     rules = make_rules(options["readable"], version=version) if version else None
@@ -157,8 +160,8 @@ def _prepare(options: dict[str, Any]) -> Walls:
         os.setgroups([])
         os.setresgid(options["uid"], options["uid"], options["uid"])
         os.setresuid(options["uid"], options["uid"], options["uid"])
-    kernel.gain_nothing()
-    kernel.hide_memory()
+    gain_nothing()
+    hide_memory()
     os.environ.clear()
     os.environ |= _ONE_THREAD if options["packages"] else {}
     sys.orig_argv[:] = sys.argv[:] = [""]
