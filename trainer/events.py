@@ -26,10 +26,14 @@ EndReason = Literal["stop", "length", "unknown"]
 Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
 
 
-class Event(BaseModel):
-    """The fields that every event has."""
+class _Record(BaseModel):
+    """A frozen part of the log; unknown names are errors, and NaN becomes null."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class Event(_Record):
+    """The fields that every event has."""
 
     line: int = Field(ge=1)
     attempt: int = Field(ge=1)
@@ -37,8 +41,9 @@ class Event(BaseModel):
     step: int = Field(ge=0)  # 0: before the first step
 
 
-class RunStarted(Event):
-    type: Literal["run_started"] = "run_started"
+class _RunBegun(Event):
+    """The model, data and machine of a run that starts or resumes."""
+
     num_steps: int
     num_parameters: int
     num_train_rows: int
@@ -48,18 +53,15 @@ class RunStarted(Event):
     engine: str | None = None  # what samples: vLLM 0.32.0. None: it does not tell
 
 
-class RunResumed(Event):
+class RunStarted(_RunBegun):
+    type: Literal["run_started"] = "run_started"
+
+
+class RunResumed(_RunBegun):
     """`step` is the last step that the checkpoint holds."""
 
     type: Literal["run_resumed"] = "run_resumed"
     checkpoint: str
-    num_steps: int
-    num_parameters: int
-    num_train_rows: int
-    num_eval_rows: int
-    device: str
-    versions: dict[str, str]
-    engine: str | None = None
 
 
 class PhaseStarted(Event):
@@ -79,10 +81,8 @@ class SettingsChanged(Event):
     settings: dict[str, int]  # by path: optim.num_steps
 
 
-class ScoredCompletion(BaseModel):
+class ScoredCompletion(_Record):
     """A completion of a group, as sampled and scored."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     text: str
     num_tokens: int | None  # null, here and below: an outside trainer does not tell
@@ -113,15 +113,13 @@ TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 TokenNumbers = list[float | None]
 
 
-class MeasuredCompletion(BaseModel):
+class MeasuredCompletion(_Record):
     """Token values of a completion, from the first update on it.
 
     All lists have the same tokens. A value that the run does not have is null instead
     of a list; one that a token does not have, such as the ratio of a token outside the
     loss, is null in the list.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     num_tokens: int  # of the completion; of a long one the first are sent
     ids: list[TokenId]
@@ -166,10 +164,8 @@ class StepFinished(Event):
     metrics: dict[str, float | None]
 
 
-class RankMeasured(BaseModel):
+class RankMeasured(_Record):
     """The resources that one process of a run used in a step."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     node: str  # the host's name
     device: str  # NVIDIA H100 80GB HBM3; cpu
@@ -219,10 +215,8 @@ class RunStopped(Event):
     checkpoint: str | None
 
 
-class ScoreFault(BaseModel):
+class ScoreFault(_Record):
     """The failed scores of a step that one rule has for the same reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rule: str
     error: str
