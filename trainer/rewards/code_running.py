@@ -18,8 +18,8 @@ from trainer.rewards.rule import (
     NotApplicable,
     Sample,
     Unscorable,
-    column_of,
     quote,
+    require_column,
     shown,
     tell,
 )
@@ -69,7 +69,7 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
     Raises:
         NotApplicable: there are none, or in no form that is known.
     """
-    value = _decoded(column_of(sample.columns, column), column, sample)
+    value = _decoded(require_column(sample, column), column)
     tests = _tests(value, most)
     if tests is None:
         raise NotApplicable(
@@ -84,15 +84,8 @@ def read_tests(sample: Sample, column: str, *, most: int) -> Tests:
     return tests
 
 
-def _decoded(value: Any, column: str, sample: Sample) -> Any:
+def _decoded(value: Any, column: str) -> Any:
     """Return the column, or what its JSON text says."""
-    if value is None:
-        there = ", ".join(sorted(sample.columns)) or "none"
-        raise NotApplicable(
-            f'The row has no column "{column}" (its columns: {there}). Name the right '
-            "column in the rule, or keep it as an extra column when mapping the "
-            "dataset."
-        )
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         if len(value) > _MAX_JSON:
             raise NotApplicable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -106,14 +106,36 @@ class ExtractionParams(Params):
 
 def extract(completion: str, params: ExtractionParams) -> str | None:
     """Return the answer's text, stripped; None when it is not where it should be."""
-    if params.source == "tags":
-        return last_block(completion, params.tag)
-    if params.source == "boxed":
-        boxed = last_boxed(completion)
-        return None if boxed is None else boxed.strip()
-    if params.source == "last_line":
-        return last_line(completion)
-    return completion.strip() or None
+    if params.source == "whole":
+        return completion.strip() or None
+    part = find_part(completion, params.source, tag=params.tag)
+    return None if part is None else part.strip()
+
+
+def find_part(
+    text: str,
+    source: str,
+    *,
+    tag: str = "",
+    marker: str = "",
+    languages: Sequence[str] = (),
+) -> str | None:
+    """Return the part of a text that a rule reads; None when it is not there.
+
+    Args: source: tags, boxed, marker, fence or last_line; any other is the whole text.
+    """
+    match source:
+        case "tags":
+            return last_block(text, tag)
+        case "boxed":
+            return last_boxed(text)
+        case "marker":
+            return after_marker(text, marker)
+        case "fence":
+            return last_fence(text, *languages)
+        case "last_line":
+            return last_line(text)
+    return text
 
 
 def count_length(text: str, unit: LengthUnit) -> int:

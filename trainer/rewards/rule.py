@@ -153,6 +153,19 @@ class NotApplicable(Unscorable):
     """
 
 
+def require_column(sample: Sample, column: str) -> Any:
+    """Return what `column_of` finds; NotApplicable when the row has no such column."""
+    value = column_of(sample.columns, column)
+    if value is None:
+        there = ", ".join(sorted(sample.columns)) or "none"
+        raise NotApplicable(
+            f'The row has no column "{column}" (its columns: {there}). Name the right '
+            "column in the rule, or keep it as an extra column when mapping the "
+            "dataset."
+        )
+    return value
+
+
 def message_text(message: Mapping[str, Any]) -> str:
     """Return what a message says: its content, and its tool calls, each on a line.
 

@@ -10,11 +10,9 @@ from pydantic import Field
 from trainer.rewards.extraction import (
     TAG_NAME,
     ExtractionParams,
-    after_marker,
     as_typed,
     extract,
-    last_block,
-    last_boxed,
+    find_part,
     reply_of,
     require_answer,
     thinking_field,
@@ -149,18 +147,8 @@ def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None
         # -7 reads as 7 here and 1,000 as 0: the published pattern has digits alone.
         runs = compile_pattern(r"\d+\.\d+|\d+/\d+|\d+").findall(completion)
         return read_number(runs[-1]) if runs else None
-    text = _extract(completion, params)
+    text = find_part(completion, params.source, tag=params.tag, marker=params.marker)
     return None if text is None else last_number(text, percent=params.percent)
-
-
-def _extract(completion: str, params: NumericAnswerParams) -> str | None:
-    if params.source == "tags":
-        return last_block(completion, params.tag)
-    if params.source == "boxed":
-        return last_boxed(completion)
-    if params.source == "marker":
-        return after_marker(completion, params.marker)
-    return completion
 
 
 def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:

@@ -9,8 +9,7 @@ from pydantic import Field
 from trainer.rewards.code_running import read_tests, run_tests
 from trainer.rewards.extraction import (
     TAG_NAME,
-    last_block,
-    last_fence,
+    find_part,
     reply_of,
     thinking_field,
 )
@@ -24,6 +23,8 @@ from trainer.rewards.rule import (
     tell,
 )
 from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limits
+
+_LANGUAGES = ("python", "py", "python3", "ipython", "ipython3")
 
 
 class CodeTestsParams(Params):
@@ -94,7 +95,7 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     """
     tests = read_tests(sample, params.tests_column, most=params.max_tests)
     reply = reply_of(sample, read_thinking=params.read_thinking)
-    code = _code(reply, params)
+    code = find_part(reply, params.code_in, tag=params.tag, languages=_LANGUAGES)
     if not code:
         return 0.0
     entry_point = column_of(sample.columns, params.entry_point_column)
@@ -126,14 +127,6 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     if params.credit == "all":
         return float(num_passed == len(result.passed))
     return num_passed / len(result.passed)
-
-
-def _code(completion: str, params: CodeTestsParams) -> str | None:
-    if params.code_in == "whole":
-        return completion
-    if params.code_in == "tags":
-        return last_block(completion, params.tag)
-    return last_fence(completion, "python", "py", "python3", "ipython", "ipython3")
 
 
 _TESTS = {"tests": ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]}

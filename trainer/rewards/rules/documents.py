@@ -14,8 +14,7 @@ from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import (
     TAG_NAME,
-    last_block,
-    last_fence,
+    find_part,
     reply_of,
     thinking_field,
 )
@@ -65,9 +64,12 @@ def score_json(sample: Sample, params: JsonSchemaParams) -> float:
     none; JSON that takes more than 20,000 steps to check does not fit.
     """
     reply = reply_of(sample, read_thinking=params.read_thinking)
-    text = _json_place(reply, params)
+    source = params.source.removesuffix("_or_whole")
+    text = find_part(reply, source, tag=params.tag, languages=("json",))
     if text is None:
-        return 0.0
+        if params.source != "fence_or_whole":
+            return 0.0
+        text = reply
     try:
         document = read_json(text)
     except NotJson:
@@ -75,17 +77,6 @@ def score_json(sample: Sample, params: JsonSchemaParams) -> float:
     from trainer.rewards.rules.json_schemas import accepts  # noqa: PLC0415 - see above
 
     return 1.0 if accepts(params.wanted, document) else params.valid_json_score
-
-
-def _json_place(completion: str, params: JsonSchemaParams) -> str | None:
-    if params.source == "tags":
-        return last_block(completion, params.tag)
-    if params.source == "whole":
-        return completion
-    fenced = last_fence(completion, "json")
-    if fenced is None and params.source == "fence_or_whole":
-        return completion
-    return fenced
 
 
 _SCHEMA = (
@@ -147,20 +138,14 @@ def score_xml(sample: Sample, params: XmlWellFormedParams) -> float:
     Document types are refused, so there are no entities to expand and no files or
     addresses to read; a fragment must hold an element. Namespaces are not looked up.
     """
-    text = _xml_place(sample.completion, params)
-    names = None if text is None else _read_names(text, params)
+    text = find_part(
+        sample.completion, params.source, tag=params.tag, languages=("xml",)
+    )
+    names = None if text is None else _read_names(text.strip(), params)
     if not names:
         return 0.0
     wanted = set(params.elements.split(",")) - {""}
     return len(wanted & names) / len(wanted) if wanted else 1.0
-
-
-def _xml_place(completion: str, params: XmlWellFormedParams) -> str | None:
-    if params.source == "tags":
-        return last_block(completion, params.tag)
-    if params.source == "fence":
-        return last_fence(completion, "xml")
-    return completion.strip()
 
 
 def _read_names(text: str, params: XmlWellFormedParams) -> set[str] | None:

@@ -21,6 +21,7 @@ from trainer.rewards.rule import (
     column_of,
     compile_pattern,
     quote,
+    require_column,
 )
 
 # Arithmetic as texts write it, and the signs that it is computed with.
@@ -93,7 +94,7 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
     Python's meaning of its characters, the target met to within 1e-5.
     """
     numbers = _numbers(sample, params.numbers_column)
-    value = _column(sample, params.target_column)
+    value = require_column(sample, params.target_column)
     target = _number(value)
     if target is None:
         raise NotApplicable(
@@ -137,7 +138,7 @@ def _numbers(sample: Sample, column: str) -> list[int]:
     """Return the row's numbers, sorted; a CSV cell such as "3 5 7" or "[3, 5, 7]" is
     read.
     """
-    value = _column(sample, column)
+    value = require_column(sample, column)
     items: Sequence[Any] = value if isinstance(value, list) else [value]
     if isinstance(value, str):
         items = value.strip().strip("[]").replace(",", " ").split()
@@ -155,18 +156,6 @@ def _number(value: Any) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     return read_number(str(value))
-
-
-def _column(sample: Sample, column: str) -> Any:
-    value = column_of(sample.columns, column)
-    if value is None:
-        there = ", ".join(sorted(sample.columns)) or "none"
-        raise NotApplicable(
-            f'The row has no column "{column}" (its columns: {there}). Name the right '
-            "column in the rule, or keep it as an extra column when mapping the "
-            "dataset."
-        )
-    return value
 
 
 _COLUMNS = {"numbers": [3, 5, 7], "target": 1}

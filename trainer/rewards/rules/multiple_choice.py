@@ -11,9 +11,7 @@ from pydantic import Field
 
 from trainer.rewards.extraction import (
     TAG_NAME,
-    after_marker,
-    last_block,
-    last_boxed,
+    find_part,
     last_line,
     reply_of,
     require_answer,
@@ -141,16 +139,7 @@ def _chosen(
         ]
         last = found[-1] if found else None
         return _of_text(place, params, options) or last
-    text = _place(completion, params)
-    return None if text is None else _read(text, params, options)
-
-
-def _place(completion: str, params: MultipleChoiceParams) -> str | None:
-    if params.source == "tags":
-        return last_block(completion, params.tag)
-    if params.source == "boxed":
-        return last_boxed(completion)
-    if params.ignore_case:
+    if params.source == "marker" and params.ignore_case:
         # In the place of each one, so that the text behind it keeps its case.
         completion = re.sub(
             re.escape(params.marker),
@@ -158,7 +147,8 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
             completion,
             flags=re.IGNORECASE,
         )
-    return after_marker(completion, params.marker)
+    text = find_part(completion, params.source, tag=params.tag, marker=params.marker)
+    return None if text is None else _read(text, params, options)
 
 
 def _read(
