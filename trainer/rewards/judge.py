@@ -96,47 +96,35 @@ def _ask(
         raise
 
 
-class _Judge:
+class _Judge(Child):
     """A running child that knows one library."""
 
     def __init__(self, library: Library) -> None:
+        super().__init__("trainer.rewards.judge_process", library)
         self._library = library
-        self._child = Child("trainer.rewards.judge_process", library)
         self._is_ready = False
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     def ask(self, question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
         if not self._is_ready:
             self._wait_until_ready()
         try:
-            self._child.write(
-                {"timeout_seconds": timeout_seconds, "question": question}
-            )
+            self.write({"timeout_seconds": timeout_seconds, "question": question})
         except NoReply as error:
             raise JudgeFailed(
                 f"The {self._library} grader exited between two answers. Try again; "
                 "if it happens again, check the machine's memory."
             ) from error
         try:
-            return self._child.read(timeout_seconds=timeout_seconds + GRACE_SECONDS)
+            return self.read(timeout_seconds=timeout_seconds + GRACE_SECONDS)
         except NoReply as error:
             raise JudgeFailed(
                 f"Checking the answer exceeded {timeout_seconds:g} s or the memory "
                 "limit and was stopped."
             ) from error
 
-    def is_alive(self) -> bool:
-        return self._child.is_alive()
-
-    def end(self) -> None:
-        self._child.end()
-
     def _wait_until_ready(self) -> None:
         try:
-            greeting = self._child.read(timeout_seconds=START_SECONDS)
+            greeting = self.read(timeout_seconds=START_SECONDS)
         except NoReply as error:
             raise JudgeFailed(
                 f"The {self._library} grader did not start within {START_SECONDS:g} "
