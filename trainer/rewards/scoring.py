@@ -59,14 +59,12 @@ class Correctness:
             return False
         if not self.full_scores:
             return self.least_reward is not None and reward >= self.least_reward
-        has_score = False
-        for name, full in self.full_scores.items():
-            score = scores.get(name)
-            if score is not None:
-                if score < full:
-                    return False
-                has_score = True
-        return has_score
+        reached = [
+            score >= full
+            for name, full in self.full_scores.items()
+            if (score := scores.get(name)) is not None
+        ]
+        return bool(reached) and all(reached)
 
 
 def correctness_of(recipe: Recipe, *, step: int | None = None) -> Correctness:
@@ -271,18 +269,14 @@ def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
 
 def joined(scores: Sequence[Score]) -> Score:
     """Return what several rules said of one completion, each in a score of its own."""
-    rules: dict[str, float | None] = {}
-    errors: dict[str, str] = {}
-    not_applicable: list[str] = []
-    logs: dict[str, str] = {}
-    metrics: dict[str, dict[str, float]] = {}
-    for score in scores:
-        rules |= score.rules
-        errors |= score.errors
-        not_applicable += score.not_applicable
-        logs |= score.logs
-        metrics |= score.metrics
-    return Score(None, rules, errors, not_applicable, logs, metrics)
+    return Score(
+        None,
+        {name: value for score in scores for name, value in score.rules.items()},
+        {name: error for score in scores for name, error in score.errors.items()},
+        [name for score in scores for name in score.not_applicable],
+        {name: text for score in scores for name, text in score.logs.items()},
+        {name: values for score in scores for name, values in score.metrics.items()},
+    )
 
 
 def as_score(

@@ -7,8 +7,8 @@ that one of weights alone is the same text that it always was.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -41,16 +41,7 @@ class Interval:
 
     low: float
     high: float
-    is_optional: bool = False
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Self:
-        """Return the smallest one that holds these."""
-        known = list(values)
-        return cls(min(known), max(known))
-
-    def maybe_absent(self, is_optional: bool) -> Self:
-        return replace(self, is_optional=is_optional)
+    is_optional: bool
 
     def with_neutral(self, neutral: float) -> tuple[float, float]:
         """Return its ends, where absence is worth `neutral` to the whole."""
@@ -74,11 +65,7 @@ def joined(intervals: Sequence[Interval], combine: str) -> tuple[float, float]:
         highest = min(certain) if certain else max(each.high for each in intervals)
         return min(each.low for each in intervals), highest
     ends = [each.with_neutral(0.0) for each in intervals]
-    return _sum(low for low, _ in ends), _sum(high for _, high in ends)
-
-
-def _sum(values: Iterable[float]) -> float:
-    return math.fsum(values)
+    return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
 
 
 MAX_RULES = 40
@@ -164,8 +151,8 @@ class RuleSpec(Term):
     @property
     def own_bounds(self) -> tuple[float, float]:
         """The lowest and highest score that the rule gives."""
-        bounds: tuple[float, float] = RULES[self.kind].bounds(self._checked)
-        return bounds
+        low, high = RULES[self.kind].bounds(self._checked)
+        return low, high
 
     @property
     def may_not_apply(self) -> bool:
@@ -305,14 +292,13 @@ def judges_groups(rule: RuleSpec) -> bool:
 def _interval(rule: RuleSpec, recipe: Recipe, step: int | None) -> Interval | None:
     """Between what a rule's part lies; None: it never has one."""
     weights = rule.weights if step is None else [rule.weight_at(step)]
-    interval = Interval.of(
-        weight * score for weight in weights for score in rule.bounds
-    )
-    if recipe.combine in ("sum", "normalize_then_sum"):
-        return interval.maybe_absent(rule.may_not_apply)
-    if not any(weights):
-        return None  # a product and a minimum are without it
-    return interval.maybe_absent(rule.may_not_apply or 0.0 in weights)
+    values = [weight * score for weight in weights for score in rule.bounds]
+    is_optional = rule.may_not_apply
+    if recipe.combine not in ("sum", "normalize_then_sum"):
+        if not any(weights):
+            return None  # a product and a minimum are without it
+        is_optional = is_optional or 0.0 in weights
+    return Interval(min(values), max(values), is_optional)
 
 
 def is_slow(recipe: Recipe) -> bool:
