@@ -55,8 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         prog=f"python -m trainer {chosen}", description=COMMANDS[chosen][1]
     )
     module.add_arguments(command)
-    code: int = module.main(command.parse_args(arguments[1:]))
-    return code
+    return int(module.main(command.parse_args(arguments[1:])))
 
 
 if __name__ == "__main__":

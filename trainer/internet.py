@@ -14,6 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPConnection, HTTPException, IncompleteRead
@@ -338,11 +339,9 @@ class _Timed:
         self._sock.close()
 
     def abort(self) -> None:
-        try:
+        with suppress(OSError):  # it is closed already
             # not TLS's own, which would take the connection apart under its reader
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
-        except OSError:
-            return  # it is closed already
 
     def receive_into(self, buffer: Any) -> int:
         connection = self._connection
@@ -353,10 +352,8 @@ class _Timed:
                 return self._sock.recv_into(buffer)
             connection.on_wait()
             self._sock.settimeout(min(seconds, _TICK_SECONDS))
-            try:
+            with suppress(TimeoutError):
                 return self._sock.recv_into(buffer)
-            except TimeoutError:
-                continue
 
 
 class _TimedFile(io.RawIOBase):

@@ -65,8 +65,7 @@ class Spool:
         _replace(self.folder / "run.json", opening)
 
     def opening(self) -> dict[str, Any]:
-        tree: dict[str, Any] = _read(self.folder / "run.json")
-        return tree
+        return dict(_read(self.folder / "run.json"))
 
     def state(self) -> State:
         path = self.folder / "state.json"

@@ -232,8 +232,7 @@ def newest_checkpoint(
 
 def saved_step(path: Path) -> int:
     """Return the last step that a checkpoint holds."""
-    step: int = json.loads((path / _STATE).read_bytes())["step"]
-    return step
+    return int(json.loads((path / _STATE).read_bytes())["step"])
 
 
 def restore_policy(config: ModelConfig, path: Path | None) -> Policy:

@@ -83,8 +83,7 @@ def main(args: argparse.Namespace) -> int:
         watch_parent()
         if config.distributed.where == "ray":
             driver = load_module("trainer.parallel.ray_driver")
-            code: int = driver.run_on_cluster(args, config)
-            return code
+            return int(driver.run_on_cluster(args, config))
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
@@ -98,11 +97,10 @@ def _run(args: argparse.Namespace, config: RunConfig) -> int:
     try:
         with stop.at_once():
             run = load_module("trainer.run.run")
-        code: int = run.main(args, config, stop)
+        return int(run.main(args, config, stop))
     except Stopped:
         print_line("stopped while loading")
         return EXIT_STOPPED
-    return code
 
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:

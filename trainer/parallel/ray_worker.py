@@ -310,8 +310,7 @@ class Storage:
 
     def has_checkpoint(self, name: str) -> bool:
         manifest = f"{self._path}/{CHECKPOINTS}/{name}/{_MANIFEST}"
-        found: bool = self._files.exists(manifest)
-        return found
+        return bool(self._files.exists(manifest))
 
     def names_in(self, name: str = "") -> list[str]:
         """Return names in a folder; none where it does not exist."""
@@ -549,9 +548,8 @@ class _Mirror:
         One that outlasts the child is a sign of life itself; `check` ends a stuck one.
         Never blocks.
         """
-        if self._rank:
-            return
-        if self._sent_pulse and not ray.wait([self._sent_pulse], timeout=0)[0]:
+        sent = self._sent_pulse
+        if self._rank or (sent and not ray.wait([sent], timeout=0)[0]):
             return
         with suppress(OSError):
             if has_ended:

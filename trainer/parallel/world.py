@@ -85,7 +85,7 @@ class Watchdog:
         self._is_awake.set()
         self._is_over.set()
         word = json.dumps([self._rank, failure.sentence, failure.details])
-        try:
+        with suppress(dist.DistError):  # the store went with the first process
             self._store.compare_set(_CAUSE, "", word)  # the first one's stands
             if self._rank == 0:
                 # The store goes with this process.
@@ -94,8 +94,6 @@ class Watchdog:
                     if self._store.add(_RECEIVED, 0) >= self._size - 1:
                         break
                     time.sleep(_LOOK_SECONDS / 10)
-        except dist.DistError:
-            return  # the store went with the first process
 
     def find(self) -> Failure | None:
         """Return what another process left, or which one went without a word."""

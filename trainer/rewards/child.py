@@ -107,10 +107,8 @@ class Child:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             # What a dead child did not read is of no use to anyone.
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                continue
 
     def _how_it_ended(self) -> str:
         try:

@@ -169,9 +169,11 @@ class Lease:
                     self._holder[1].shutdown(socket.SHUT_RDWR)
 
     def _check(self, word: str | None) -> None:
-        if self._holder is None or word is None:
-            raise NotLeased
-        if not secrets.compare_digest(self._holder[0].encode(), word.encode()):
+        if (
+            self._holder is None
+            or word is None
+            or not secrets.compare_digest(self._holder[0].encode(), word.encode())
+        ):
             raise NotLeased
 
 

@@ -150,8 +150,7 @@ class Connection:
         if item is None:
             names = ", ".join(repr(item["name"]) for item in items[:20]) or "none"
             raise ValueError(f"Unknown {kind} {name!r}. Available: {names}.")
-        number: int = item["id"]
-        return number
+        return int(item["id"])
 
 
 def split_reference(text: str) -> tuple[str, int | None]:

@@ -378,5 +378,4 @@ class Runs:
             return reference.id
         if reference.strip().isdecimal():
             return int(reference)
-        number: int = self._client.find_version(kind, reference)["id"]
-        return number
+        return int(self._client.find_version(kind, reference)["id"])

@@ -118,8 +118,7 @@ def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
             f"of this row ({reply['problem']}). Choose the task that generated the "
             "rows."
         )
-    score: float = reply["score"]
-    return score
+    return float(reply["score"])
 
 
 def _entry(sample: Sample, column: str) -> dict[str, Any]:

@@ -137,8 +137,7 @@ def _match(text: str, params: FormatTagsParams) -> str | None:
         f"<{params.think_tag}>" in thinking or f"</{params.think_tag}>" in thinking
     ):
         return None
-    answer: str = match.group("answer")
-    return answer
+    return str(match.group("answer"))
 
 
 def _full_pattern(params: FormatTagsParams) -> str:

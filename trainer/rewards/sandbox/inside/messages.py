@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
 import sys
 import traceback
 from collections import deque
@@ -36,12 +35,11 @@ def send(descriptor: int, message: bytes) -> None:
 
 
 def frame(message: bytes) -> bytes:
-    return struct.pack("<I", len(message)) + message
+    return len(message).to_bytes(4, "little") + message
 
 
 def length_of(head: bytes) -> int:
-    length: int = struct.unpack("<I", head)[0]
-    return length
+    return int.from_bytes(head, "little")
 
 
 def receive(descriptor: int) -> bytes:

@@ -365,9 +365,11 @@ def _distance(expression: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 def _bind(target: ast.expr, case: ast.expr) -> dict[str, ast.expr] | None:
     if isinstance(target, ast.Name):
         return {target.id: case}
-    if not isinstance(target, ast.Tuple) or not isinstance(case, ast.Tuple | ast.List):
-        return None
-    if len(target.elts) != len(case.elts):
+    if (
+        not isinstance(target, ast.Tuple)
+        or not isinstance(case, ast.Tuple | ast.List)
+        or len(target.elts) != len(case.elts)
+    ):
         return None
     bound: dict[str, ast.expr] = {}
     for name, value in zip(target.elts, case.elts, strict=True):

@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from trainer.rewards.sandbox.inside import scratch
@@ -144,10 +145,8 @@ def _prepare(options: dict[str, Any]) -> Walls:
     scratch.install()
     is_open = options["uid"] is None or may_be_read_by_all(os.__file__)
     for name in (AHEAD if is_open else AHEAD + REST).split():
-        try:
+        with suppress(ImportError):  # a build without it
             importlib.import_module(name)
-        except ImportError:  # a build without it
-            continue
     _offer(options["packages"], ahead=options["ahead"])
     _forget_the_machine()
     # What `site` would give programs, which was left out with the packages.
@@ -221,10 +220,8 @@ def _offer(packages: dict[str, tuple[str, str, str]], *, ahead: list[str]) -> No
     sys.meta_path.append(_Packages(packages))
     os.environ |= _ONE_THREAD
     for name in ahead:
-        try:
+        with suppress(ImportError):  # its function fails with it when it is called
             importlib.import_module(name)
-        except ImportError:  # its function fails with it when it is called
-            continue
 
 
 def _forget_the_machine() -> None:
