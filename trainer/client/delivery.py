@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from trainer.client.http import Refused, Server, Unreachable
@@ -100,7 +99,17 @@ class Delivery:
     def _send_batch(self, state: State) -> bool:
         """False if the attempt has no more lines."""
         path = self.spool.events_path(self._index)
-        lines = _read_lines(path, self._offset, self._batch_bytes)
+        lines: list[bytes] = []
+        size = 0
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                size += len(line)
+                if not line.endswith(b"\n") or (lines and size > self._batch_bytes):
+                    break
+                lines.append(line)
+                if len(lines) == BATCH_LINES:
+                    break
         if not lines:
             return False
         try:
@@ -160,22 +169,6 @@ class Delivery:
                 f"The server has {to_line:,} lines of this run, but this folder only "
                 f"{self._line:,}. Send it from the machine that trained the run."
             )
-
-
-def _read_lines(path: Path, offset: int, max_bytes: int) -> list[bytes]:
-    """Whole lines from `offset`, at least one if there is one."""
-    lines: list[bytes] = []
-    size = 0
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            size += len(line)
-            if not line.endswith(b"\n") or (lines and size > max_bytes):
-                break
-            lines.append(line)
-            if len(lines) == BATCH_LINES:
-                break
-    return lines
 
 
 HEARTBEAT_SECONDS = 30.0

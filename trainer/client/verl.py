@@ -172,7 +172,12 @@ def follow(
     """
     state = folder / "cohort"
     spool = Spool(state)
-    last_step = _last_reported(spool)
+    last_step = 0
+    for index in range(1, len(spool.state().attempts) + 1):
+        with spool.events_path(index).open("rb") as file:
+            for line in file:
+                if line.startswith(b'{"type":"step_finished"') and line.endswith(b"\n"):
+                    last_step = max(last_step, int(json.loads(line)["step"]))
     if spool.exists:
         _log_continued(spool, name, last_step)
     with Reporter(
@@ -202,17 +207,6 @@ def _log_continued(spool: Spool, name: str, last_step: int) -> None:
     logger.warning(
         "Continuing %s (%s) after step %d. %s", run, earlier, last_step, state.address
     )
-
-
-def _last_reported(spool: Spool) -> int:
-    """Return the last step that an earlier attempt reported in full."""
-    last = 0
-    for index in range(1, len(spool.state().attempts) + 1):
-        with spool.events_path(index).open("rb") as file:
-            for line in file:
-                if line.startswith(b'{"type":"step_finished"') and line.endswith(b"\n"):
-                    last = max(last, int(json.loads(line)["step"]))
-    return last
 
 
 def add_arguments(parser: ArgumentParser) -> None:

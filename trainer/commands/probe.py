@@ -255,26 +255,23 @@ class Probing:
             "update_problem": self._update_problem or None,
         }
         if self.groups:
-            metrics |= self._of_completions() | self._of_signal()
+            recipe = self.config.reward.recipe
+            measured = evaluation_metrics(
+                self.groups,
+                bounds=recipe_bounds(recipe),
+                correctness=correctness_of(recipe),
+                read_answer=answer_reader(recipe),
+            )
+            lengths = [c.num_tokens for group in self.groups for c in group.completions]
+            unscored = [s for g in self.groups for s in g.scores if s.total is None]
+            metrics |= {
+                **measured,
+                "num_unscored": len(unscored),
+                "length/p50": statistics.median(lengths),
+                "length/max": max(lengths),
+            } | self._of_signal()
             metrics |= self._of_time(metrics)
         return metrics
-
-    def _of_completions(self) -> Metrics:
-        recipe = self.config.reward.recipe
-        measured = evaluation_metrics(
-            self.groups,
-            bounds=recipe_bounds(recipe),
-            correctness=correctness_of(recipe),
-            read_answer=answer_reader(recipe),
-        )
-        lengths = [c.num_tokens for group in self.groups for c in group.completions]
-        unscored = [s for g in self.groups for s in g.scores if s.total is None]
-        return {
-            **measured,
-            "num_unscored": len(unscored),
-            "length/p50": statistics.median(lengths),
-            "length/max": max(lengths),
-        }
 
     def _of_signal(self) -> Metrics:
         chances = chance_of_signal(

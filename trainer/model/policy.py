@@ -86,7 +86,12 @@ class Policy:
                 "causal language model."
             )
         self.head = head
-        self.logit_map = _logit_map(model)
+        config: Any = model.config.get_text_config()
+        scales = [getattr(config, name, None) or 1.0 for name in _FACTORS]
+        divisor = getattr(config, "logits_scaling", None) or 1.0
+        scales.append(divisor if config.model_type == "hyperclovax" else 1 / divisor)
+        caps = (getattr(config, name, None) for name in _CAPS)
+        self.logit_map = LogitMap(math.prod(scales), next(filter(None, caps), None))
         self._adapters = adapters
         # How micro-batches go through the model: packed rows with shared prompts by our
         # own pass ("flat") or transformers', or transformers' with padded rows.
@@ -526,15 +531,6 @@ def load_policy(
 # What different models call the factor on their logits, and the bound.
 _FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-
-
-def _logit_map(model: PreTrainedModel) -> LogitMap:
-    config: Any = model.config.get_text_config()
-    scales = [getattr(config, name, None) or 1.0 for name in _FACTORS]
-    divisor = getattr(config, "logits_scaling", None) or 1.0
-    scales.append(divisor if config.model_type == "hyperclovax" else 1 / divisor)
-    caps = (getattr(config, name, None) for name in _CAPS)
-    return LogitMap(math.prod(scales), next(filter(None, caps), None))
 
 
 def _eos_ids(

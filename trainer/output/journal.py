@@ -199,7 +199,15 @@ class Journal:
     ) -> dict[str, float | None]:
         """Append a step's groups, metrics and warnings to the log."""
         if config.logging.keeps_groups(self.step):
-            self._record_groups(outcome, config)
+            gathered = outcome.gathered
+            num_groups = len(gathered.groups) + len(gathered.dropped)
+            for group, row in zip(
+                gathered.groups, outcome.advantages.tolist(), strict=True
+            ):
+                self._record_group(group, row, config, num_groups, is_trained=True)
+            for group in gathered.dropped:
+                nothing = [0.0] * len(group.completions)
+                self._record_group(group, nothing, config, num_groups, is_trained=False)
             for index, values in outcome.tokens.items():
                 group = outcome.gathered.groups[index]
                 self._log.add(
@@ -279,17 +287,6 @@ class Journal:
             reads = rule.condition.describe(each.metric)
             message = f"{rule.name}: {reads}. {rule.why}"
             self.warn(rule.code, message, value=each.value, threshold=each.bound)
-
-    def _record_groups(self, outcome: StepOutcome, config: RunConfig) -> None:
-        gathered = outcome.gathered
-        num_groups = len(gathered.groups) + len(gathered.dropped)
-        for group, row in zip(
-            gathered.groups, outcome.advantages.tolist(), strict=True
-        ):
-            self._record_group(group, row, config, num_groups, is_trained=True)
-        for group in gathered.dropped:
-            nothing = [0.0] * len(group.completions)
-            self._record_group(group, nothing, config, num_groups, is_trained=False)
 
     def _record_group(
         self,

@@ -587,7 +587,14 @@ class Driver:
             news = self._news()
             echo.copy()
             self._ends.update(news["ends"])
-            self._note_lost(news["silent"], is_over=is_over)
+            # Ranks whose worker or node is gone end as by SIGKILL.
+            silent = news["silent"]
+            for rank in range(self._size):
+                is_silent = silent.get(rank, 0.0) > SILENT_SECONDS
+                if rank not in self._ends and (is_over or is_silent):
+                    self._ends[rank] = -signal.SIGKILL
+                    self._lost.add(rank)
+                    self._killed.discard(rank)
             self._pass_stop_on()
             if self._files is not None and (text := self._files.new_changes()):
                 self._call(self._relay.order, self._worker.CHANGES, text)
@@ -617,15 +624,6 @@ class Driver:
         if self._requests.stop and not self._was_stop_requested:
             self._was_stop_requested = True
             self._call(self._relay.order, self._worker.STOP)
-
-    def _note_lost(self, silent: Mapping[int, float], *, is_over: bool) -> None:
-        """Ranks whose worker or node is gone end as by SIGKILL."""
-        for rank in range(self._size):
-            is_silent = silent.get(rank, 0.0) > SILENT_SECONDS
-            if rank not in self._ends and (is_over or is_silent):
-                self._ends[rank] = -signal.SIGKILL
-                self._lost.add(rank)
-                self._killed.discard(rank)
 
     def _end(self, fault: int) -> int:
         ends = [self._ends[rank] for rank in range(self._size)]

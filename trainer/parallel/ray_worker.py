@@ -451,7 +451,13 @@ class _Mirror:
             self._send(APPEND, self._log.name)  # there, even if nothing is said
             while True:
                 is_over = self._is_over.is_set()
-                has_sent = self._send_log()
+                data = self._new_bytes(self._log, whole_lines=False)
+                if data:
+                    self._send(APPEND, self._log.name, data)
+                elif self._read.get(self._log, 0) > _LOG_CAP_BYTES:
+                    os.truncate(self._log, 0)
+                    self._read[self._log] = 0
+                has_sent = bool(data)
                 if self._rank == 0:
                     has_sent = self._send_events() or has_sent
                 if is_over and not has_sent:
@@ -499,15 +505,6 @@ class _Mirror:
             self._read[path] = at + len(data)
             return data
         return b""
-
-    def _send_log(self) -> bool:
-        data = self._new_bytes(self._log, whole_lines=False)
-        if data:
-            self._send(APPEND, self._log.name, data)
-        elif self._read.get(self._log, 0) > _LOG_CAP_BYTES:
-            os.truncate(self._log, 0)
-            self._read[self._log] = 0
-        return bool(data)
 
     def _send_events(self) -> bool:
         data = self._new_bytes(self._out / EVENTS, whole_lines=True)

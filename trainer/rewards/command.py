@@ -69,7 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Return one line of JSON for each row; 0 when all were read, 2 on bad input."""
     try:
-        recipe = _recipe(options)
+        if options.preset:
+            recipe = load_preset(options.preset).recipe
+            if options.as_published and options.preset not in published_names():
+                raise ValueError(
+                    f'Cohort wrote the reward of preset "{options.preset}"; it has no '
+                    "published grader. Remove --as-published."
+                )
+        elif options.function:
+            recipe = _recipe_of_functions(options.function)
+        else:
+            recipe = _recipe_of(options.recipe)
+        recipe = as_published(recipe) if options.as_published else recipe
         with open_session(None):  # in which models may be loaded
             _score(recipe, options)
     except (OSError, ValueError) as error:
@@ -103,21 +114,6 @@ def _groups(recipe: Recipe, path: Path) -> Iterator[list[tuple[int, Sample]]]:
         return
     for _, group in groupby(rows, key=lambda row: replace(row[1], completion="")):
         yield list(group)
-
-
-def _recipe(options: argparse.Namespace) -> Recipe:
-    if options.preset:
-        recipe = load_preset(options.preset).recipe
-        if options.as_published and options.preset not in published_names():
-            raise ValueError(
-                f'Cohort wrote the reward of preset "{options.preset}"; it has no '
-                "published grader. Remove --as-published."
-            )
-    elif options.function:
-        recipe = _recipe_of_functions(options.function)
-    else:
-        recipe = _recipe_of(options.recipe)
-    return as_published(recipe) if options.as_published else recipe
 
 
 def _recipe_of(path: Path) -> Recipe:

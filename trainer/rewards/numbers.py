@@ -307,7 +307,16 @@ class _Reader:
         self._refuse_unless_python()
         self._take()
         self._refuse_if_deep(depth)
-        return _raise_to(base, self._signed(depth + 1))
+        exponent = self._signed(depth + 1)
+        if exponent.denominator == 1:
+            bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+            if abs(exponent) * bits > MAX_POWER_BITS:
+                raise ArithmeticRefused("a power is too large")
+            return Fraction(base**exponent.numerator)
+        power: Any = float(base) ** float(exponent)
+        if isinstance(power, complex):
+            raise ArithmeticRefused("has no real value")
+        return Fraction(power)
 
     def _atom(self, depth: int) -> Fraction:
         symbol = self._take()
@@ -334,15 +343,3 @@ class _Reader:
     def _refuse_if_deep(self, depth: int) -> None:
         if depth >= MAX_DEPTH:
             raise ArithmeticRefused("nested too deep")
-
-
-def _raise_to(base: Fraction, exponent: Fraction) -> Fraction:
-    if exponent.denominator == 1:
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent) * bits > MAX_POWER_BITS:
-            raise ArithmeticRefused("a power is too large")
-        return Fraction(base**exponent.numerator)
-    power: Any = float(base) ** float(exponent)
-    if isinstance(power, complex):
-        raise ArithmeticRefused("has no real value")
-    return Fraction(power)

@@ -328,16 +328,14 @@ def cut_notes(all_notes: Sequence[Notes], *, num_groups: int) -> list[Notes]:
                 room = min(left[index], of_group)
                 if room == 0:
                     continue
-                getattr(kept[index], part)[name] = _cut(text, room)
+                getattr(kept[index], part)[name] = (
+                    text
+                    if len(text) <= room
+                    else f"{text[:room]}\n… {room:,} of {len(text):,} characters\n"
+                )
                 left[index] -= min(room, len(text))
                 of_group -= min(room, len(text))
     return kept
-
-
-def _cut(text: str, room: int) -> str:
-    if len(text) <= room:
-        return text
-    return f"{text[:room]}\n… {room:,} of {len(text):,} characters\n"
 
 
 def shown(data: bytes, num_bytes: int) -> str:

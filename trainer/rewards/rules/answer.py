@@ -130,7 +130,17 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
 
     Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
     """
-    wanted = _reference(sample, params)
+    answer = require_answer(sample)
+    # GSM8K keeps the worked solution in the answer, the number after a marker.
+    wanted = read_number(answer, percent=params.percent)
+    if wanted is None:
+        after = answer.rpartition(params.marker)[2]
+        wanted = only_number(after, percent=params.percent)
+    if wanted is None:
+        raise NotApplicable(
+            f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '
+            "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
+        )
     is_published = params.mode == "as_published"
     is_whole = params.read_thinking or is_published
     found = find_number(reply_of(sample, read_thinking=is_whole), params)
@@ -149,21 +159,6 @@ def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None
         return read_number(runs[-1]) if runs else None
     text = find_part(completion, params.source, tag=params.tag, marker=params.marker)
     return None if text is None else last_number(text, percent=params.percent)
-
-
-def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
-    answer = require_answer(sample)
-    # GSM8K keeps the worked solution in the answer, the number after a marker.
-    number = read_number(answer, percent=params.percent)
-    if number is None:
-        after = answer.rpartition(params.marker)[2]
-        number = only_number(after, percent=params.percent)
-    if number is None:
-        raise NotApplicable(
-            f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '
-            "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
-        )
-    return number
 
 
 NUMERIC_ANSWER = Rule(

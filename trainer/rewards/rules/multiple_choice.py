@@ -238,7 +238,15 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
         return []
     column = column_of(sample.columns, params.options_column)
     if column is None and "," in params.options_column:
-        column = _of_several_columns(sample, params.options_column)
+        column = []
+        for name in (part.strip() for part in params.options_column.split(",")):
+            option = column_of(sample.columns, name)
+            if not isinstance(option, str | int | float):
+                raise NotApplicable(
+                    f'The row needs a column "{name}" with the text of an option; got '
+                    f"{quote(option)}. Map the column, or name others in the rule."
+                )
+            column.append(option)
     listed = _listed(column)
     if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
         raise NotApplicable(
@@ -246,7 +254,13 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
             f"options; got {quote(column)}. Map the column, or name another in the "
             "rule."
         )
-    return _without_letters([replace_surrogates(str(option)) for option in listed])
+    options = [replace_surrogates(str(option)) for option in listed]
+    # AQuA writes "A)21", "B)15": each with its own letter.
+    found = [compile_pattern(_LETTERED).match(option) for option in options]
+    letters = [match.group(1) for match in found if match]
+    if letters != [*ascii_uppercase[: len(options)]]:
+        return options
+    return [match.group(2) for match in found if match]
 
 
 def _listed(column: Any) -> Any:
@@ -258,29 +272,6 @@ def _listed(column: Any) -> Any:
     given = [text for text in column.values() if text is not None]
     letters = [name for name, text in column.items() if text is not None]
     return given if letters == [*ascii_uppercase[: len(letters)]] else None
-
-
-def _without_letters(options: list[str]) -> list[str]:
-    """AQuA writes "A)21", "B)15": each with its own letter."""
-    found = [compile_pattern(_LETTERED).match(option) for option in options]
-    letters = [match.group(1) for match in found if match]
-    if letters != [*ascii_uppercase[: len(options)]]:
-        return options
-    return [match.group(2) for match in found if match]
-
-
-def _of_several_columns(sample: Sample, names: str) -> list[Any]:
-    """Return an option of each column; NotApplicable where one is missing."""
-    options = []
-    for name in (part.strip() for part in names.split(",")):
-        option = column_of(sample.columns, name)
-        if not isinstance(option, str | int | float):
-            raise NotApplicable(
-                f'The row needs a column "{name}" with the text of an option; got '
-                f"{quote(option)}. Map the column, or name others in the rule."
-            )
-        options.append(option)
-    return options
 
 
 def _reference(

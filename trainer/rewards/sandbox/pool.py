@@ -102,7 +102,14 @@ class _Pool:
         try:
             return self._ask(place, packages, kind, questions, limits)
         finally:
-            self._give_back(owner, place)
+            with self._changed:
+                place.is_busy = False
+                had_its_turn = time.monotonic() - place.since > _TURN_SECONDS
+                if self._waiting and had_its_turn and self._places.get(owner) is place:
+                    del self._places[owner]
+                    if place.slot is not None:
+                        place.slot.end()
+                self._changed.notify_all()
 
     def end_all(self) -> None:
         with self._changed:
@@ -181,16 +188,6 @@ class _Pool:
     def _leave_queue(self, ticket: object) -> None:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
-
-    def _give_back(self, owner: str, place: _Place) -> None:
-        with self._changed:
-            place.is_busy = False
-            had_its_turn = time.monotonic() - place.since > _TURN_SECONDS
-            if self._waiting and had_its_turn and self._places.get(owner) is place:
-                del self._places[owner]
-                if place.slot is not None:
-                    place.slot.end()
-            self._changed.notify_all()
 
 
 def _running(place: _Place, packages: tuple[str, ...]) -> Slot:

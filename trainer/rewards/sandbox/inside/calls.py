@@ -307,13 +307,7 @@ _PIPE_BYTES = 65_536
 def perform_program() -> None:
     """Run a whole program with text on its standard input; its output is the result."""
     question = next_question()
-    _give_input(question["stdin"].encode("utf-8", "replace"))
-    open_outputs(at_once=False)
-    # As a program's own: `if __name__ == "__main__"` is what starts many of them.
-    run(question["source"], PROGRAM_SOURCE, module_names("__main__"))
-
-
-def _give_input(text: bytes) -> None:
+    text = question["stdin"].encode("utf-8", "replace")
     reader, writer = os.pipe()
     os.dup2(reader, 0)
     os.close(reader)
@@ -322,6 +316,9 @@ def _give_input(text: bytes) -> None:
         _write(writer, text)
     else:
         threading.Thread(target=_write, args=(writer, text), daemon=True).start()
+    open_outputs(at_once=False)
+    # As a program's own: `if __name__ == "__main__"` is what starts many of them.
+    run(question["source"], PROGRAM_SOURCE, module_names("__main__"))
 
 
 def _write(writer: int, text: bytes) -> None:

@@ -73,21 +73,24 @@ def warm_up(template: bytes) -> None:
     try:
         with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
             for _ in range(_TIMES):
-                _call(template)
+                own_filter(template, pid=1)
+                question = json.loads(
+                    json.dumps({"source": _SOURCE, "arguments": _ARGUMENTS})
+                )
+                number(judge(question["source"], question["arguments"]))
+                names = module_names("completion")
+                attempt(_SOURCE, PROGRAM_SOURCE, names, is_value=False)
+                for code in (
+                    "add(1, 2) == 3",
+                    "add([1], [2.5])",
+                    "add('a', 'b')",
+                    "1 / 0",
+                ):
+                    reply = attempt(code, "<test>", names, is_value=True)
+                    io.BytesIO().write(frame(json.dumps(reply).encode()))
     finally:
         sys.stdout = stdout
     prepare_outputs()
-
-
-def _call(template: bytes) -> None:
-    own_filter(template, pid=1)
-    question = json.loads(json.dumps({"source": _SOURCE, "arguments": _ARGUMENTS}))
-    number(judge(question["source"], question["arguments"]))
-    names = module_names("completion")
-    attempt(_SOURCE, PROGRAM_SOURCE, names, is_value=False)
-    for code in ("add(1, 2) == 3", "add([1], [2.5])", "add('a', 'b')", "1 / 0"):
-        reply = attempt(code, "<test>", names, is_value=True)
-        io.BytesIO().write(frame(json.dumps(reply).encode()))
 
 
 # Loaded once, so that a call need not. Each costs every call a little, since what is
