@@ -67,8 +67,7 @@ def train_step(
     if batch is None:
         batch = sample_batch(run, phase, step, watch, world=run.world)
     # before the next step is sampled, and while nothing has changed yet
-    limit = phase.config.reward.max_error_share
-    check_scores(batch.groups, limit=limit, step=step)
+    check_scores(batch.groups, limit=phase.config.reward.max_error_share, step=step)
     meanwhile: AbstractContextManager[None] = nullcontext()
     if phase.samples_ahead(step):
         ahead = partial(sample_batch, run, phase, step + 1, world=run.world.beside)
@@ -115,8 +114,7 @@ def train_on(
     """Return log-probs, advantages and updates of a batch."""
     phase, config, gathered = state.phase, state.phase.config, batch.gathered
     age = phase.num_updates - batch.num_updates
-    whole = batch_of(gathered.groups, config.loss)
-    parts = whole.minibatches(config.optim.minibatches)
+    parts = batch_of(gathered.groups, config.loss).minibatches(config.optim.minibatches)
     minibatches = [state.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
         add_logprobs(run, state, minibatches)

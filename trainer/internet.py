@@ -291,8 +291,7 @@ class Connection(HTTPConnection):
             self.default_port = 443  # which the Host header then leaves out
 
     def connect(self) -> None:
-        addresses = resolve(self._target, self._allowlist)
-        plain = _connect(addresses, self)
+        plain = _connect(resolve(self._target, self._allowlist), self)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._target.scheme == "https":
             try:

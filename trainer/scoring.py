@@ -51,8 +51,7 @@ def cut_steps(
     completion.
     """
     text = completion.text
-    stops = completion.end_reason == "stop"
-    written = completion.token_ids[: -1 if stops else None]
+    written = completion.token_ids[: -1 if completion.end_reason == "stop" else None]
     cuts = [(0, 0)]  # in the text, in the tokens
     # Half a surrogate pair is no UTF-8, which RE2 reads; its stand-in is as long.
     readable = text.encode("utf-8", "replace").decode("utf-8")

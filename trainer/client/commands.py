@@ -170,8 +170,7 @@ def run_number(text: str) -> int:
 
 
 def list_runs(args: Namespace) -> None:
-    runs = Client().runs
-    items = runs.list(args.query, sort=args.sort, limit=_fetch_limit(args))
+    items = Client().runs.list(args.query, sort=args.sort, limit=_fetch_limit(args))
     _show_list(args, items, COLUMNS, _run_row, right="ID STEP OF REWARD BEST")
 
 

@@ -75,8 +75,7 @@ class Delivery:
 
     def _save(self, state: State) -> None:
         """Save with the attempts that the trainer's thread may have begun meanwhile."""
-        saved = self.spool.state().attempts
-        state.attempts += saved[len(state.attempts) :]
+        state.attempts += self.spool.state().attempts[len(state.attempts) :]
         self.spool.save(state)
 
     def _stored(self, state: State) -> Any:

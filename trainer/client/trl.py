@@ -287,8 +287,7 @@ def _end_tokens(trainer: Any) -> set[int]:
     eos = getattr(trainer, "eos_token_id", None)
     ends = set(getattr(trainer, "eos_token_ids", None) or [eos])
     ends.add(getattr(trainer, "pad_token_id", None))
-    tokenizer = getattr(trainer, "_tokenizer", None)
-    ends.add(getattr(tokenizer, "pad_token_id", None))
+    ends.add(getattr(getattr(trainer, "_tokenizer", None), "pad_token_id", None))
     return {int(end) for end in ends if end is not None}
 
 

@@ -108,8 +108,7 @@ def table(config: RunConfig, estimated: MemoryEstimate) -> str:
             "gradient checkpointing"
         )
     if estimated.reward_models_elsewhere:
-        elsewhere = estimated.reward_models_elsewhere
-        lines.append(_line("rewards, other device", elsewhere))
+        lines.append(_line("rewards, other device", estimated.reward_models_elsewhere))
     lines += [
         f"  not counted, because it is not on this machine: the reward model {path}"
         for path in estimated.unknown_reward_models

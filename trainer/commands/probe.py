@@ -536,8 +536,7 @@ def _sample_both(
 
 def _load_side(config: RunConfig, checkpoint: Path, *, is_base: bool) -> Policy:
     if is_base:
-        plain = config.model.model_copy(update={"lora_rank": 0})
-        return load_policy(plain)
+        return load_policy(config.model.model_copy(update={"lora_rank": 0}))
     try:
         return restore_policy(config.model, checkpoint)
     except (ValueError, OSError):
@@ -579,8 +578,7 @@ def _sample_side(
         on_group=lambda index, _: on_prompt(index),
     )
     if scorer is not None:
-        scoring = scorer.begin(prompts, config.reward, step=AT_THE_END)
-        return scoring.finish(completions)
+        return scorer.begin(prompts, config.reward, step=AT_THE_END).finish(completions)
     unscored = Score(total=None, rules={}, errors={})
     return [
         Group(prompt=prompt, completions=members, scores=(unscored,) * len(members))

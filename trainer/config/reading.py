@@ -222,8 +222,7 @@ def change_settings(config: RunConfig, settings: Mapping[str, int]) -> RunConfig
     more = tree["optim"]["num_steps"] - config.optim.num_steps
     if tree["phases"] and more:
         *others, last = tree["phases"]
-        num_steps = last["num_steps"] + more
-        tree["phases"] = [*others, {**last, "num_steps": num_steps}]
+        tree["phases"] = [*others, {**last, "num_steps": last["num_steps"] + more}]
     return RunConfig.model_validate(tree)
 
 

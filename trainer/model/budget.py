@@ -301,8 +301,7 @@ def _choose(config: RunConfig, measure: _Measure, *, num_processes: int) -> Pass
         "tokens": config.optim.micro_batch_tokens,
         "checkpointing": config.model.gradient_checkpointing,
     }
-    is_on = config.model.gradient_checkpointing is True
-    plain = [] if is_on else measure(on=False)
+    plain = [] if config.model.gradient_checkpointing is True else measure(on=False)
     sizes = choose_sizes(plain, None, **settings)
     if sizes is None:
         sizes = choose_sizes(plain, measure(on=True), **settings)

@@ -161,8 +161,7 @@ class Classifier:
             encoding = tokenizer(prompt, reply["content"], **cut)
         # no model can read a text of no token at all
         ids = list(encoding["input_ids"]) or [max(0, self._model.config.pad_token_id)]
-        types = list(encoding["token_type_ids"]) if self._has_types else []
-        return _Text(ids, types)
+        return _Text(ids, list(encoding["token_type_ids"]) if self._has_types else [])
 
     @property
     def _limit(self) -> int:

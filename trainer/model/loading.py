@@ -152,8 +152,7 @@ def load_model(
         keep_packing(model)
         return model
     if device.type == "cuda":  # past the host's memory, which no rank then fills
-        place = {"": device}
-        return _read(source, revision=revision, dtype=dtype, device_map=place)
+        return _read(source, revision=revision, dtype=dtype, device_map={"": device})
     model = _read(source, revision=revision, dtype=dtype)
     for parameter in model.parameters():
         # Weights read from a file may lie at any address, and matrix routines choose

@@ -161,8 +161,7 @@ class _TokenLogProbs(torch.autograd.Function):
                 gaps = next(stored) if kept else _gaps(logprobs, ctx.reference, place)
                 if grad_kl is not None:
                     slopes = slopes + (gaps - kl[place, None]) * grad_kl[place, None]
-            probs = logprobs.exp() if kept else logprobs.exp_()
-            d_logits = probs.mul_(slopes)
+            d_logits = (logprobs.exp() if kept else logprobs.exp_()).mul_(slopes)
             if grad_logprob is not None:
                 d_logits.scatter_add_(
                     1, targets[place, None], grad_logprob[place, None]
@@ -331,8 +330,7 @@ def _chunk_size(vocabulary: int, device: torch.device) -> int:
         return size
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    tokens = free // 8 // (_BYTES_PER_LOGIT * vocabulary)
-    return max(size, min(_GPU_TOKENS, tokens))
+    return max(size, min(_GPU_TOKENS, free // 8 // (_BYTES_PER_LOGIT * vocabulary)))
 
 
 def _chunks(num_tokens: int, size: int) -> list[slice]:

@@ -106,8 +106,7 @@ class EventLog:
 
     def _write(self) -> None:
         while self._unwritten:
-            num_written = self._file.write(self._unwritten)
-            self._unwritten = self._unwritten[num_written:]
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:

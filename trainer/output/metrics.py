@@ -255,8 +255,7 @@ def record_ranks(
             for name, value in watch.own_seconds().items()
         },
     )
-    ranks = world.gather(own)
-    log.add(RanksMeasured, step=step, ranks=ranks)
+    log.add(RanksMeasured, step=step, ranks=world.gather(own))
 
 
 @cache

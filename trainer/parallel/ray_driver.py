@@ -717,8 +717,7 @@ class _Files:
         """Name the run in the storage: the same for all its attempts, on any host."""
         path = self._folder / "ray-storage"
         if not path.exists():
-            name = f"run-{self._folder.name}-{secrets.token_hex(4)}"
-            path.write_text(name, "utf-8")
+            path.write_text(f"run-{self._folder.name}-{secrets.token_hex(4)}", "utf-8")
         return str(path.read_text("utf-8"))
 
     def out(self, token: str) -> Path:

@@ -555,8 +555,7 @@ class _Mirror:
                 pulse = (self._out / PULSE_FILE).stat().st_mtime_ns
             if pulse != self._pulse:
                 self._pulse = pulse
-                send = self._plan.relay.send
-                self._sent_pulse = send.remote(PULSE, PULSE_FILE, b"")
+                self._sent_pulse = self._plan.relay.send.remote(PULSE, PULSE_FILE, b"")
 
 
 class _Child:

@@ -148,8 +148,7 @@ def _environment() -> dict[str, str]:
 def take_over_stdout() -> int:
     """Keep the pipe for replies; what a library prints goes nowhere."""
     replies = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return replies
 
 

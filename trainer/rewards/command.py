@@ -92,8 +92,7 @@ def main(options: argparse.Namespace) -> int:
 def _score(recipe: Recipe, options: argparse.Namespace) -> None:
     check_rules(recipe)
     for group in _groups(recipe, options.rows):
-        samples = [sample for _, sample in group]
-        scores = score_all(recipe, samples, step=options.step)
+        scores = score_all(recipe, [sample for _, sample in group], step=options.step)
         for (number, _), score in zip(group, scores, strict=True):
             line: dict[str, Any] = {"total": score.total, "rules": score.rules}
             if score.metrics:

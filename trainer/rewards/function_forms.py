@@ -296,8 +296,7 @@ def _legacy(source: str, found: Recognised) -> RewardFunction | None:
     parsed, which says so when it is called.
     """
     if found.fault:
-        is_bound = LEGACY in source
-        return RewardFunction(name=LEGACY, form="cohort") if is_bound else None
+        return RewardFunction(name=LEGACY, form="cohort") if LEGACY in source else None
     for function in found.functions:
         if function.name == LEGACY:
             return function
@@ -511,8 +510,7 @@ def _is_partial(function: ast.expr) -> bool:
 def _partial(of: _Signature, call: ast.Call) -> _Signature:
     """Return what is left to give after functools.partial; a keyword gets a default."""
     num_given = len(call.args) - 1
-    in_order = [*of.positional, *of.names]
-    gone = set(in_order[:num_given])
+    gone = set([*of.positional, *of.names][:num_given])
     defaults = {each.arg for each in call.keywords if each.arg}
     return replace(
         of,

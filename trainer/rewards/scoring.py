@@ -155,8 +155,7 @@ def _is_open(spec: RuleSpec, scores: Mapping[str, float | None]) -> bool | None:
 
 def _misses(recipe: Recipe, part: Part, name: str, failed: Collection[str]) -> bool:
     """Return whether a rule of weight has failed, or the one that its gate looks at."""
-    spec = next(rule for rule in recipe.rules if rule.name == name)
-    gate = spec.only_if
+    gate = next(rule for rule in recipe.rules if rule.name == name).only_if
     return part.weight != 0 and (
         name in failed or (gate is not None and gate.rule in failed)
     )

@@ -81,8 +81,7 @@ def _timed(rule: Rule[Any], called: Called) -> Rule[Any]:
         return replace(rule, batching=replace(rule.batching, score=_not_asked))
 
     def note(params: Params, begin: float, num_judged: int) -> None:
-        seconds = (time.perf_counter() - begin) / num_judged
-        called.append((rule.kind, params, seconds))
+        called.append((rule.kind, params, (time.perf_counter() - begin) / num_judged))
 
     def score(sample: Sample, params: Params) -> float:
         begin = time.perf_counter()

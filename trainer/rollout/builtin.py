@@ -279,8 +279,7 @@ class TransformersEngine:
             ended = ended | self._ends(chosen)
             if place + 1 == params.max_new_tokens:
                 break
-            is_due = (place + 1) % check_every == 0
-            num_ended = int(ended.sum()) if is_due else 0
+            num_ended = int(ended.sum()) if (place + 1) % check_every == 0 else 0
             if num_ended == len(live):
                 break
             if num_ended > 0:

@@ -81,8 +81,7 @@ class PlainLayer:
             queries, keys = norm_queries(queries), norm_keys(keys)
         turned = rotated(torch.cat([queries, keys], dim=1), cos, sin)
         queries, keys = turned[:, : self._num_heads], turned[:, self._num_heads :]
-        grouped = queries.unflatten(1, (self.num_kv, -1))
-        return grouped, torch.cat([keys, values], dim=1)
+        return queries.unflatten(1, (self.num_kv, -1)), torch.cat([keys, values], dim=1)
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         hidden = hidden + self._attention.o_proj(attended.flatten(1))

@@ -144,8 +144,7 @@ class RolloutClient:
     def load(self, names: Sequence[str], *, rank: int, alpha: float) -> None:
         """Have it sample with what it was sent; a rank of 0: whole weights."""
         order = Order(names=tuple(names), rank=rank, alpha=alpha)
-        reply = self._ask(LOAD, order.pack())
-        version = self._field(reply, "version")
+        version = self._field(self._ask(LOAD, order.pack()), "version")
         if type(version) is not int:
             raise self._no_server()
         self._version = version

@@ -239,8 +239,7 @@ def _batch_ahead(
     if saved.get("task", own) != own:
         return None
     batch = load_batch(folder, run.prompts.train)
-    share = error_share(batch.groups)
-    return batch if share <= config.reward.max_error_share else None
+    return batch if error_share(batch.groups) <= config.reward.max_error_share else None
 
 
 def begin_phase(run: Run, state: RunState, phase: PhaseConfig) -> None:

@@ -56,8 +56,7 @@ def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
             paths = world.from_main(lambda: _place(args))
     except ValueError as error:
         # all found the same; before they have met, all of this machine
-        name = "LOCAL_RANK" if world is ALONE else "RANK"
-        if os.environ.get(name, "0") == "0":
+        if os.environ.get("LOCAL_RANK" if world is ALONE else "RANK", "0") == "0":
             print_error(str(error))
         return EXIT_BAD_CONFIG
     with (

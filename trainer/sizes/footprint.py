@@ -140,8 +140,7 @@ class Footprint:
         rollout = self._config.rollout
         if rollout.engine != "vllm":
             return 0
-        whole = self._each * self._sizes.num_parameters
-        return whole // rollout.tensor_parallel_size
+        return self._each * self._sizes.num_parameters // rollout.tensor_parallel_size
 
     def engine_cache(self, rows: int) -> int:
         """Return what vLLM needs there for so many completions of full length."""
@@ -291,9 +290,8 @@ class Footprint:
 
     def _cache(self, rows: int) -> int:
         room = rows * (self._length + _CACHE_BLOCK)
-        layer_bytes = room * self._sizes.kv_size * self._each
         # and of one layer a second time, while its buffer grows
-        return layer_bytes * (2 * self._sizes.layers + 1)
+        return room * self._sizes.kv_size * self._each * (2 * self._sizes.layers + 1)
 
     @property
     def row_bytes(self) -> int:

@@ -102,8 +102,7 @@ class Dimensions:
     def num_expert(self) -> int:
         if self.experts == 1:
             return 0
-        matrices = 3 if self.is_gated else 2
-        expert = matrices * self.hidden * self.inner
+        expert = (3 if self.is_gated else 2) * self.hidden * self.inner
         router = self.hidden * self.experts
         return self.layers * (self.experts * expert + router)
 

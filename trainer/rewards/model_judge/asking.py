@@ -238,8 +238,7 @@ def open_client(endpoint: Endpoint) -> Client:
     """
     target, allowlist = read_url(endpoint.base_url), judges_allowlist()
     check_target(target, allowlist)
-    key = find_key(endpoint.key_name, target)
-    return Client(target, key=key, allowlist=allowlist)
+    return Client(target, key=find_key(endpoint.key_name, target), allowlist=allowlist)
 
 
 def replies(

@@ -296,8 +296,7 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         choice = reply["choices"][0]
         written = choice["message"]["content"] or ""
         is_cut = choice.get("finish_reason") == "length"
-        usage = reply.get("usage") or {}
-        num_tokens = usage.get("total_tokens")
+        num_tokens = (reply.get("usage") or {}).get("total_tokens")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoReply(
             f"the reply is not a chat completion but {text[:80]!r}", may_pass=True

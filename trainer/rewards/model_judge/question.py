@@ -63,8 +63,7 @@ class Question:
             name = found.group(1)
             return f"[begin {mark} {name}]\n{values[name]}\n[end {mark}]"
 
-        warning = _WARNING.format(mark=mark)
-        system = f"{self.system}\n\n{warning}".strip()
+        system = f"{self.system}\n\n{_WARNING.format(mark=mark)}".strip()
         return system, IN_BRACES.sub(between, self.template)
 
 

@@ -141,8 +141,7 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
             f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '
             "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
         )
-    is_published = params.mode == "as_published"
-    is_whole = params.read_thinking or is_published
+    is_whole = params.read_thinking or params.mode == "as_published"
     found = find_number(reply_of(sample, read_thinking=is_whole), params)
     allowed = max(
         Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)

@@ -47,8 +47,7 @@ def score_phrases(sample: Sample, params: ContainsParams) -> float:
     """Return 1 when the phrases occur as asked, else 0; the share that occurs for
     share.
     """
-    text = open_tag(sample.prompt) + sample.completion
-    num_found = sum(_occurrences(text, params))
+    num_found = sum(_occurrences(open_tag(sample.prompt) + sample.completion, params))
     if params.match == "share":
         return num_found / len(params.phrases)
     if params.match == "none":

@@ -103,8 +103,7 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
         )
     if params.mode == "as_published":
         return float(_passes_published(sample.completion, numbers, target, params))
-    reply = reply_of(sample, read_thinking=params.read_thinking)
-    expression = extract(reply, params)
+    expression = extract(reply_of(sample, read_thinking=params.read_thinking), params)
     return float(expression is not None and _passes_strict(expression, numbers, target))
 
 

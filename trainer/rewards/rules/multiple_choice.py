@@ -137,8 +137,7 @@ def _chosen(
             )
             if letter in letters and not (word and letter in _WORDS)
         ]
-        last = found[-1] if found else None
-        return _of_text(place, params, options) or last
+        return _of_text(place, params, options) or (found[-1] if found else None)
     if params.source == "marker" and params.ignore_case:
         # In the place of each one, so that the text behind it keeps its case.
         completion = re.sub(

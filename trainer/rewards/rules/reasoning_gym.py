@@ -103,8 +103,7 @@ class ReasoningGymParams(ExtractionParams):
 def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
     """Give the scorer's value, cut to [0, 1]; many scorers give part of the credit."""
     entry = _entry(sample, params.entry_column)
-    text = reply_of(sample, read_thinking=params.read_thinking)
-    answer = extract(text, params)
+    answer = extract(reply_of(sample, read_thinking=params.read_thinking), params)
     if answer is None or len(answer) > _MAX_CHARACTERS:
         return 0.0
     question = {"task": params.task, "entry": entry, "answer": answer}

@@ -114,10 +114,9 @@ def score_format(sample: Sample, params: FormatTagsParams) -> float:
         if params.answer_tag and _has_block(text, params.answer_tag):
             credit += params.answer_credit
         return min(1.0, credit) or params.mismatch_score
-    if params.answer_pattern:
-        pattern = compile_pattern(params.answer_pattern)
-        if pattern.fullmatch(answer.strip()) is None:
-            return params.other_answer_score
+    pattern = params.answer_pattern
+    if pattern and compile_pattern(pattern).fullmatch(answer.strip()) is None:
+        return params.other_answer_score
     return 1.0
 
 

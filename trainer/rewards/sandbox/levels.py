@@ -188,8 +188,7 @@ def _readable() -> list[str]:
 
 def _python() -> str:
     """Return the interpreter itself, not a virtual environment's link to it."""
-    base = getattr(sys, "_base_executable", sys.executable)
-    return os.path.realpath(base)
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 # It makes modules of the sources that it is sent, and asks the last one to begin.

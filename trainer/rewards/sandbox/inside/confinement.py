@@ -310,8 +310,7 @@ def make_rules(readable: Iterable[str], *, version: int) -> int:
     Nothing may be opened, written or made but these read. Paths that are not there are
     left out; /dev/null may be written, too.
     """
-    rights = (1 << _NUM_RIGHTS.get(version, _ALL_RIGHTS)) - 1
-    attributes = struct.pack("=Q", rights)
+    attributes = struct.pack("=Q", (1 << _NUM_RIGHTS.get(version, _ALL_RIGHTS)) - 1)
     if version >= 4:
         attributes += struct.pack("=Q", _ALL_PORTS)
     if version >= 6:

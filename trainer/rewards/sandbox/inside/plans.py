@@ -147,8 +147,7 @@ class _Plan:
         for name in arguments:
             if name != function.args.args[0].arg:
                 self._step(f"{function.args.args[0].arg} = {name}", is_value=False)
-        inner = ast.Module(body=function.body, type_ignores=[])
-        self._known = _expected_names(inner)
+        self._known = _expected_names(ast.Module(body=function.body, type_ignores=[]))
         formulas = list(self._split_all(function.body))
         if function.name == "check":
             yield from formulas

@@ -135,8 +135,7 @@ def _serve(walls: Walls, others: _Others | None) -> None:
     """
     call = json.loads(receive(0))
     process = CallProcess(call, walls, num_others=others.count() if others else 0)
-    questions = [receive(0) for _ in range(call["num_questions"])]
-    outcome = process.converse(questions)
+    outcome = process.converse([receive(0) for _ in range(call["num_questions"])])
     outcome["call"] = call["call"]
     send(1, json.dumps(outcome).encode())
     for part in (process.stdout.data, process.stderr.data, *process.replies):
