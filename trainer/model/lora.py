@@ -147,7 +147,12 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
     )
     inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
     dtype = adapter_dtype(model.dtype, model.device)
-    for parameter in adapter_parameters(model):
+    for parameter in [
+        parameter
+        for _, layer in _layers(model)
+        for parts in (layer.lora_A, layer.lora_B)
+        for parameter in parts.parameters()
+    ]:
         parameter.data = parameter.data.to(dtype)
 
 
@@ -158,15 +163,6 @@ def adapter_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     multiplies in float32, which is slow there.
     """
     return dtype if device.type == "cuda" else torch.float32
-
-
-def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    return [
-        parameter
-        for _, layer in _layers(model)
-        for parts in (layer.lora_A, layer.lora_B)
-        for parameter in parts.parameters()
-    ]
 
 
 @contextmanager

@@ -30,11 +30,6 @@ def are_equal(left: Any, right: Any) -> bool:
     return is_equal
 
 
-def are_equal_as_json(left: Any, right: Any) -> bool:
-    """Compare as `are_equal`, where JSON knows no tuples: they are lists."""
-    return are_equal(_without_tuples(left), right)
-
-
 def _without_tuples(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_tuples(each) for each in value]
@@ -267,7 +262,7 @@ def _holds(formula: Formula, replies: Replies) -> bool:
     if kind == "inside":
         return bool(_reply(inner, replies) == {})
     if kind == "json":
-        return are_equal_as_json(_value(inner, replies), formula["value"])
+        return are_equal(_without_tuples(_value(inner, replies)), formula["value"])
     if kind == "truth":
         return is_true(_value(inner, replies))
     values = [

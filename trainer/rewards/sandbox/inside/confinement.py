@@ -53,10 +53,6 @@ def fork() -> int:
     return _checked(pid)
 
 
-def end_with_parent(signal_number: int) -> None:
-    _prctl(_PR_SET_PDEATHSIG, signal_number)
-
-
 def hide_memory() -> None:
     """Keep others of the same user from looking into this process."""
     _prctl(_PR_SET_DUMPABLE, 0)
@@ -83,15 +79,6 @@ def landlock_version() -> int:
         return call(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     except OSError:
         return 0
-
-
-def landlock_rules(attributes: bytes) -> int:
-    """Return a descriptor of a new, empty set of rules."""
-    return call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-
-
-def landlock_allow(rules: int, beneath: bytes) -> None:
-    call(_ADD_RULE, rules, _RULE_PATH_BENEATH, beneath, 0)
 
 
 def landlock_apply(rules: int) -> None:
@@ -315,7 +302,7 @@ def make_rules(readable: Iterable[str], *, version: int) -> int:
         attributes += struct.pack("=Q", _ALL_PORTS)
     if version >= 6:
         attributes += struct.pack("=Q", _ALL_SCOPES)
-    rules = landlock_rules(attributes)
+    rules = call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     for path in readable:
         _allow(rules, path, _READ_FILE)
     _allow(rules, "/dev/null", _READ_FILE | _WRITE_FILE)
@@ -330,7 +317,9 @@ def _allow(rules: int, path: str, rights: int) -> None:
     try:
         if stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights |= _READ_DIR
-        landlock_allow(rules, struct.pack("=Qi", rights, beneath))
+        call(
+            _ADD_RULE, rules, _RULE_PATH_BENEATH, struct.pack("=Qi", rights, beneath), 0
+        )
     finally:
         os.close(beneath)
 
@@ -377,7 +366,7 @@ def confine(
     limits: Mapping[str, int], walls: Walls, *, parent: int, num_others: int
 ) -> None:
     """Limits, then files, then system calls; OSError when one cannot be set."""
-    end_with_parent(signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it ended before that was set
     _limit(resource.RLIMIT_NOFILE, MAX_DESCRIPTORS)
