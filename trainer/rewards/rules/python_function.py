@@ -155,8 +155,11 @@ def score_by_group_function(
     """
     reply = _reply(_group_question(samples, params), params, len(samples))
     values = reply.get("values")
-    is_whole = isinstance(values, list) and len(values) == len(samples)
-    if reply.keys() - {"metrics"} != {"values"} or not is_whole:
+    if (
+        reply.keys() - {"metrics"} != {"values"}
+        or not isinstance(values, list)
+        or len(values) != len(samples)
+    ):
         raise _without_result()
     measure(_metrics(reply.get("metrics")))
     return [_outcome(value, params) for value in values]
