@@ -77,8 +77,11 @@ def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
 
 def lock_channels(team_id: int) -> QuerySet[Channel]:
     """Locks in one order, which avoids deadlocks."""
-    channels = Channel.objects.select_for_update(no_key=True)
-    return channels.filter(team_id=team_id).order_by("pk")
+    return (
+        Channel.objects.select_for_update(no_key=True)
+        .filter(team_id=team_id)
+        .order_by("pk")
+    )
 
 
 def add_deliveries(channels: QuerySet[Channel], event: str, **about: Any) -> None:
@@ -96,8 +99,7 @@ def add_deliveries(channels: QuerySet[Channel], event: str, **about: Any) -> Non
 
 def _over_limit(channel: Channel) -> dict[str, Any]:
     """Fails messages beyond the hourly limit of the channel; one query."""
-    hour_ago = timezone.now() - timedelta(hours=1)
-    sent = channel.deliveries.filter(created_at__gt=hour_ago)
+    sent = channel.deliveries.filter(created_at__gt=timezone.now() - timedelta(hours=1))
     if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
         return {}
     message = (
@@ -128,10 +130,11 @@ def _disable_if_failing(channel: Channel) -> None:
     Channel.objects.filter(pk=failing.pk).update(is_enabled=False, gave_up=why)
     to = shown_address(failing)
     record(failing.team, None, "alert_channel.switched_off", failing, to=to, why=why)
-    others = Channel.objects.filter(team=failing.team_id, is_enabled=True).order_by(
-        "pk"
+    add_deliveries(
+        Channel.objects.filter(team=failing.team_id, is_enabled=True).order_by("pk"),
+        CHANNEL_OFF,
+        content={"to": to, "why": why},
     )
-    add_deliveries(others, CHANNEL_OFF, content={"to": to, "why": why})
 
 
 @dataclass(frozen=True)
@@ -149,10 +152,11 @@ def deliver_due() -> int:
     due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
     # Each team's first message, then each team's second: a slow receiver of one team
     # delays no other team.
-    turn = Window(
-        RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
-    )
-    ranked = due.annotate(turn=turn).order_by("turn", "not_before")
+    ranked = due.annotate(
+        turn=Window(
+            RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
+        )
+    ).order_by("turn", "not_before")
     keys = list(ranked.values_list("pk", flat=True)[:PER_CALL])
     batch = [outgoing for pk in keys if (outgoing := _claim(pk)) is not None]
     if not batch:
@@ -193,10 +197,9 @@ def advisory_lock() -> Iterator[bool]:
 
 def _claim(pk: Any) -> OutgoingMessage | None:
     """Claim it; None if another worker has, or its channel was switched off."""
-    waiting = Q(state=DeliveryState.PENDING, not_before__lte=Now())
-    is_claimed = Delivery.objects.filter(waiting, pk=pk).update(
-        not_before=Now() + LEASE, num_attempts=F("num_attempts") + 1
-    )
+    is_claimed = Delivery.objects.filter(
+        Q(state=DeliveryState.PENDING, not_before__lte=Now()), pk=pk
+    ).update(not_before=Now() + LEASE, num_attempts=F("num_attempts") + 1)
     if not is_claimed:
         return None
     related = ("channel__team", "alert__run__team", "run")
@@ -215,8 +218,9 @@ def _claim(pk: Any) -> OutgoingMessage | None:
 def _send(outgoing: OutgoingMessage) -> tuple[bool, str]:
     try:
         if outgoing.channel.kind != Channel.Kind.EMAIL:
-            pk = str(outgoing.delivery.pk)
-            return True, post(outgoing.channel, pk, outgoing.message)
+            return True, post(
+                outgoing.channel, str(outgoing.delivery.pk), outgoing.message
+            )
         if not settings.MAIL_IS_SET_UP:
             return False, (
                 "This server has no mail server. An administrator must set "
@@ -266,8 +270,7 @@ def add_run_event(run: Run, **_: Any) -> None:
     event = EVENTS.get(RunState(run.state))
     if event is None:
         return
-    muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
-    if not muted.exists():
+    if not MutedRun.objects.filter(run=run, until__gt=timezone.now()).exists():
         add_to_outbox(run.team_id, event, run=run, content=describe_run(run))
 
 

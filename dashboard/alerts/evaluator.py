@@ -110,8 +110,9 @@ class RunEvaluator(RuleEvaluator[int]):
         if isinstance(event, PhaseStarted):
             self.begin_phase()
         elif isinstance(event, StepFinished):
-            without = self.left_out(event.step)
-            yield from self.step(event.step, event.metrics, without=without)
+            yield from self.step(
+                event.step, event.metrics, without=self.left_out(event.step)
+            )
         elif isinstance(event, Evaluated):
             yield from self.evaluation(event.step, cleaned(event.metrics))
         elif isinstance(event, Warned):

@@ -64,8 +64,11 @@ def raise_alert(
     """
     rule_id, code = triggered.key
     # Held, so that it cannot be deleted under the alert that names it.
-    rules = Rule.objects.select_for_update(no_key=True)
-    rule = rules.filter(pk=rule_id, is_enabled=True).first()
+    rule = (
+        Rule.objects.select_for_update(no_key=True)
+        .filter(pk=rule_id, is_enabled=True)
+        .first()
+    )
     if rule is None:
         return None
     muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
@@ -106,9 +109,11 @@ def raise_alert(
 @transaction.atomic
 def alert_of_silence() -> None:
     """Raise an alert for each trainer that stands still, and end those of others."""
-    running = Run.objects.filter(source={}, state=RunState.RUNNING)
-    since = Now() - timedelta(seconds=SILENT_SECONDS)
-    suspects = running.filter(active_at__lt=since).select_for_update(of=("self",))
+    suspects = (
+        Run.objects.filter(source={}, state=RunState.RUNNING)
+        .filter(active_at__lt=Now() - timedelta(seconds=SILENT_SECONDS))
+        .select_for_update(of=("self",))
+    )
     silent = {run.pk: run for run in suspects if silent_seconds(run)}
     alerts = Alert.objects.filter(code=NO_STEP, state__in=OPEN, run__source={})
     over = list(alerts.exclude(run__in=silent).select_related("run"))
@@ -142,8 +147,11 @@ def _example_groups(run_id: int, step: int) -> list[list[int]]:
     last = current.order_by("-step").values_list("step", flat=True).first()
     if last is None:
         return []
-    scored = current.filter(step=last).order_by("reward_mean", "prompt_index")
-    prompts = list(scored.values_list("prompt_index", flat=True))
+    prompts = list(
+        current.filter(step=last)
+        .order_by("reward_mean", "prompt_index")
+        .values_list("prompt_index", flat=True)
+    )
     if len(prompts) > NUM_GROUPS:
         prompts = [prompts[0], prompts[len(prompts) // 2], prompts[-1]]
     return [[last, prompt] for prompt in prompts]
@@ -153,9 +161,10 @@ def resolve(alert: Alert, *, step: int) -> bool:
     """Close an alert whose condition no longer holds; False if it was already
     closed.
     """
-    still = Alert.objects.filter(pk=alert.pk, state__in=OPEN)
     return bool(
-        still.update(state=AlertState.RESOLVED, ended_at=Now(), ended_step=step)
+        Alert.objects.filter(pk=alert.pk, state__in=OPEN).update(
+            state=AlertState.RESOLVED, ended_at=Now(), ended_step=step
+        )
     )
 
 
@@ -179,11 +188,10 @@ def supersede(run_id: int, *, after: int) -> bool:
 
     Called in the transaction that cuts the run's history.
     """
-    later = Alert.objects.filter(run_id=run_id, step__gt=after).exclude(
-        state=AlertState.SUPERSEDED
-    )
-    num_later = later.update(
-        state=AlertState.SUPERSEDED, ended_at=Now(), ended_step=None
+    num_later = (
+        Alert.objects.filter(run_id=run_id, step__gt=after)
+        .exclude(state=AlertState.SUPERSEDED)
+        .update(state=AlertState.SUPERSEDED, ended_at=Now(), ended_step=None)
     )
     earlier = Alert.objects.filter(run_id=run_id, step__lte=after)
     # It was open at that step, and its end is not known yet.
@@ -298,8 +306,9 @@ def _act(
     outcome: Outcome,
 ) -> None:
     if isinstance(change, Recovered):
-        over = evaluator.alerts.pop(change.key)
-        outcome.has_changed |= resolve(over, step=change.step)
+        outcome.has_changed |= resolve(
+            evaluator.alerts.pop(change.key), step=change.step
+        )
         return
     alert = raise_alert(run_id, change, readings=evaluator.readings_of(change))
     if alert is None:

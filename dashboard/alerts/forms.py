@@ -143,8 +143,9 @@ class RuleForm(ActionForm):
         for name in ("back", "name"):
             self.fields[name].required = False
         runs = Run.objects.filter(team=team).order_by("-id")
-        newest = runs.filter(trashed_at=None)
-        offered = list(newest.values_list("pk", flat=True)[:NUM_RUNS])
+        offered = list(
+            runs.filter(trashed_at=None).values_list("pk", flat=True)[:NUM_RUNS]
+        )
         if self.instance.run_id is not None:
             offered.append(self.instance.run_id)
         set_choices(self, "run", runs.filter(pk__in=offered))
@@ -271,11 +272,11 @@ class ChannelForm(EventsForm):
             try:
                 data["address"] = mail_address(email.clean(address))
             except (forms.ValidationError, ValueError):
-                message = (
+                self.add_error(
+                    "address",
                     f"{address[:80]!r} is not an e-mail address. Write it as "
-                    "name@example.org."
+                    "name@example.org.",
                 )
-                self.add_error("address", message)
         if kind == Channel.Kind.WEBHOOK and address:
             try:
                 read_address(address)

@@ -36,14 +36,16 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
     queries.
     """
     evaluator = RunEvaluator(rules_of(run), left_out(run))
-    states = (*OPEN, AlertState.RESOLVED)
-    found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
+    found = Alert.objects.filter(
+        run=run, rule__in=evaluator.rules, state__in=(*OPEN, AlertState.RESOLVED)
+    )
     alerts = [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
     spans: dict[Key, Spans] = {}
     for key, alert in alerts:
-        span = (alert.step, alert.ended_step or math.inf, alert.bound)
-        spans.setdefault(key, []).append(span)
+        spans.setdefault(key, []).append(
+            (alert.step, alert.ended_step or math.inf, alert.bound)
+        )
     for key, alert in alerts:
         if key in opened and alert is opened[key]:
             evaluator.raised(key, alert)
@@ -95,8 +97,9 @@ def _replay(
             evaluator.remember_rewards(moment.rewards)
             evaluator.read_evaluation(moment.step, moment.metrics)
         else:
-            without = evaluator.left_out(moment.step)
-            evaluator.read_step(moment.step, moment.metrics, without=without)
+            evaluator.read_step(
+                moment.step, moment.metrics, without=evaluator.left_out(moment.step)
+            )
         for key, alert in evaluator.alerts.items():
             if moment.step <= alert.step and key in evaluator.tracks:
                 evaluator.tracks[key].num_clear = 0
@@ -131,8 +134,12 @@ def _remember_first(
             values = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
             track.remember_first([value for value in values if value is not None])
         elif column := run.find_column(metric):
-            rows = _steps(run, before).filter(step__gte=begin).order_by("step")
-            measured = rows.filter(**{f"{column}__isnull": False})
+            measured = (
+                _steps(run, before)
+                .filter(step__gte=begin)
+                .order_by("step")
+                .filter(**{f"{column}__isnull": False})
+            )
             track.remember_first(measured.values_list(column, flat=True)[:FIRST])
 
 
@@ -147,10 +154,12 @@ def _rarely_measured(
         column = run.find_column(metric)
         if column is None or num_known >= reach:
             continue
-        rows = _steps(run, first).filter(
-            step__gte=begin, **{f"{column}__isnull": False}
+        newest = (
+            _steps(run, first)
+            .filter(step__gte=begin, **{f"{column}__isnull": False})
+            .order_by("-step")
+            .values_list("seq", "step", column)
         )
-        newest = rows.order_by("-step").values_list("seq", "step", column)
         moments += [
             Moment(seq=seq, step=step, metrics={metric: value})
             for seq, step, value in newest[: reach - num_known]
@@ -163,17 +172,21 @@ def _steps(run: Run, before: int) -> QuerySet[Step]:
 
 
 def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]:
-    num_sets = run.evaluation_sets.count() + 1
-    most = num_sets * (EVALUATIONS + evaluator.reach)
-    current = Evaluation.objects.filter(
-        run=run, superseded_by__isnull=True, seq__lt=before
+    most = (run.evaluation_sets.count() + 1) * (EVALUATIONS + evaluator.reach)
+    rows = list(
+        Evaluation.objects.filter(
+            run=run, superseded_by__isnull=True, seq__lt=before
+        ).order_by("-seq")[:most]
     )
-    rows = list(current.order_by("-seq")[:most])
     # (stream number, mean reward) of the steps before evaluations.
     rewards: list[tuple[int, float]] = []
     if rows and (column := run.find_column(REWARD)):
-        steps = _steps(run, before).filter(step__gt=rows[-1].step - 2 * REWARDS)
-        pairs = steps.order_by("seq").values_list("seq", column)
+        pairs = (
+            _steps(run, before)
+            .filter(step__gt=rows[-1].step - 2 * REWARDS)
+            .order_by("seq")
+            .values_list("seq", column)
+        )
         rewards = [(seq, value) for seq, value in pairs if value is not None]
     moments = []
     for e in rows:

@@ -228,8 +228,7 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
         "Cohort-Signature": sign(signing_secret(channel), timestamp, body),
     }
     try:
-        target = read_address(channel.address)
-        status = _exchange(target, body, headers)
+        status = _exchange(read_address(channel.address), body, headers)
     except (Refused, ValueError) as error:
         raise NotSent(str(error)) from None
     except TimeoutError:

@@ -43,8 +43,11 @@ def get_rule(team: Team, rule_id: int, *, is_held: bool = False) -> Rule:
 
 
 def get_alert(team: Team, alert_id: int) -> Alert:
-    alerts = Alert.objects.select_related("run__team", "rule", "acknowledged_by")
-    return _or_404(alerts.filter(run__team=team, pk=alert_id).first())
+    return _or_404(
+        Alert.objects.select_related("run__team", "rule", "acknowledged_by")
+        .filter(run__team=team, pk=alert_id)
+        .first()
+    )
 
 
 def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channel:
@@ -101,8 +104,11 @@ def _warning_code(alert: Alert) -> str:
 
 def muted_until(run: Run) -> Any:
     """When the run's mute ends; None if it is not muted."""
-    muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
-    return muted.values_list("until", flat=True).first()
+    return (
+        MutedRun.objects.filter(run=run, until__gt=timezone.now())
+        .values_list("until", flat=True)
+        .first()
+    )
 
 
 def list_metrics(team: Team) -> list[str]:
@@ -115,8 +121,11 @@ def list_metrics(team: Team) -> list[str]:
 
 
 def get_delivery(team: Team, delivery_id: UUID) -> Delivery:
-    sent = Delivery.objects.select_related("channel__team")
-    return _or_404(sent.filter(channel__team=team, pk=delivery_id).first())
+    return _or_404(
+        Delivery.objects.select_related("channel__team")
+        .filter(channel__team=team, pk=delivery_id)
+        .first()
+    )
 
 
 def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
@@ -124,8 +133,9 @@ def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
     logged = Delivery.objects.filter(channel__team=team)
     if state in DeliveryState.values:
         logged = logged.filter(state=state)
-    related = logged.select_related("channel", "alert__run", "run")
-    return related.order_by("-created_at", "pk")
+    return logged.select_related("channel", "alert__run", "run").order_by(
+        "-created_at", "pk"
+    )
 
 
 # Rules: built-in and custom ones.

@@ -130,18 +130,18 @@ def _withdraw(rule: Rule) -> None:
 def notify_pages(run_ids: Iterable[int]) -> None:
     for run_id in sorted(set(run_ids)):
         Run.objects.filter(id=run_id).update(seq=F("seq") + 1, alerts_seq=F("seq") + 1)
-        seq = Run.objects.values_list("seq", flat=True).get(id=run_id)
-        notify_on_commit(run_id, seq)
+        notify_on_commit(
+            run_id, Run.objects.values_list("seq", flat=True).get(id=run_id)
+        )
 
 
 @transaction.atomic
 def acknowledge(*, alert: Alert, user: User) -> bool:
     """Mark the alert as handled by a member; False if it is no longer firing."""
     notify_pages([alert.run_id])
-    firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
-    num_acknowledged = firing.update(
-        state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user
-    )
+    num_acknowledged = Alert.objects.filter(
+        pk=alert.pk, state=AlertState.FIRING
+    ).update(state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user)
     if num_acknowledged:
         detail: dict[str, Any] = {"run": alert.run_id, "name": alert.read_as["name"]}
         record(alert.run.team, user, "alert.acknowledged", alert, **detail)
@@ -165,8 +165,7 @@ def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
     else:
         MutedRun.objects.update_or_create(run=run, defaults={"until": until})
     verb = "run.alerts_muted" if until else "run.alerts_unmuted"
-    text = until.isoformat() if until else None
-    record(run.team, user, verb, run, until=text)
+    record(run.team, user, verb, run, until=until.isoformat() if until else None)
 
 
 # Channels.
@@ -185,8 +184,7 @@ def add_channel(
     channel = Channel.objects.create(
         team=team, created_by=user, kind=kind, address=address, events=events
     )
-    to = shown_address(channel)
-    detail = {"kind": kind, "to": to, "events": events}
+    detail = {"kind": kind, "to": shown_address(channel), "events": events}
     record(team, user, "alert_channel.added", channel, **detail)
     return channel
 
@@ -223,8 +221,9 @@ def switch_channel(*, channel: Channel, user: User, is_enabled: bool) -> None:
 
 @transaction.atomic
 def delete_channel(*, channel: Channel, user: User) -> None:
-    to = shown_address(channel)
-    record(channel.team, user, "alert_channel.deleted", channel, to=to)
+    record(
+        channel.team, user, "alert_channel.deleted", channel, to=shown_address(channel)
+    )
     channel.delete()
 
 
@@ -252,9 +251,12 @@ def resend(*, delivery: Delivery, user: User) -> bool:
             "The channel is switched off. Switch it on, then send again.",
         )
     _check_tests(channel.team)
-    ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=DeliveryState.PENDING)
-    is_waiting = ended.update(
-        state=DeliveryState.PENDING, num_attempts=0, not_before=Now(), sent_at=None
+    is_waiting = (
+        Delivery.objects.filter(pk=delivery.pk)
+        .exclude(state=DeliveryState.PENDING)
+        .update(
+            state=DeliveryState.PENDING, num_attempts=0, not_before=Now(), sent_at=None
+        )
     )
     if is_waiting:
         detail = {"delivery": str(delivery.pk), "event": delivery.event}
@@ -263,11 +265,10 @@ def resend(*, delivery: Delivery, user: User) -> bool:
 
 
 def _check_tests(team: Team) -> None:
-    since = timezone.now() - TESTS_WINDOW
     recent = AuditEntry.objects.filter(
         team=team,
         verb__in=("alert_channel.tested", "alert_channel.sent_again"),
-        created_at__gt=since,
+        created_at__gt=timezone.now() - TESTS_WINDOW,
     )
     if recent.count() >= MAX_TESTS:
         raise UserError(

@@ -182,8 +182,9 @@ def iqm_difference(base: Array, other: Array) -> Estimate:
         # Few seeds leave few pairs: 726 of two sets of five.
         pairs, of_pair = np.unique(of * len(base_iqms) + of_base, return_inverse=True)
         one, other_one = np.divmod(pairs, len(base_iqms))
-        found = subtract(iqms[:, here][one], base_iqms[:, there][other_one])
-        low[both], high[both] = _percentiles(found, of_pair)
+        low[both], high[both] = _percentiles(
+            subtract(iqms[:, here][one], base_iqms[:, there][other_one]), of_pair
+        )
     num = np.minimum(np.isfinite(base).sum(axis=0), np.isfinite(other).sum(axis=0))
     value = subtract(interquartile_mean(other), interquartile_mean(base))
     return Estimate(value=value, low=low, high=high, num=num)
@@ -266,5 +267,4 @@ def _rank_few(found: Array, of: Indices, ranks: Indices) -> Array:
 
 
 def _rank_many(found: Array, of: Indices, ranks: Indices) -> Array:
-    rows = np.ascontiguousarray(found[of].T)
-    return np.partition(rows, ranks, axis=1)[:, ranks].T
+    return np.partition(np.ascontiguousarray(found[of].T), ranks, axis=1)[:, ranks].T

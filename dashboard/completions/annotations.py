@@ -66,19 +66,21 @@ def mention(comment: Comment, team: Team) -> None:
 
 
 def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
-    mentions = Mention.objects.filter(
-        user=user,
-        comment__group__run__team=team,
-        comment__group__run__deleted_at=None,
-    )
-    return mentions.select_related("comment__user", "comment__group__run").order_by(
-        "-id"
+    return (
+        Mention.objects.filter(
+            user=user,
+            comment__group__run__team=team,
+            comment__group__run__deleted_at=None,
+        )
+        .select_related("comment__user", "comment__group__run")
+        .order_by("-id")
     )
 
 
 def see_mentions(user: User, ids: list[int]) -> None:
-    unseen = Mention.objects.filter(user=user, pk__in=ids, seen_at=None)
-    unseen.update(seen_at=timezone.now())
+    Mention.objects.filter(user=user, pk__in=ids, seen_at=None).update(
+        seen_at=timezone.now()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +194,10 @@ def add_comment(user: User, target: Target, text: str) -> None:
 @transaction.atomic
 def delete_comment(user: User, target: Target, comment_id: str) -> None:
     """Only the user's own."""
-    if comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18:
-        own = target.comments.filter(user=user, pk=int(comment_id))
-        if own.delete()[0]:
-            _record(user, target, "group.comment_deleted", comment=int(comment_id))
+    if not (comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18):
+        return
+    if target.comments.filter(user=user, pk=int(comment_id)).delete()[0]:
+        _record(user, target, "group.comment_deleted", comment=int(comment_id))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -241,9 +243,11 @@ def read_annotations(
 
 def suggest_tags(team: Team) -> list[str]:
     """List the team's tags, the newest if there are many."""
-    of_team = Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
-    names = of_team.order_by("-pk")
-    newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
+    newest = (
+        Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
+        .order_by("-pk")
+        .values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
+    )
     return sorted(list(dict.fromkeys(newest))[:MAX_SUGGESTED])
 
 
@@ -338,8 +342,11 @@ def preference_lines(run: Run) -> Iterator[str]:
 def _read(
     run: Run,
 ) -> Iterator[tuple[Group, dict[int, Completion], dict[Any, Annotations]]]:
-    marked = Group.objects.filter(pk__in=annotated_group_ids(run))
-    ids = list(marked.order_by("step", "prompt_index").values_list("pk", flat=True))
+    ids = list(
+        Group.objects.filter(pk__in=annotated_group_ids(run))
+        .order_by("step", "prompt_index")
+        .values_list("pk", flat=True)
+    )
     for start in range(0, len(ids), AT_ONCE):
         part = ids[start : start + AT_ONCE]
         by_key = read_annotations(part, None)

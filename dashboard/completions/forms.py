@@ -142,14 +142,15 @@ class FilterForm(forms.Form):
             others = query.copy()
             for name in {*names, *self.hidden}:
                 others.pop(name, None)
-            chip = Chip(
-                title=title,
-                words=", ".join(self._words(names)),
-                fields=[self[name] for name in names],
-                without=f"?{others.urlencode()}",
-                has_errors=any(name in self.errors for name in names),
+            chips.append(
+                Chip(
+                    title=title,
+                    words=", ".join(self._words(names)),
+                    fields=[self[name] for name in names],
+                    without=f"?{others.urlencode()}",
+                    has_errors=any(name in self.errors for name in names),
+                )
             )
-            chips.append(chip)
         return chips
 
     def _words(self, names: Sequence[str]) -> Iterator[str]:
@@ -391,10 +392,10 @@ class CompletionFilterForm(FilterForm):
         self.refuse_empty_range("min_score", "max_score", "score")
         bounds = (self.cleaned_data.get(name) for name in ("min_score", "max_score"))
         if not self.cleaned_data.get("rule") and any(b is not None for b in bounds):
-            error = ValidationError(
-                "Choose a rule for the score range.", code="required"
+            self.add_error(
+                "rule",
+                ValidationError("Choose a rule for the score range.", code="required"),
             )
-            self.add_error("rule", error)
         return super().clean()
 
     @classmethod

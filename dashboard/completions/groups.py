@@ -125,8 +125,7 @@ def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
     groups = list(groups)
     packed = [_packed(group) for group in groups]
     rewards = [reward for completions in packed for reward in completions.rewards]
-    step = groups[0].step if groups else 0
-    scale = reward_scale(reward_bounds(run, step), rewards)
+    scale = reward_scale(reward_bounds(run, groups[0].step if groups else 0), rewards)
     snippets = read_snippets_of(run, [group.pk for group in groups])
     cards = []
     for group, completions in zip(groups, packed, strict=True):
@@ -218,8 +217,10 @@ def find_step(
 
 
 def _nearest(requested: int, *around: int | None) -> int:
-    steps = [step for step in around if step is not None]
-    return min(steps, key=lambda step: abs(step - requested))
+    return min(
+        [step for step in around if step is not None],
+        key=lambda step: abs(step - requested),
+    )
 
 
 @FixedQuery
@@ -288,9 +289,9 @@ def get_group(
 
 def _groups_at(run: int, step: int, prompt_index: int) -> QuerySet[Group]:
     """Order the current group first."""
-    groups = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
-    newest = F("superseded_by").desc(nulls_first=True)
-    return groups.order_by(newest, "-attempt")
+    return Group.objects.filter(run=run, step=step, prompt_index=prompt_index).order_by(
+        F("superseded_by").desc(nulls_first=True), "-attempt"
+    )
 
 
 _group = FixedQuery(lambda *place: _groups_at(*place)[:1])
@@ -344,11 +345,13 @@ def read_completions_of(
     to_group = int(np.searchsorted(ends, end)) + 1
     skipped = start - (int(ends[from_group - 1]) if from_group else 0)
     steps = newest["step"][from_group:to_group].tolist()
-    groups = Group.objects.current().filter(
-        run=run, prompt_index=prompt, step__in=steps
+    whole = (
+        Group.objects.current()
+        .filter(run=run, prompt_index=prompt, step__in=steps)
+        .defer("prompt", "answer")
+        .order_by("-step")
+        .select_related("packed_completions")
     )
-    ordered = groups.defer("prompt", "answer").order_by("-step")
-    whole = ordered.select_related("packed_completions")
     found = [completion for group in whole for completion in group.completions]
     completions = found[skipped : skipped + end - start]
     page = FoundPage(
@@ -403,8 +406,12 @@ def find_newest_step(run: Run, until: int | None) -> int | None:
     groups = Group.objects.current().filter(run=run)
     if until is None:
         return groups.order_by("-step").values_list("step", flat=True).first()
-    earlier = groups.filter(step__lte=until).order_by("-step")
-    step: int | None = earlier.values_list("step", flat=True).first()
+    step: int | None = (
+        groups.filter(step__lte=until)
+        .order_by("-step")
+        .values_list("step", flat=True)
+        .first()
+    )
     if step is None:
         return groups.order_by("step").values_list("step", flat=True).first()
     return step

@@ -84,9 +84,10 @@ def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
         ],
         hovertemplate="%{hovertext}<extra></extra>",
     )
-    axis = {"range": [-0.04, 1.04], "tickformat": ".0%"}
     return {
-        "pass": _figure([line], y="pass rate", yaxis=axis),
+        "pass": _figure(
+            [line], y="pass rate", yaxis={"range": [-0.04, 1.04], "tickformat": ".0%"}
+        ),
         "reward": _reward(points),
     }
 

@@ -183,8 +183,9 @@ def select(tallies: Tallies, *, low: float, high: float) -> Tallies:
     """Prompts with a pass rate of low to high percent."""
     right, scored = tallies["num_right"], tallies["num_scored"]
     # Multiplied out, so that a share of exactly the bound is within it.
-    fits = (scored > 0) & (right * 100 >= low * scored) & (right * 100 <= high * scored)
-    return tallies[fits]
+    return tallies[
+        (scored > 0) & (right * 100 >= low * scored) & (right * 100 <= high * scored)
+    ]
 
 
 def select_kind(tallies: Tallies, kind: Kind) -> Tallies:
@@ -197,8 +198,7 @@ def sort(tallies: Tallies, by: str) -> Tallies:
 
     Missing values are last, ties by prompt.
     """
-    name = by.removeprefix("-")
-    key = KEYS[name](tallies)
+    key = KEYS[by.removeprefix("-")](tallies)
     if by.startswith("-"):
         key = -key
     # numpy puts NaN behind all numbers.

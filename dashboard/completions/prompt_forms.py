@@ -97,8 +97,7 @@ class PromptFilterForm(FilterForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("at_most", "low", "high", "visits"):
-            default = f"{self.defaults[name]:g}"
-            self.fields[name].widget.attrs["placeholder"] = default
+            self.fields[name].widget.attrs["placeholder"] = f"{self.defaults[name]:g}"
 
     @property
     def kind(self) -> Kind | None:
@@ -197,8 +196,7 @@ class PromptViewForm(FilterForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        default = str(self.defaults["visits"])
-        self.fields["visits"].widget.attrs["placeholder"] = default
+        self.fields["visits"].widget.attrs["placeholder"] = str(self.defaults["visits"])
 
     def clean(self) -> dict[str, Any] | None:
         self.refuse_empty_range("first_step", "last_step", "step")

@@ -119,8 +119,9 @@ def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
     rolled = _visits_of(unpack(groups, GROUP), unpack(passes, PASSES))
     if prompt is not None:
         rolled = rolled[rolled["prompt"] == prompt]
-    steps_rolled_up = unpack(packed_steps, ">i4").astype(np.int64)
-    counted = _count(run, holes_in(steps_rolled_up, span), prompt)
+    counted = _count(
+        run, holes_in(unpack(packed_steps, ">i4").astype(np.int64), span), prompt
+    )
     # By prompt, then by step (the order of rollups).
     visits = np.concatenate([rolled, counted]) if len(counted) else rolled
     steps, prompts = visits["step"], visits["prompt"]
@@ -129,8 +130,9 @@ def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
     # For 16 bits numpy uses a radix sort, many times as fast. `take` is eight times as
     # fast as indexing for records.
     is_small = not len(visits) or prompts.max() < 2**16
-    keys = prompts.astype(np.uint16) if is_small else prompts
-    return visits.take(np.argsort(keys, kind="stable"))
+    return visits.take(
+        np.argsort(prompts.astype(np.uint16) if is_small else prompts, kind="stable")
+    )
 
 
 def _visits_of(groups: Records, passes: Records) -> Visits:

@@ -212,8 +212,7 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
         return Found(span=span)
     visits = read_visits(run, span)
     # An external trainer may number its prompts freely.
-    num_known = np.searchsorted(visits["prompt"], run.dataset_version.num_rows)
-    visits = visits[:num_known]
+    visits = visits[: np.searchsorted(visits["prompt"], run.dataset_version.num_rows)]
     tallies = tally(visits, num_last=form.value("visits"))
     chosen = _choose(tallies, form)
     return Found(

@@ -182,8 +182,9 @@ def _formula(token: Token, *, display: str) -> str:
     if len(source) <= MAX_FORMULA_CHARS:
         try:
             # The library only supports align*.
-            rewritten = source.replace("{aligned}", "{align*}")
-            made = convert_to_element(rewritten, display=display)
+            made = convert_to_element(
+                source.replace("{aligned}", "{align*}"), display=display
+            )
         except Exception:  # noqa: BLE001 - it raises arbitrary exceptions
             made = None
         if made is not None and _clean(made):

@@ -58,8 +58,9 @@ def rank_completions(
     rewards = [c.reward for c in completions if c.reward is not None]
     best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
     differ = best > worst
-    advantages = [abs(c.advantage) for c in completions if c.advantage is not None]
-    largest_advantage = max(advantages, default=0.0)
+    largest_advantage = max(
+        [abs(c.advantage) for c in completions if c.advantage is not None], default=0.0
+    )
     split = [_split(group, c, weights, recipe) for c in completions]
     largest_part = max(
         (abs(p.part) for parts in split for p in parts if p.part is not None),
@@ -90,8 +91,7 @@ def rank_completions(
 
 def find_base(ranks: Sequence[GroupRank]) -> GroupRank | None:
     """Find the reference for differences: the first of the best, else the first."""
-    best = (rank for rank in ranks if rank.is_best)
-    return next(best, ranks[0] if ranks else None)
+    return next((rank for rank in ranks if rank.is_best), ranks[0] if ranks else None)
 
 
 def _split(
@@ -244,8 +244,9 @@ def correct_if(run: Run, step: int) -> str:
 def correctness_by_step(run: Run, steps: Iterable[int]) -> dict[int, Correctness]:
     """Find the correctness by the step's recipe, or an imported run's threshold."""
     if run.is_imported:
-        threshold = Correctness(least_reward=run.config["reward"]["right_from"])
-        return dict.fromkeys(steps, threshold)
+        return dict.fromkeys(
+            steps, Correctness(least_reward=run.config["reward"]["right_from"])
+        )
     by_step: dict[int, Correctness] = {}
     recipes: dict[int, Recipe | None] = {}
     by_config: dict[tuple[int, tuple[float, ...]], Correctness] = {}

@@ -95,8 +95,12 @@ def read_entries(run: Run, ids: list[int]) -> list[Entry]:
 
 def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
     """Number of stored entries by group; groups without entries are missing."""
-    notes = RuleNote.objects.filter(group__in=group_ids).values_list("group")
-    return dict(notes.annotate(num=Count("id")).order_by())
+    return dict(
+        RuleNote.objects.filter(group__in=group_ids)
+        .values_list("group")
+        .annotate(num=Count("id"))
+        .order_by()
+    )
 
 
 _notes_of = FixedQuery(

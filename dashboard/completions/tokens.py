@@ -59,12 +59,14 @@ def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
         for name in COLUMNS
         if any(getattr(each, name) is not None for each in completions)
     ]
-    head = {
-        "lengths": [len(each.ids) for each in completions],
-        "columns": columns,
-        "vocabulary": list(vocabulary),
-    }
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = json.dumps(
+        {
+            "lengths": [len(each.ids) for each in completions],
+            "columns": columns,
+            "vocabulary": list(vocabulary),
+        },
+        separators=(",", ":"),
+    ).encode()
     parts = [HEAD_LENGTH.pack(len(text)), text, np.array(indices, INDEX).tobytes()]
     parts += [_pack_column(completions, name) for name in columns]
     return zlib.compress(b"".join(parts))
@@ -85,8 +87,9 @@ def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
         for completion in completions
     )
     if name == CLIPPED:
-        signs = (ABSENT if value is None else value for value in values)
-        return np.fromiter(signs, SIGN).tobytes()
+        return np.fromiter(
+            (ABSENT if value is None else value for value in values), SIGN
+        ).tobytes()
     numbers = np.fromiter((math.nan if v is None else v for v in values), np.float64)
     with np.errstate(over="ignore"):  # too large for float32: shown as missing
         return numbers.astype(NUMBER).tobytes()
@@ -134,14 +137,14 @@ def _read_column(values: NDArray[Any]) -> list[float | None] | None:
             float(f"{value:.5g}") if math.isfinite(value) else None
             for value in values.tolist()
         ]
-    is_absent = bool(read) and all(value is None for value in read)
-    return None if is_absent else read
+    return None if (bool(read) and all(value is None for value in read)) else read
 
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:
     """Read tokens of each completion; None if not stored. One query."""
-    rows = GroupTokens.objects.filter(group=group)
-    packed = rows.values_list("packed", flat=True).first()
+    packed = (
+        GroupTokens.objects.filter(group=group).values_list("packed", flat=True).first()
+    )
     return None if packed is None else unpack_tokens(bytes(packed))
 
 

@@ -82,8 +82,11 @@ def delete_old(rows: QuerySet[Target], *, keep: timedelta, most: int) -> int:
     num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - keep))
     counted = ended.order_by().values("team").annotate(count=Count("pk"))
     for team_id in counted.filter(count__gt=most).values_list("team", flat=True):
-        of_team = ended.filter(team=team_id).order_by("-pk")
-        too_many = list(of_team.values_list("pk", flat=True)[most:])
+        too_many = list(
+            ended.filter(team=team_id)
+            .order_by("-pk")
+            .values_list("pk", flat=True)[most:]
+        )
         num_old += _delete(rows.filter(pk__in=too_many))
     return num_old
 
@@ -110,8 +113,9 @@ def all_kinds() -> Collection[Kind]:
 
 def lanes_of(queue: str) -> list[str]:
     """List lanes in the order in which they were registered."""
-    lanes = (lane_of(kind) for kind in all_kinds() if kind.queue == queue)
-    return list(dict.fromkeys(lanes))
+    return list(
+        dict.fromkeys(lane_of(kind) for kind in all_kinds() if kind.queue == queue)
+    )
 
 
 def names_of(lane: str) -> list[str]:
@@ -145,9 +149,10 @@ class Claim:
 
     def release(self, **changes: Any) -> bool:
         """Queue it again; False if another worker has it or it is being cancelled."""
-        row = self.held().filter(cancel_requested=False)
         return bool(
-            row.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
+            self.held()
+            .filter(cancel_requested=False)
+            .update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
         )
 
 

@@ -97,8 +97,11 @@ def should_enqueue(job: Job | None) -> bool:
     """
     if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
         return True
-    failed = Job.objects.filter(pk=job.pk, state=JobState.FAILED)
-    return failed.filter(finished_at__lt=Now() - RETRY_FAILED_AFTER).exists()
+    return (
+        Job.objects.filter(pk=job.pk, state=JobState.FAILED)
+        .filter(finished_at__lt=Now() - RETRY_FAILED_AFTER)
+        .exists()
+    )
 
 
 def notify_workers(queue: str) -> None:
@@ -135,15 +138,19 @@ def claim_next(names: Collection[str], worker: str) -> Claim | None:
 
 
 def due_jobs() -> QuerySet[Job]:
-    due = Q(not_before=None) | Q(not_before__lte=Now())
-    return Job.objects.filter(due, state=JobState.QUEUED)
+    return Job.objects.filter(
+        Q(not_before=None) | Q(not_before__lte=Now()), state=JobState.QUEUED
+    )
 
 
 def _in_order(names: Collection[str]) -> QuerySet[Job]:
-    of_team = Job.objects.filter(
-        team=OuterRef("team"), kind__in=names, served_at__gte=Now() - SERVED_WINDOW
+    served = (
+        Job.objects.filter(
+            team=OuterRef("team"), kind__in=names, served_at__gte=Now() - SERVED_WINDOW
+        )
+        .order_by("-served_at")
+        .values("served_at")[:1]
     )
-    served = of_team.order_by("-served_at").values("served_at")[:1]
     waiting = due_jobs().filter(kind__in=names)
     return waiting.annotate(team_served_at=Subquery(served)).order_by(
         F("team_served_at").asc(nulls_first=True),
@@ -158,9 +165,8 @@ def cancel(job: Job | None) -> bool:
         return False
     waits = Q(state=JobState.QUEUED)
     # One UPDATE: the job may be released or claimed at any moment.
-    open_ = Job.objects.filter(pk=job.pk, state__in=OPEN, cancel_requested=False)
     return bool(
-        open_.update(
+        Job.objects.filter(pk=job.pk, state__in=OPEN, cancel_requested=False).update(
             cancel_requested=True,
             state=Case(When(waits, then=Value(JobState.CANCELLED)), default=F("state")),
             finished_at=Case(When(waits, then=Now()), default=F("finished_at")),
@@ -240,8 +246,11 @@ def waiting_reason(job: Job) -> str:
 
 def queue_position(job: Job) -> int:
     """Return the position of a queued job among its team's in the lane, from 1."""
-    of_team = _in_order(names_of(lane_of(kind_of(job.kind)))).filter(team=job.team_id)
-    places = list(of_team.values_list("pk", flat=True))
+    places = list(
+        _in_order(names_of(lane_of(kind_of(job.kind))))
+        .filter(team=job.team_id)
+        .values_list("pk", flat=True)
+    )
     return places.index(job.pk) + 1 if job.pk in places else len(places) + 1
 
 

@@ -128,8 +128,7 @@ def _fail(context: Context, error: str) -> None:
 
 def _retry_later(context: Context, error: OperationalError) -> None:
     """After an outage of the database, or a lock that was waited for too long."""
-    losses = context.held().values_list("num_losses", flat=True).first()
-    num_losses = 1 + (losses or 0)
+    num_losses = 1 + (context.held().values_list("num_losses", flat=True).first() or 0)
     if num_losses < context.kind.max_losses:
         delay = timedelta(seconds=RETRY_SECONDS * 3 ** (num_losses - 1))
         if context.claim.release(

@@ -48,8 +48,7 @@ def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
 
 def _take(owner: str) -> ExitStack | None:
     with ExitStack() as locks:
-        half = max(1, NUM_SLOTS // 2)
-        for name, number in ((owner, half), ("machine", NUM_SLOTS)):
+        for name, number in ((owner, max(1, NUM_SLOTS // 2)), ("machine", NUM_SLOTS)):
             if not any(_lock(locks, f"{name}-{index}") for index in range(number)):
                 return None
         return locks.pop_all()

@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="jobs.work", bind=True, ignore_result=True)
 def work(self: Task[..., Any], queue: str) -> None:
-    worker = self.request.hostname or "worker"
-    run_pending(queue, worker, is_shutting_down=shutdown.is_announced)
+    run_pending(
+        queue, self.request.hostname or "worker", is_shutting_down=shutdown.is_announced
+    )
 
 
 @shared_task(name="jobs.reap", bind=True, ignore_result=True)

@@ -50,8 +50,9 @@ PlatformCollector(registry=registry)
 
 
 def count_request(route: str, method: str | None, status: int, seconds: float) -> None:
-    known_method = method if method in METHODS else "other"
-    REQUESTS.labels(route, known_method, f"{status // 100}xx").inc()
+    REQUESTS.labels(
+        route, method if method in METHODS else "other", f"{status // 100}xx"
+    ).inc()
     DURATIONS.labels(route).observe(seconds)
 
 

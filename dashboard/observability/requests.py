@@ -82,8 +82,7 @@ def log_request(
     scope = getattr(request, "scope", {})
     scope[STREAMS] = response.streaming
     if hasattr(request, "_cached_user") or hasattr(request, "api_access"):
-        is_answered = response.status_code < 400
-        scope[SPENT_BY] = _spent_by(request, is_answered=is_answered)
+        scope[SPENT_BY] = _spent_by(request, is_answered=response.status_code < 400)
     is_slow = seconds >= SLOW_SECONDS
     if request.method in QUIET and not is_slow and response.status_code < 500:
         return
@@ -176,8 +175,9 @@ class RequestIds:
         request_id = headers.get("x-request-id", "")
         if not WELL_FORMED.fullmatch(request_id):
             return None
-        address = (scope.get("client") or ("", 0))[0]
-        is_own = is_of_this_machine(address, headers.get("host", ""), headers)
+        is_own = is_of_this_machine(
+            (scope.get("client") or ("", 0))[0], headers.get("host", ""), headers
+        )
         return request_id if self.trusts_proxy or is_own else None
 
 

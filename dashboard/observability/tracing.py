@@ -55,8 +55,9 @@ def send_spans(*, process: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
 
-    resource = Resource.create({"service.name": "cohort", "cohort.process": process})
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "cohort", "cohort.process": process})
+    )
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(_endpoint())))
     trace.set_tracer_provider(provider)
     _tracers[:] = [trace.get_tracer("cohort")]
@@ -111,8 +112,7 @@ def begin_task_span(task_id: str, task: Any, **_: Any) -> None:
 
     carried = {HEADER: value} if (value := task.request.get(HEADER)) else {}
     stack = _of_tasks[task_id] = ExitStack()
-    token = context.attach(propagate.extract(carried))
-    stack.callback(context.detach, token)
+    stack.callback(context.detach, context.attach(propagate.extract(carried)))
     stack.enter_context(span(task.name))
 
 

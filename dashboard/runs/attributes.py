@@ -67,8 +67,9 @@ def check_tag(text: str) -> str:
 
 def read_tags(text: str) -> list[str]:
     """Tags separated by commas, without duplicates, in their order."""
-    tags = [check_tag(part) for part in text.split(",") if part.strip()]
-    unique = list(dict.fromkeys(tags))
+    unique = list(
+        dict.fromkeys([check_tag(part) for part in text.split(",") if part.strip()])
+    )
     if len(unique) > MAX_TAGS:
         raise UserError(
             "runs.too_many_tags",
@@ -85,13 +86,17 @@ def describe_run(
 
     EditConflict: one of them was changed since `base`.
     """
-    runs = Run.objects.select_for_update(of=("self",))
-    locked = runs.select_related("team", "locked_by").get(pk=run.pk)
+    locked = (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("team", "locked_by")
+        .get(pk=run.pk)
+    )
     refuse_locked(locked)
     now = {name: getattr(locked, name) for name in typed}
     read = {"name": _name, "notes": _notes, "tags": _tags}
-    values = {name: read[name](value) for name, value in typed.items()}
-    changes = find_changes(now, values, base)
+    changes = find_changes(
+        now, {name: read[name](value) for name, value in typed.items()}, base
+    )
     if changes:
         Run.objects.filter(pk=locked.pk).update(**changes)
         record(

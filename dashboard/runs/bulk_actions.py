@@ -47,8 +47,12 @@ def act(
     if name in ("tag", "untag"):
         argument = check_tag(argument)
     ids = runs.filter(team=team).order_by().values("pk")
-    locked = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
-    ordered = locked.select_related("locked_by").order_by("pk")
+    ordered = (
+        Run.objects.select_for_update(of=("self",))
+        .filter(pk__in=ids)
+        .select_related("locked_by")
+        .order_by("pk")
+    )
     outcome = Outcome()
     waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
     waiting = waiting.exclude(state__in=ENDED).order_by("pk")
@@ -90,8 +94,9 @@ def _refuse_tag(run: Run, _user: User, tag: str) -> str:
 
 
 def _star(runs: list[Run], user: User, _: str) -> None:
-    stars = [RunStar(run=run, user=user) for run in runs]
-    RunStar.objects.bulk_create(stars, ignore_conflicts=True)
+    RunStar.objects.bulk_create(
+        [RunStar(run=run, user=user) for run in runs], ignore_conflicts=True
+    )
 
 
 def _mark(name: str, *, is_set: bool) -> Callable[[list[Run], User, str], None]:
@@ -133,8 +138,7 @@ def _stop(runs: list[Run], user: User, _: str) -> None:
 
 
 def _refuse_stop(run: Run, _user: User, _: str) -> str:
-    stops = run.state not in (*ENDED, "stopping")
-    return "" if stops else f"is {run.state}"
+    return "" if (run.state not in (*ENDED, "stopping")) else f"is {run.state}"
 
 
 ACTIONS: Mapping[str, Action] = MappingProxyType(

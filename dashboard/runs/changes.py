@@ -109,8 +109,11 @@ def _lock(run: Run) -> Run:
     """UserError if it is locked, in the trash, or imported."""
     if run.is_imported:
         raise UserError("runs.not_trained_here", explain_not_trained_here(run))
-    runs = Run.objects.select_for_update(of=("self",))
-    locked = runs.select_related("team", "locked_by").get(id=run.id)
+    locked = (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("team", "locked_by")
+        .get(id=run.id)
+    )
     refuse_locked(locked)
     return locked
 

@@ -57,8 +57,9 @@ def _close_external(run: Run, user: User | None) -> bool:
         finished_at=END_TIME,
     )
     if is_stopped:
-        attempt = run.attempts.filter(number=run.attempt, ended_at=None)
-        attempt.update(ended_at=Now(), outcome=f"closed at step {run.last_step}")
+        run.attempts.filter(number=run.attempt, ended_at=None).update(
+            ended_at=Now(), outcome=f"closed at step {run.last_step}"
+        )
     return is_stopped
 
 
@@ -82,8 +83,9 @@ def cancel_run(*, run: Run, user: User) -> bool:
         finished_at=END_TIME,
     )
     if is_cancelled:
-        attempt = locked.attempts.filter(number=locked.attempt, ended_at=None)
-        attempt.update(ended_at=Now(), outcome=f"cancelled at step {locked.last_step}")
+        locked.attempts.filter(number=locked.attempt, ended_at=None).update(
+            ended_at=Now(), outcome=f"cancelled at step {locked.last_step}"
+        )
     return is_cancelled
 
 

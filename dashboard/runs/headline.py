@@ -98,8 +98,9 @@ def read_headline(run: Run) -> Headline:
     """Two queries; of an ended run one, which also finds its newest checkpoint."""
     kept = list(_kept_checkpoints(run)) if run.has_ended else []
     # What an ended run measured does not change until it is extended.
-    read = _read_once if run.has_ended else _read
-    curves, evaluated = read(as_of(run, run.seq), frozenset(one.step for one in kept))
+    curves, evaluated = (_read_once if run.has_ended else _read)(
+        as_of(run, run.seq), frozenset(one.step for one in kept)
+    )
     held_out = held_out_of(evaluated)
     verdict = write_verdict(
         curves[REWARD],
@@ -149,8 +150,9 @@ _checkpoints_of = FixedQuery(
 def _read_steps(run: Run, also: AbstractSet[int]) -> Curves:
     """The whole history; of a long one its recent steps and some of the others."""
     is_long = run.last_step > MAX_WHOLE
-    at = {run.pk: _sampled_steps(run) | also} if is_long else None
-    metrics = read_steps([run], READ, at=at)[run.pk].metrics
+    metrics = read_steps(
+        [run], READ, at={run.pk: _sampled_steps(run) | also} if is_long else None
+    )[run.pk].metrics
     if is_long and len(metrics[REWARD]) < LEAST_POINTS:
         # A trainer outside Cohort may report every hundredth step only.
         buckets = make_buckets(run.fork_step or 0, run.last_step, MAX_POINTS)
@@ -267,8 +269,9 @@ def _noise(values: Sequence[float]) -> float:
     """The deviation of one value, from how neighbours differ: a trend is no noise."""
     if len(values) < 4:
         return math.inf
-    steps = (later - before for before, later in pairwise(values))
-    return statistics.stdev(steps) / math.sqrt(2)
+    return statistics.stdev(
+        later - before for before, later in pairwise(values)
+    ) / math.sqrt(2)
 
 
 def _describe_held_out(held_out: HeldOut | None) -> str:
@@ -282,8 +285,7 @@ def _describe_held_out(held_out: HeldOut | None) -> str:
         return f"{title} is {_score(now)}{interval} at step {steps[0]:,}."
     noise = math.hypot(margin or 0, held_out.margins[0] or 0)
     since = _unchanged_since(held_out)
-    scores = held_out.scores
-    text = _compare(title, first, now, scores, noise=noise, interval=interval)
+    text = _compare(title, first, now, held_out.scores, noise=noise, interval=interval)
     return f"{text[:-1]}, no clear change since step {since:,}." if since else text
 
 

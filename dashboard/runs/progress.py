@@ -123,8 +123,7 @@ def describe_silence(run: Run) -> str:
 def _pace(run: Run) -> float | None:
     """The seconds of a step; the run list reads them without the summary."""
     if hasattr(run, "pace"):
-        is_list = isinstance(run.pace, list)
-        return step_seconds(run.pace, None) if is_list else run.pace
+        return step_seconds(run.pace, None) if isinstance(run.pace, list) else run.pace
     return step_seconds(run.summary.get("step_seconds"), run.summary.get("last"))
 
 
@@ -170,8 +169,13 @@ def _num_losses(run: Run) -> str:
 
 def _last_outcome(run: Run) -> str:
     """How its last attempt ended, after a colon."""
-    ended = run.attempts.filter(ended_at__isnull=False).exclude(outcome="")
-    outcome = ended.order_by("-number").values_list("outcome", flat=True).first()
+    outcome = (
+        run.attempts.filter(ended_at__isnull=False)
+        .exclude(outcome="")
+        .order_by("-number")
+        .values_list("outcome", flat=True)
+        .first()
+    )
     return f": {outcome}" if outcome else ""
 
 
@@ -188,8 +192,7 @@ def _starting(run: Run) -> str:
 def _running(run: Run) -> str:
     silence = describe_silence(run)
     if silence and run.is_external:
-        contact = timezone.now() - _last_contact(run)
-        ago = rounded(contact.total_seconds())
+        ago = rounded((timezone.now() - _last_contact(run)).total_seconds())
         return f"{silence.capitalize()}; the trainer reported {ago} ago."
     if silence:
         return (

@@ -251,8 +251,9 @@ def _any_run(team: int, run_id: int) -> QuerySet[Run]:
         [],
         BooleanField(),
     )
-    known = runs.annotate(has_children=made, trained=trained_seconds())
-    return known.filter(team=team, id=run_id)
+    return runs.annotate(has_children=made, trained=trained_seconds()).filter(
+        team=team, id=run_id
+    )
 
 
 def settings_of(run: Run) -> RunConfig | None:
@@ -290,8 +291,9 @@ def settings_in(config: Mapping[str, Any]) -> RunConfig:
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:
     """In the order in which they were chosen; one query."""
-    sets = run.evaluation_sets.select_related("dataset_version__dataset")
-    return list(sets.order_by("pk"))
+    return list(
+        run.evaluation_sets.select_related("dataset_version__dataset").order_by("pk")
+    )
 
 
 def list_changes(run: Run) -> list[SettingChange]:
@@ -304,10 +306,12 @@ def where_it_runs(run: Run) -> tuple[str, str]:
 
     Empty until the trainer starts, and for trainers that do not report them.
     """
-    started = run.events.filter(type__in=("run_started", "run_resumed")).order_by(
-        "-seq"
+    found = (
+        run.events.filter(type__in=("run_started", "run_resumed"))
+        .order_by("-seq")
+        .values_list("body__device", "body__engine")
+        .first()
     )
-    found = started.values_list("body__device", "body__engine").first()
     device, engine = found or (None, None)
     return device or "", engine or ""
 

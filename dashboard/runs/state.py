@@ -96,8 +96,9 @@ def transition(
     if target not in HELD:
         fields.setdefault("lease_until", None)
     with transaction.atomic():
-        waiting = Run.objects.filter(guard, id=run_id, state__in=sources)
-        if not waiting.update(state=target, seq=F("seq") + 1, **fields):
+        if not Run.objects.filter(guard, id=run_id, state__in=sources).update(
+            state=target, seq=F("seq") + 1, **fields
+        ):
             return False
         run = Run.objects.select_related("team").get(id=run_id)
         record(

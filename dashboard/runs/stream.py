@@ -159,8 +159,10 @@ async def _read(
     function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
 ) -> Result:
     # Reads of different runs may run in parallel: each has its own connection.
-    in_thread = database_sync_to_async(function, thread_sensitive=False)
-    return cast("Result", await in_thread(*args, **kwargs))
+    return cast(
+        "Result",
+        await database_sync_to_async(function, thread_sensitive=False)(*args, **kwargs),
+    )
 
 
 def read_run(run_id: int) -> Run:
@@ -227,8 +229,11 @@ def read_snapshot(run: Run) -> Frame:
     shown = shown_metrics(features_of_run(run))
     names = [name for name in run.metric_names if name in shown]
     history = read_history(run, names)
-    current = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
-    rows = list(current.order_by("step", "name"))
+    rows = list(
+        Evaluation.objects.filter(run=run, superseded_by__isnull=True).order_by(
+            "step", "name"
+        )
+    )
     stride = -(-len(rows) // MAX_EVALUATIONS) or 1
     events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
     newest = list(events.order_by("-seq")[:MAX_EVENTS])

@@ -50,8 +50,12 @@ class Busy(Exception):
 def delete_run(run: Run, user: User | None) -> None:
     """Delete it with all its data. UserError if it was restored."""
     with transaction.atomic():
-        held = Run.objects.select_for_update(of=("self",)).select_related("team")
-        found = held.filter(pk=run.pk, trashed_at__isnull=False).first()
+        found = (
+            Run.objects.select_for_update(of=("self",))
+            .select_related("team")
+            .filter(pk=run.pk, trashed_at__isnull=False)
+            .first()
+        )
         if found is None:
             raise UserError(
                 "runs.not_in_trash",
@@ -72,8 +76,9 @@ def delete_run(run: Run, user: User | None) -> None:
 def _own_rows(run: Run) -> Iterator[QuerySet[Any]]:
     for relation in Run._meta.related_objects:
         if relation.on_delete is models.CASCADE:
-            manager = relation.related_model._base_manager
-            yield manager.filter(**{relation.field.name: run}).order_by()
+            yield relation.related_model._base_manager.filter(
+                **{relation.field.name: run}
+            ).order_by()
 
 
 def _hide(run: Run) -> None:
@@ -81,8 +86,9 @@ def _hide(run: Run) -> None:
     for relation in Run._meta.related_objects:
         if relation.on_delete is models.SET_NULL:
             name = relation.field.name
-            pointing = relation.related_model._base_manager.filter(**{name: run})
-            pointing.update(**{name: None})
+            relation.related_model._base_manager.filter(**{name: run}).update(
+                **{name: None}
+            )
     run.deleted_at = timezone.now()
     run.source.pop("key", None)
     # Not in its source: of a run that was launched here it stays empty.
@@ -92,8 +98,9 @@ def _hide(run: Run) -> None:
 
 def delete_hidden_rows(*, until: float) -> None:
     """Of all hidden runs, the oldest first, until `time.monotonic()` is `until`."""
-    hidden = Run.everywhere.exclude(deleted_at=None).order_by("deleted_at")
-    for run in hidden.only("pk"):
+    for run in (
+        Run.everywhere.exclude(deleted_at=None).order_by("deleted_at").only("pk")
+    ):
         with suppress(Busy):
             for rows in [*_own_rows(run), Run.everywhere.filter(pk=run.pk)]:
                 while _delete_some(run, rows):
@@ -194,8 +201,9 @@ def _note_stored_folder(run_id: int, directory: RunDirectory) -> None:
 
 def purge_trash() -> None:
     """Delete runs that have been in the trash for a month."""
-    old = Run.objects.filter(trashed_at__lt=timezone.now() - KEPT)
-    for run in old.only("id", "name"):
+    for run in Run.objects.filter(trashed_at__lt=timezone.now() - KEPT).only(
+        "id", "name"
+    ):
         purge_run(run)
 
 

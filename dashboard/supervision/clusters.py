@@ -207,8 +207,10 @@ class StorageCleaner:
             if time.monotonic() >= self._due and _has_folders_to_delete():
                 self._start()
         elif self._command.has_ended():
-            output = self._command.output.decode(errors="replace").strip()
-            self._finish(self._command.child.returncode, output)
+            self._finish(
+                self._command.child.returncode,
+                self._command.output.decode(errors="replace").strip(),
+            )
         elif self._command.seconds > DELETE_SECONDS:
             self._finish(1, f"it took more than {DELETE_SECONDS:.0f} s")
 
@@ -228,8 +230,9 @@ class StorageCleaner:
     def _finish(self, code: int, output: str) -> None:
         self.stop()
         # Without a fault another worker may be at it.
-        rest = DELETE_AGAIN_SECONDS if code else DELETE_REST_SECONDS
-        self._due = time.monotonic() + rest
+        self._due = time.monotonic() + (
+            DELETE_AGAIN_SECONDS if code else DELETE_REST_SECONDS
+        )
         if code:
             logger.warning(
                 "Folders of deleted runs stay in COHORT_RAY_STORAGE: %s. The worker "
@@ -340,12 +343,15 @@ def _claim_due() -> str:
     addresses = {*chosen.values_list("address", flat=True), default} - {""}
     clusters = Cluster.objects.filter(address__in=addresses)
     if missing := addresses - {*clusters.values_list("address", flat=True)}:
-        rows = [Cluster(address=address) for address in missing]
-        Cluster.objects.bulk_create(rows, ignore_conflicts=True)
+        Cluster.objects.bulk_create(
+            [Cluster(address=address) for address in missing], ignore_conflicts=True
+        )
     due = Q(claimed_at=None) | Q(claimed_at__lt=Now() - READ_EVERY)
-    waiting = Cluster.objects.filter(due, address__in=addresses)
-    oldest = waiting.order_by("claimed_at").values_list("address", flat=True)
-    for address in oldest:
+    for address in (
+        Cluster.objects.filter(due, address__in=addresses)
+        .order_by("claimed_at")
+        .values_list("address", flat=True)
+    ):
         # Guarded: another worker may have come first.
         if Cluster.objects.filter(due, address=address).update(claimed_at=Now()):
             return address

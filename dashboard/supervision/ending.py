@@ -125,8 +125,7 @@ def give_up(claim: Claim, reason: str) -> None:
 
 def _finish(run: Run, ending: Ending) -> None:
     """Finish the run, or requeue it if its trainer missed an extension."""
-    pending = run.changes.filter(applied_step=None, after__has_key=STEPS)
-    if not pending.exists():
+    if not run.changes.filter(applied_step=None, after__has_key=STEPS).exists():
         _end(run, RunState.FINISHED)
     elif run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)  # before reaching its extended number of steps
@@ -232,8 +231,11 @@ def _is_poison(claim: Claim, ending: Ending) -> bool:
     """Tell whether the attempt before died at the same step in the same way."""
     if not ending.is_a_crash:
         return False
-    before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
-    last = before.order_by("-number").first()
+    last = (
+        RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
+        .order_by("-number")
+        .first()
+    )
     return last is not None and last.outcome == ending.outcome
 
 

@@ -68,18 +68,23 @@ class EventValidator:
     def validate(self, events: Sequence[Event]) -> list[Event]:
         """Two queries if there are steps or groups."""
         # Metrics of evaluations are only in the summary.
-        last = self.run.summary.get("last", {})
-        self.metrics |= {*self.run.metric_names, *last}
+        self.metrics |= {*self.run.metric_names, *self.run.summary.get("last", {})}
         rules = self.run.config["reward"]["recipe"]["rules"]
         self._rules |= {rule["name"] for rule in rules}
         steps = [e.step for e in _of(events, StepFinished)]
         if steps:
-            current = self.run.steps.filter(superseded_by=None, step__in=steps)
-            self._steps = set(current.values_list("step", flat=True))
+            self._steps = set(
+                self.run.steps.filter(superseded_by=None, step__in=steps).values_list(
+                    "step", flat=True
+                )
+            )
         scored = {e.step for e in _of(events, GroupScored)}
         if scored:
-            groups = Group.objects.current().filter(run=self.run, step__in=scored)
-            self._groups = set(groups.values_list("step", "prompt_index"))
+            self._groups = set(
+                Group.objects.current()
+                .filter(run=self.run, step__in=scored)
+                .values_list("step", "prompt_index")
+            )
         return [self._judge(event) for event in events]
 
     def _judge(self, event: Event) -> Event:

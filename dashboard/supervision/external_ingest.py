@@ -51,16 +51,16 @@ def end_run(run: Run, last_word: Event) -> None:
     elif isinstance(last_word, RunFinished):
         _move(run, RunState.FINISHED)
     else:
-        reason = "The trainer ended before its last step."
-        _move(run, RunState.STOPPED, stop_reason=reason)
+        _move(
+            run, RunState.STOPPED, stop_reason="The trainer ended before its last step."
+        )
     # The run's prompts become a dataset, as those of an imported run do. Not if indexes
     # are missing: row positions would then point at other prompts.
     groups = Group.objects.filter(run=run)
     highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
     if highest is None:
         return
-    num_prompts = groups.values("prompt_index").distinct().count()
-    if num_prompts != highest + 1:
+    if groups.values("prompt_index").distinct().count() != highest + 1:
         return
     dataset = run.dataset_version.dataset if run.dataset_version else None
     if dataset is not None and dataset.trashed_at is not None:
@@ -94,8 +94,9 @@ def create_prompts_version(
     """Store the prompts of a run trained elsewhere, in a new dataset or this one."""
     name = dataset.name if dataset else f"Prompts of {run.name}"[:70]
     if dataset is None:
-        datasets = Dataset.objects.filter(team=run.team)
-        taken = set(datasets.values_list("name", flat=True))
+        taken = set(
+            Dataset.objects.filter(team=run.team).values_list("name", flat=True)
+        )
         numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
         name = next(free for free in (name, *numbered) if free not in taken)
     return create_dataset_version(
@@ -110,8 +111,12 @@ def create_prompts_version(
 
 
 def _rows(run: Run) -> Iterator[Row]:
-    groups = Group.objects.filter(run=run).order_by("prompt_index", "step")
-    first = groups.distinct("prompt_index").only("prompt", "answer", "answer_is_list")
+    first = (
+        Group.objects.filter(run=run)
+        .order_by("prompt_index", "step")
+        .distinct("prompt_index")
+        .only("prompt", "answer", "answer_is_list")
+    )
     for group in first.iterator(chunk_size=500):
         yield Row(prompt=group.prompt, answer=group.answer_value)
 
@@ -131,8 +136,12 @@ class RunPosition:
 
 def read_position(run: Run) -> RunPosition:
     """Two queries."""
-    last = Group.objects.filter(run=run).order_by("-prompt_index")
-    highest = last.values_list("prompt_index", flat=True).first()
+    highest = (
+        Group.objects.filter(run=run)
+        .order_by("-prompt_index")
+        .values_list("prompt_index", flat=True)
+        .first()
+    )
     return RunPosition(
         state=run.state,
         attempt=run.attempt,
@@ -167,8 +176,11 @@ def take_lines(
             "events.bad_line_number", f"Line numbers start at 1; got first={first}."
         )
     # One writer at a time: a batch that is sent again may overtake its first sending.
-    runs = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
-    run = runs.get(pk=run.pk)
+    run = (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("team", "owner")
+        .get(pk=run.pk)
+    )
     if attempt != run.attempt:
         raise AttemptReplaced(
             f"These lines belong to attempt {attempt}, but the run is at attempt "
@@ -199,8 +211,9 @@ def _extend_lease(run: Run) -> None:
             verb="run.heard_again",
             lease_until=lease,
         )
-        current = RunAttempt.objects.filter(run=run, number=run.attempt)
-        current.update(ended_at=None, outcome="")
+        RunAttempt.objects.filter(run=run, number=run.attempt).update(
+            ended_at=None, outcome=""
+        )
     else:
         Run.objects.filter(pk=run.pk).update(lease_until=lease)
 
@@ -213,8 +226,7 @@ def _take_storage(run: Run, num_bytes: int) -> None:
     except UserError as error:
         is_of_team = error.code == "quotas.storage"
         raise (QuotaExceeded if is_of_team else DiskFull)(str(error)) from None
-    total = run.source.get("num_bytes", 0) + num_bytes
-    run.source = {**run.source, "num_bytes": total}
+    run.source = {**run.source, "num_bytes": run.source.get("num_bytes", 0) + num_bytes}
     Run.objects.filter(pk=run.pk).update(source=run.source, active_at=Now())
 
 

@@ -180,8 +180,11 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     Later steps of the previous attempt are superseded, and its further events are
     refused.
     """
-    runs = Run.objects.select_for_update(of=("self",)).select_related("team")
-    run = runs.get(pk=run.pk)
+    run = (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("team")
+        .get(pk=run.pk)
+    )
     if not 0 <= from_step <= run.last_step:
         raise UserError(
             "external_runs.bad_from_step",
@@ -200,8 +203,9 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     _make_running(run, user)
     run.refresh_from_db(fields=["attempt"])
     _begin_attempt(run, host)
-    claim = Claim(run_id=run.pk, attempt=run.attempt)
-    cut_history(claim, after=from_step, checkpoint=None)
+    cut_history(
+        Claim(run_id=run.pk, attempt=run.attempt), after=from_step, checkpoint=None
+    )
     return run.attempt
 
 

@@ -45,8 +45,9 @@ from trainer.events import (
 
 def last_ingested_line(run_id: int, attempt: int) -> int:
     """Return the last stored line of this attempt's log, or 0; one query."""
-    stored = RunEvent.objects.filter(run_id=run_id, attempt=attempt)
-    last: int | None = stored.aggregate(last=Max("line"))["last"]
+    last: int | None = RunEvent.objects.filter(
+        run_id=run_id, attempt=attempt
+    ).aggregate(last=Max("line"))["last"]
     return last or 0
 
 

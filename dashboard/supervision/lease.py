@@ -46,8 +46,9 @@ TURN = timedelta(seconds=RENEW_SECONDS + 2)
 @transaction.atomic
 def drain(worker: Worker, *, team: Team, user: User) -> bool:
     """False when it was drained already."""
-    free = Worker.objects.filter(pk=worker.pk, drained_at__isnull=True)
-    if not free.update(drained_at=Now(), drained_by=user):
+    if not Worker.objects.filter(pk=worker.pk, drained_at__isnull=True).update(
+        drained_at=Now(), drained_by=user
+    ):
         return False
     record(team, user, "worker.drained", worker, name=worker.name)
     return True
@@ -56,8 +57,9 @@ def drain(worker: Worker, *, team: Team, user: User) -> bool:
 @transaction.atomic
 def undrain(worker: Worker, *, team: Team, user: User) -> bool:
     """False when it was not drained."""
-    drained = Worker.objects.filter(pk=worker.pk, drained_at__isnull=False)
-    if not drained.update(drained_at=None, drained_by=None):
+    if not Worker.objects.filter(pk=worker.pk, drained_at__isnull=False).update(
+        drained_at=None, drained_by=None
+    ):
         return False
     record(team, user, "worker.undrained", worker, name=worker.name)
     return True
@@ -136,34 +138,40 @@ def renew(claim: Claim, *, silent_for: timedelta = timedelta()) -> RunState:
     An expired lease is renewed as well if no other worker took the run, as after a
     database outage.
     """
-    runs = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
-    if not runs.update(lease_until=Now() + LEASE, active_at=Now() - silent_for):
+    if not Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING).update(
+        lease_until=Now() + LEASE, active_at=Now() - silent_for
+    ):
         raise LeaseLost(claim)
     return read_state(claim)
 
 
 def lock_run(claim: Claim) -> Run:
     """Lock the run until the end of the transaction."""
-    runs = Run.objects.select_for_update().filter(
-        claim.guard, id=claim.run_id, state__in=HOLDING
+    run = (
+        Run.objects.select_for_update()
+        .filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+        .first()
     )
-    run = runs.first()
     if run is None:
         raise LeaseLost(claim)
     return run
 
 
 def read_state(claim: Claim) -> RunState:
-    runs = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
-    state = runs.values_list("state", flat=True).first()
+    state = (
+        Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+        .values_list("state", flat=True)
+        .first()
+    )
     if state is None:
         raise LeaseLost(claim)
     return RunState(state)
 
 
 def close_attempt(run_id: int, number: int, outcome: str) -> None:
-    attempts = RunAttempt.objects.filter(run_id=run_id, number=number, ended_at=None)
-    attempts.update(ended_at=Now(), outcome=outcome[:200])
+    RunAttempt.objects.filter(run_id=run_id, number=number, ended_at=None).update(
+        ended_at=Now(), outcome=outcome[:200]
+    )
 
 
 # Losing a run.
@@ -184,10 +192,11 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     is paused at its last checkpoint. An external run stays lost. False if another
     process was faster. `run` may be stale except for its attempt.
     """
-    runs = Run.objects.select_for_update().filter(
-        id=run.id, attempt=run.attempt, state__in=HOLDING
+    locked = (
+        Run.objects.select_for_update()
+        .filter(id=run.id, attempt=run.attempt, state__in=HOLDING)
+        .first()
     )
-    locked = runs.first()
     if locked is None:
         return False
     run = locked

@@ -172,8 +172,9 @@ def _matches_in(raw: bytes, pattern: Any, *, number: int, at: int) -> Iterator[M
         number += skipped
         for _ in range(skipped):
             raw_start = raw.find(b"\n", raw_start) + 1
-        text = text_bytes[start:end].decode("utf-8", "replace")
-        line = cut_text(at + raw_start, text)
+        line = cut_text(
+            at + raw_start, text_bytes[start:end].decode("utf-8", "replace")
+        )
         yield Match(number=number, line=line, spans=[], before=[], after=[])
         if end >= len(text_bytes):
             return
@@ -225,8 +226,9 @@ class Source:
             return [stamp_of(line.text) for line in lines]
         if self.rank is not None:
             return [None] * len(lines)
-        starts = [line.at for line in lines]
-        return read_times(self.files.trainer_times, starts, log=self.path)
+        return read_times(
+            self.files.trainer_times, [line.at for line in lines], log=self.path
+        )
 
     @property
     def missing(self) -> str:

@@ -108,8 +108,9 @@ class TrainerProcess:
             for end in (read_end, *log_ends):
                 os.close(end)
         with suppress(OSError):  # not Linux, or already exited
-            score = Path(f"/proc/{self.pid}/oom_score_adj")
-            score.write_text(str(OOM_SCORE_ADJ), "ascii")
+            Path(f"/proc/{self.pid}/oom_score_adj").write_text(
+                str(OOM_SCORE_ADJ), "ascii"
+            )
 
     @property
     def pid(self) -> int:
@@ -218,10 +219,9 @@ def write_snapshot(
         for evaluation_set in run.evaluation_sets.select_related(
             "dataset_version__dataset"
         ):
-            path = directory.path / eval_rows(evaluation_set.name)
             write_some_rows(
                 evaluation_set.dataset_version,
-                path,
+                directory.path / eval_rows(evaluation_set.name),
                 max_rows=evaluation_set.num_rows,
                 on_progress=on_progress,
             )
@@ -268,5 +268,6 @@ def record_changes(run_id: int, events: Iterable[Event]) -> None:
     """
     for event in events:
         if isinstance(event, SettingsChanged):
-            pending = SettingChange.objects.filter(run_id=run_id, applied_step=None)
-            pending.filter(number=event.number).update(applied_step=event.step)
+            SettingChange.objects.filter(run_id=run_id, applied_step=None).filter(
+                number=event.number
+            ).update(applied_step=event.step)

@@ -92,8 +92,9 @@ class Ranks:
     @property
     def slow(self) -> list[RankRow]:
         """The slowest first."""
-        slow_rows = [row for row in self.rows if row.is_slow]
-        return sorted(slow_rows, key=lambda row: -(row.work or 0))
+        return sorted(
+            [row for row in self.rows if row.is_slow], key=lambda row: -(row.work or 0)
+        )
 
 
 def read_ranks(run: Run) -> Ranks | None:

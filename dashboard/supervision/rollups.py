@@ -163,8 +163,9 @@ def fill_rollups(run: Run) -> int:
                 )
                 for step in missing
             ]
-            current = StepRollup.objects.filter(run=run, superseded_by=None)
-            current.filter(step__in=[step.step for step in missing]).delete()
+            StepRollup.objects.filter(run=run, superseded_by=None).filter(
+                step__in=[step.step for step in missing]
+            ).delete()
             copy_rows("samples_steprollup", ROLLUP_COLUMNS, rows)
         num_filled += len(rows)
     return num_filled
@@ -172,9 +173,9 @@ def fill_rollups(run: Run) -> int:
 
 def _missing(run: Run) -> list[Step]:
     current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
-    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
-    is_older = (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
-    whole = rollups.exclude(is_older)
+    whole = StepRollup.objects.filter(run=run, superseded_by=None).exclude(
+        (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
+    )
     return list(current.exclude(step__in=whole.values("step")))
 
 

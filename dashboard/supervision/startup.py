@@ -43,11 +43,12 @@ def originating_request(run_id: int) -> dict[str, str | None]:
     """Team and request ID, for the log; empty if the database does not respond."""
     try:
         run = Run.objects.select_related("team").get(id=run_id)
-        entries = AuditEntry.objects.filter(
-            team=run.team, object_type="run", object_id=run_id, verb__in=QUEUEING
-        )
-        request_ids = entries.order_by("-id").values_list(
-            "detail__request_id", flat=True
+        request_ids = (
+            AuditEntry.objects.filter(
+                team=run.team, object_type="run", object_id=run_id, verb__in=QUEUEING
+            )
+            .order_by("-id")
+            .values_list("detail__request_id", flat=True)
         )
         return {"team": run.team.slug, "request_id": request_ids.first()}
     except (OperationalError, InterfaceError, Run.DoesNotExist):
@@ -128,8 +129,11 @@ def _start_of(
 ) -> Start:
     damaged: list[str] = []
     keep_alive = Periodic(lambda: renew(claim), RENEW_SECONDS)
-    runs = Run.objects.select_related("team", "dataset_version__dataset")
-    run = runs.filter(claim.guard, id=claim.run_id).first()
+    run = (
+        Run.objects.select_related("team", "dataset_version__dataset")
+        .filter(claim.guard, id=claim.run_id)
+        .first()
+    )
     if run is None:  # what is done with it below goes by its attempt
         raise LeaseLost(claim)
     supervisor_log.write(f"Claimed by {run.worker}.")
@@ -170,5 +174,6 @@ def _start_of(
         give_up(claim, str(error))
         raise CannotStart(str(error)) from error
     renew(claim)
-    resume_from = checkpoint.path if checkpoint else None
-    return Start(resume_from, damaged, cluster_variables(run))
+    return Start(
+        checkpoint.path if checkpoint else None, damaged, cluster_variables(run)
+    )

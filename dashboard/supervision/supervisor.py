@@ -110,10 +110,9 @@ def supervise(
             )
             for reason in start.passed_over:
                 argv += ["--passed-over", reason]
-            attempt = Attempt(
+            Attempt(
                 claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
-            )
-            attempt.run(argv, start.variables)
+            ).run(argv, start.variables)
         except CannotStart as error:
             supervisor_log.write(f"Failed to start the run: {error}")
         except LeaseLost as error:

@@ -319,10 +319,13 @@ class SystemSampler:
         run_id, attempt = self._claim.run_id, self._claim.attempt
         try:
             # If another worker has claimed the run, nothing more is stored.
-            current = RunAttempt.objects.filter(
-                run_id=run_id, number=attempt, run__attempt=attempt
+            from_step = (
+                RunAttempt.objects.filter(
+                    run_id=run_id, number=attempt, run__attempt=attempt
+                )
+                .values_list("from_step", flat=True)
+                .first()
             )
-            from_step = current.values_list("from_step", flat=True).first()
             if from_step is None:
                 return
             sample = SystemSample.objects.create(

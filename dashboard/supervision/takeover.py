@@ -159,10 +159,9 @@ def cut_history(
     """Rows past the checkpoint belong to a history that is over."""
     run = lock_run(claim)
     for model in HISTORY:
-        current = model._default_manager.filter(
-            run_id=run.id, superseded_by__isnull=True
-        )
-        current.filter(step__gt=after).update(superseded_by=claim.attempt)
+        model._default_manager.filter(run_id=run.id, superseded_by__isnull=True).filter(
+            step__gt=after
+        ).update(superseded_by=claim.attempt)
     drop_rollups(run.id, after=after)
     CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()
     make_summaries(run.id)
@@ -204,8 +203,12 @@ def cut_history(
 
 
 def _last_values(run: Run) -> dict[str, Any]:
-    current = run.steps.filter(superseded_by__isnull=True).order_by("-step")
-    values = current.values_list("values", flat=True).first()
+    values = (
+        run.steps.filter(superseded_by__isnull=True)
+        .order_by("-step")
+        .values_list("values", flat=True)
+        .first()
+    )
     # Newer metrics have no value yet; a fork without a step has its parent's totals.
     named = run.name_values(values or [])
     last = {name: value for name, value in named.items() if value is not None}

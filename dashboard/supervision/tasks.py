@@ -57,10 +57,12 @@ def resume_on_free_disk() -> list[int]:
 def _has_disk_space(run: Run) -> bool:
     folder = run_directory(run.id).path
     # `needs` is None if it did not pause for disk space.
-    last_word = RunEvent.objects.filter(
-        run_id=run.id, attempt=run.attempt, type="run_paused"
+    body = (
+        RunEvent.objects.filter(run_id=run.id, attempt=run.attempt, type="run_paused")
+        .order_by("-line")
+        .values_list("body", flat=True)
+        .first()
     )
-    body = last_word.order_by("-line").values_list("body", flat=True).first()
     needs: int | None = body.get("needs_bytes") if body else None
     if needs is None or not folder.is_dir():
         return False

@@ -78,17 +78,18 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
         .order_by("-claimed_at", "-id")[:MAX_ATTEMPTS]
     )
     members = {m.pk: str(m) for m in team.members.all()}
-    late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
     silent = set(
-        late.filter(pk__in=[worker.pk for worker in workers]).values_list(
-            "pk", flat=True
-        )
+        Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
+        .filter(pk__in=[worker.pk for worker in workers])
+        .values_list("pk", flat=True)
     )
-    cards = [
-        _describe(worker, held_runs, attempts, members, team, silent)
-        for worker in workers
-    ]
-    return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
+    return sorted(
+        [
+            _describe(worker, held_runs, attempts, members, team, silent)
+            for worker in workers
+        ],
+        key=lambda card: (ORDER[card.status], card.worker.name),
+    )
 
 
 def count_workers(cards: Iterable[WorkerCard]) -> WorkerCounts:
@@ -178,9 +179,10 @@ def note_unseen(worker: str, runs: list[Run]) -> None:
 
 def list_hosts() -> list[Host]:
     """List the workers that are alive and not drained; one query."""
-    since = Now() - GONE_AFTER
     alive = Worker.objects.filter(
-        stopped_at__isnull=True, last_seen__gte=since, drained_at__isnull=True
+        stopped_at__isnull=True,
+        last_seen__gte=Now() - GONE_AFTER,
+        drained_at__isnull=True,
     )
     return [
         replace(

@@ -148,20 +148,22 @@ def read_gpus() -> list[dict[str, Any]]:
 
 def list_devices() -> list[Device]:
     """List the devices of the workers that are alive; one query."""
-    since = Now() - GONE_AFTER
-    workers = Worker.objects.filter(stopped_at__isnull=True, last_seen__gte=since)
+    workers = Worker.objects.filter(
+        stopped_at__isnull=True, last_seen__gte=Now() - GONE_AFTER
+    )
     devices = []
     for worker in workers:
         devices += [
             Device(name=gpu["name"], memory_bytes=gpu["memory_bytes"], is_gpu=True)
             for gpu in worker.hardware.get("gpus", [])
         ]
-        cpu = Device(
-            name=f"{worker.name}'s machine",
-            memory_bytes=worker.hardware.get("memory_bytes", 0),
-            is_gpu=False,
+        devices.append(
+            Device(
+                name=f"{worker.name}'s machine",
+                memory_bytes=worker.hardware.get("memory_bytes", 0),
+                is_gpu=False,
+            )
         )
-        devices.append(cpu)
     return devices
 
 

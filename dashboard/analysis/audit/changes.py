@@ -87,8 +87,9 @@ def compare_ends(series: Series, *, first: int = 0) -> Change | None:
         steps=np.append(series.steps[begin : begin + width], series.steps[end:]),
         values=np.append(series.values[begin : begin + width], series.values[end:]),
     )
-    at = int(series.steps[end])
-    return find_change(both, at=at, width=width, measure=neighbours_noise)
+    return find_change(
+        both, at=int(series.steps[end]), width=width, measure=neighbours_noise
+    )
 
 
 def reached(series: Series, change: Change) -> int:

@@ -144,20 +144,20 @@ def draw_examples(run: Run, window: Window) -> list[Completion]:
     They are drawn at random with a fixed seed, from as many steps and groups as
     possible, so everyone sees the same ones.
     """
-    seed = f"{run.pk} {window.first} {window.last}"
-    chance = random.Random(seed)  # noqa: S311 - which ones are shown is no secret
+    chance = random.Random(f"{run.pk} {window.first} {window.last}")  # noqa: S311 - which ones are shown is no secret
     steps = steps_with_groups(
         run, first=window.first, last=window.last, most=MOST_STEPS
     )
     steps = chance.sample(steps, min(NUM_EXAMPLES, len(steps)))
     of_steps = Group.objects.current().filter(run=run, step__in=steps)
-    ids = _deal(of_steps.order_by("id").values_list("step", "pk"), chance)
-    groups = Group.objects.filter(pk__in=ids).prefetch_related("packed_completions")
+    groups = Group.objects.filter(
+        pk__in=_deal(of_steps.order_by("id").values_list("step", "pk"), chance)
+    ).prefetch_related("packed_completions")
     ordered = groups.order_by("pk")
-    drawn = _deal(
-        ((group.pk, c) for group in ordered for c in group.completions), chance
+    return sorted(
+        _deal(((group.pk, c) for group in ordered for c in group.completions), chance),
+        key=lambda c: (c.group.step, c.group.prompt_index, c.position),
     )
-    return sorted(drawn, key=lambda c: (c.group.step, c.group.prompt_index, c.position))
 
 
 def draw_pairs(
@@ -186,8 +186,11 @@ def draw_pairs(
 
 
 def _draw_one_each(ids: Sequence[int], chance: random.Random) -> list[Completion]:
-    groups = Group.objects.filter(pk__in=ids).prefetch_related("packed_completions")
-    ordered = groups.order_by("prompt_index")
+    ordered = (
+        Group.objects.filter(pk__in=ids)
+        .prefetch_related("packed_completions")
+        .order_by("prompt_index")
+    )
     return [chance.choice(own) for group in ordered if (own := group.completions)]
 
 

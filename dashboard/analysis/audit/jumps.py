@@ -83,8 +83,7 @@ def find_jump(series: Series) -> int | None:
 
 def _is_steep(values: Array, rise: float, width: int) -> bool:
     sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
-    means = (sums[width:] - sums[:-width]) / width
-    return rise > LEAST_RISE * float(np.ptp(means))
+    return rise > LEAST_RISE * float(np.ptp((sums[width:] - sums[:-width]) / width))
 
 
 def locate_jump(run: Run, reward: Curve) -> int | None:
@@ -221,8 +220,7 @@ def explain(run: Run, at: int) -> Around | None:
     later = max(REACH * width, evaluation.get("every_steps") or 0)
     is_complete = run.last_step >= at + later and not run.is_imported
     # Rollups of an imported run may be filled after its end.
-    is_filled_later = run.is_imported and run.has_ended
-    find = _explain if is_filled_later else _explain_once
+    find = _explain if (run.is_imported and run.has_ended) else _explain_once
     # Windows that are complete do not change.
     return find(as_of(run, 0 if is_complete else run.seq), at, width)
 
@@ -329,8 +327,9 @@ def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]
     if any(compositions.at(step).kind != "sum" for step in ends):
         return {}
     before, after = sides = Sums(), Sums()
-    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
-    rows = rollups.filter(step__range=(ends[0], ends[-1]))
+    rows = StepRollup.objects.filter(run=run, superseded_by=None).filter(
+        step__range=(ends[0], ends[-1])
+    )
     for step, names, packed in rows.values_list("step", "rule_names", "rules"):
         if packed:
             sides[step >= change.step].add(names, bytes(packed))
@@ -385,14 +384,17 @@ def _moments(run: Run, change: Change) -> Iterator[Moment]:
     yield from _phases(run, first, last)
     for made in run.changes.filter(applied_step__range=(first, last - 1)):
         assert made.applied_step is not None, "filtered"
-        settings = [(_title(p), str(old), str(new)) for p, old, new in made.values]
         yield Moment(
-            step=made.applied_step + 1, title="Settings changed", settings=settings
+            step=made.applied_step + 1,
+            title="Settings changed",
+            settings=[(_title(p), str(old), str(new)) for p, old, new in made.values],
         )
-    attempts = run.attempts.filter(number__gt=1, from_step__range=(first, last - 1))
-    for attempt in attempts.order_by("number"):
-        title = f"Resumed as attempt {attempt.number}"
-        yield Moment(step=attempt.from_step + 1, title=title)
+    for attempt in run.attempts.filter(
+        number__gt=1, from_step__range=(first, last - 1)
+    ).order_by("number"):
+        yield Moment(
+            step=attempt.from_step + 1, title=f"Resumed as attempt {attempt.number}"
+        )
 
 
 def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
@@ -418,8 +420,9 @@ def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
             if old != new
         ]
         if moved:
-            title = f"Scheduled until step {end:,}"
-            yield Moment(step=begin, title=title, settings=moved)
+            yield Moment(
+                step=begin, title=f"Scheduled until step {end:,}", settings=moved
+            )
 
 
 def differences(one: RunConfig, other: RunConfig) -> Iterator[tuple[str, str, str]]:

@@ -266,10 +266,12 @@ def _measure(
         if form.value("smooth") is None and most < MAX_POINTS:
             is_long = any(len(own) >= SMOOTHED_FROM for own in points.values())
             smoothing = smoothing if is_long else 0.0
-        lines = [
-            make_series(points[run.pk], smoothing=smoothing, most=most) for run in runs
-        ]
-        return Curves(lines=lines)
+        return Curves(
+            lines=[
+                make_series(points[run.pk], smoothing=smoothing, most=most)
+                for run in runs
+            ]
+        )
     sets = arrangement.sets
     # By seed, so that the rows of two sets are pairs.
     rows = [[points[run.pk] for run in by_seed(one)] for one in sets]

@@ -230,10 +230,16 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
     version = first.dataset_version_id
     if version is None:
         return None
-    own = Group.objects.current().filter(run=first).order_by("-step", "prompt_index")
-    prompts = set(own.values_list("prompt_index", flat=True)[:RECENT_GROUPS])
-    alike = [run.pk for run in others if run.dataset_version_id == version]
-    theirs = Group.objects.current().filter(run__in=alike, prompt_index__in=prompts)
+    prompts = set(
+        Group.objects.current()
+        .filter(run=first)
+        .order_by("-step", "prompt_index")
+        .values_list("prompt_index", flat=True)[:RECENT_GROUPS]
+    )
+    theirs = Group.objects.current().filter(
+        run__in=[run.pk for run in others if run.dataset_version_id == version],
+        prompt_index__in=prompts,
+    )
     pairs = theirs.order_by().values_list("prompt_index", "run_id").distinct()
     counts = Counter(prompt for prompt, _ in pairs)
     most = max(counts.values(), default=0)
@@ -244,8 +250,10 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
 def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[RunAnswer]:
     """Of each run's step nearest to `step`, by default its newest. Two queries."""
     version = runs[0].dataset_version_id
-    alike = [run.pk for run in runs if run.dataset_version_id == version]
-    groups = Group.objects.current().filter(run__in=alike, prompt_index=prompt)
+    groups = Group.objects.current().filter(
+        run__in=[run.pk for run in runs if run.dataset_version_id == version],
+        prompt_index=prompt,
+    )
     away = [] if step is None else [Abs(F("step") - step)]
     nearest = groups.order_by("run_id", *away, "-step").distinct("run_id")
     found = {
@@ -330,8 +338,9 @@ def _recipe(run: Run) -> dict[str, Any]:
 
 
 def _whole_settings(recipe: dict[str, Any]) -> dict[str, str]:
-    whole = {key: value for key, value in recipe.items() if key != "rules"}
-    return _written(flatten_tree(whole))
+    return _written(
+        flatten_tree({key: value for key, value in recipe.items() if key != "rules"})
+    )
 
 
 def _rule_settings(rule: dict[str, Any]) -> dict[str, str]:

@@ -106,8 +106,7 @@ def draw_small(
             }
         )
     for one, band in zip(sets, bands, strict=False):
-        bold = one is sets[0]
-        for trace in _band(one.label, band, styles[one.pk], axis, bold=bold):
+        for trace in _band(one.label, band, styles[one.pk], axis, bold=one is sets[0]):
             trace.pop("text", None)  # of the larger chart
             if "hoverinfo" not in trace:
                 trace["hovertemplate"] = "%{y:.4~g}"
@@ -160,8 +159,9 @@ def draw_bands(
     ]
     floor = _lowest_above_0(bands) if log_y else None
     for one, band in zip(sets, bands, strict=True):
-        bold = one is sets[0]
-        traces += _band(one.label, band, styles[one.pk], axis, bold=bold, floor=floor)
+        traces += _band(
+            one.label, band, styles[one.pk], axis, bold=one is sets[0], floor=floor
+        )
         traces.append(_counts(one.label, band, styles[one.pk], axis))
     most = max((len(one.runs) for one in sets), default=1)
     strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
@@ -196,8 +196,9 @@ def draw_differences(
     """Of each set but the first, less the first."""
     traces: list[dict[str, Any]] = []
     for one, band in zip(sets[1:], differences, strict=True):
-        name = f"{one.label} − {sets[0].label}"
-        traces += _band(name, band, styles[one.pk], axis, bold=False)
+        traces += _band(
+            f"{one.label} − {sets[0].label}", band, styles[one.pk], axis, bold=False
+        )
     zero = {
         "type": "line",
         "xref": "paper",

@@ -42,14 +42,14 @@ class Side:
 
     @property
     def rewards(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        rewards = [c.reward for c in self.completions if c.reward is not None]
-        return np.array(rewards, np.float64)
+        return np.array(
+            [c.reward for c in self.completions if c.reward is not None], np.float64
+        )
 
     def rules_of(self, completion: Completion | None) -> Scores:
         if completion is None:
             return []
-        names = self.group.rule_names
-        return list(zip(names, completion.rule_scores, strict=False))
+        return list(zip(self.group.rule_names, completion.rule_scores, strict=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +79,9 @@ class RuleDelta:
 
 def read_side(run: Run, prompt: int, step: int) -> Side | None:
     """Two queries."""
-    groups = Group.objects.current().filter(run=run, prompt_index=prompt, step=step)
-    group = groups.first()
+    group = (
+        Group.objects.current().filter(run=run, prompt_index=prompt, step=step).first()
+    )
     if group is None:
         return None
     return Side(run=run, group=group, completions=group.completions)

@@ -112,8 +112,9 @@ def read_drawn(
             if name in run.metric_names and is_rare:
                 rare.append(run)
         for pk, whole in read_steps(rare, [name]).items():
-            both = read[pk].metrics | whole.metrics
-            read[pk] = Measured(times=whole.times, metrics=both)
+            read[pk] = Measured(
+                times=whole.times, metrics=read[pk].metrics | whole.metrics
+            )
     return _place(runs, metrics, axis, read, thinned=spans)
 
 

@@ -144,9 +144,8 @@ def _make(
     common = [s for s in naming if len({s.values[i] for i in indices}) == 1]
     is_named = 0 < len(common) <= MAX_NAMED
     names = [runs[index].name for index in indices]
-    label = ", ".join(_named(common, first)) if is_named else _joined(names)
     return RunSet(
-        label=label,
+        label=", ".join(_named(common, first)) if is_named else _joined(names),
         runs=[runs[i] for i in kept],
         indices=kept,
         num_found=len(indices),
@@ -247,8 +246,9 @@ def make_difference(
         return _band(aligned.at, subtract(ours, theirs), centre_of, interval_of)
     drawn = _drawn(aligned.at, subtract(centre_of(ours), centre_of(theirs)), 0.0)
     difference = welch_difference if statistic == MEAN else iqm_difference
-    estimate = difference(theirs[:, drawn], ours[:, drawn])
-    return ConfidenceBand(at=aligned.at[drawn], estimate=estimate)
+    return ConfidenceBand(
+        at=aligned.at[drawn], estimate=difference(theirs[:, drawn], ours[:, drawn])
+    )
 
 
 def _band(
@@ -291,14 +291,17 @@ def _union(every: Sequence[Points]) -> Array:
     first = every[0].steps
     if all(np.array_equal(points.steps, first) for points in every):
         return first.astype(np.float64)
-    steps = np.concatenate([points.steps for points in every])
-    return np.unique(steps).astype(np.float64)
+    return np.unique(np.concatenate([points.steps for points in every])).astype(
+        np.float64
+    )
 
 
 def _grid(every: Sequence[Points]) -> Array:
-    first = min(points.at[0] for points in every)
-    last = max(points.at[-1] for points in every)
-    return np.linspace(first, last, max(map(len, every)))
+    return np.linspace(
+        min(points.at[0] for points in every),
+        max(points.at[-1] for points in every),
+        max(map(len, every)),
+    )
 
 
 def _by_step(points: Points, values: Array, at: Array) -> Array:

@@ -89,8 +89,12 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
     sweep = _read_sweep(team, query)
     choices = ids
     if sweep is not None:
-        own = Run.objects.kept().filter(team=team, sweep=sweep).order_by("pk")
-        choices = list(own.values_list("pk", flat=True))
+        choices = list(
+            Run.objects.kept()
+            .filter(team=team, sweep=sweep)
+            .order_by("pk")
+            .values_list("pk", flat=True)
+        )
         ids = ids or choices
     found = _runs(team).in_bulk(ids[:most])
     missing = [pk for pk in ids[:most] if pk not in found]
@@ -149,8 +153,7 @@ def offer_alike(team: Team, run: Run) -> list[Run]:
     """The newest other runs of its dataset; of one without, the newest."""
     runs = _runs(team).filter(archived_at=None).exclude(pk=run.pk).order_by("-pk")
     if run.dataset_version is not None:
-        dataset = run.dataset_version.dataset_id
-        runs = runs.filter(dataset_version__dataset_id=dataset)
+        runs = runs.filter(dataset_version__dataset_id=run.dataset_version.dataset_id)
     return list(runs[:NUM_ALIKE])
 
 

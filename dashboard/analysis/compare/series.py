@@ -155,8 +155,11 @@ def choose_pins(chosen: Sequence[str], known: Iterable[str]) -> list[str]:
 
 def latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
     """Of each run and held-out set."""
-    current = Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
-    return current.order_by("run_id", "name", "-step").distinct("run_id", "name")
+    return (
+        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
+        .order_by("run_id", "name", "-step")
+        .distinct("run_id", "name")
+    )
 
 
 # The window: the last steps that all runs have made.

@@ -56,8 +56,7 @@ class Figure:
     def direction(self) -> str:
         if not self.delta or self.better == "neither" or self.is_of_one:
             return "same"
-        is_more = self.delta > 0
-        return "better" if is_more == (self.better == "higher") else "worse"
+        return "better" if (self.delta > 0) == (self.better == "higher") else "worse"
 
 
 def make_figures(

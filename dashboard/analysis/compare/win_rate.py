@@ -66,12 +66,12 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
     with connection.cursor() as cursor:
         cursor.execute(SAME, [mine.pk, its.pk, wanted])
         numbers = dict(cursor.fetchall())
-    message = (
-        f"{ours.name} uses {mine} and {theirs.name} uses {its}. Prompts are "
+    return Matching(
+        numbers=numbers,
+        note=f"{ours.name} uses {mine} and {theirs.name} uses {its}. Prompts are "
         f"matched by the content of their rows: {len(numbers):,} of "
-        f"{len(wanted):,} are in both."
+        f"{len(wanted):,} are in both.",
     )
-    return Matching(numbers=numbers, note=message)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

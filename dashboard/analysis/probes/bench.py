@@ -179,8 +179,9 @@ def load_bench(
     """
     chosen = choice.chosen
     if chosen["source"] == OWN:
-        given = typed if "own-prompt" in typed else _example_fields(kind)
-        return Bench([_own_row(given)], 1)
+        return Bench(
+            [_own_row(typed if "own-prompt" in typed else _example_fields(kind))], 1
+        )
     if chosen["dataset"] is None or not choice.is_valid():
         return Bench([], 0)
     if chosen["source"] == FROM_RUN:
@@ -236,8 +237,9 @@ def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
     for row in first_rows:
         text = typed.get(f"completion-{row.position}", "")
         groups.append(_group_of(row, split_completions(text), typed=text))
-    num_found = rows.count() if len(first_rows) == MAX_ROWS else len(first_rows)
-    return Bench(groups, num_found)
+    return Bench(
+        groups, rows.count() if len(first_rows) == MAX_ROWS else len(first_rows)
+    )
 
 
 def _group_of(
@@ -265,8 +267,7 @@ def _of_run(chosen: Mapping[str, Any]) -> Bench:
     stored = Group.objects.current().filter(run=chosen["run"])
     steps = chosen["steps"]
     if steps is None:
-        last = stored.aggregate(last=Max("step"))["last"]
-        stored = stored.filter(step=last)
+        stored = stored.filter(step=stored.aggregate(last=Max("step"))["last"])
     else:
         stored = stored.filter(step__range=steps)
     if chosen["rows"]:

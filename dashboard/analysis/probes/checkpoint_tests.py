@@ -95,9 +95,9 @@ class CheckpointTestForm(forms.Form):
     def row_shown(self) -> DatasetRow | None:
         """The row that is sampled without a prompt; one query."""
         text = str(self.data.get("row", ""))
-        position = int(text) if text.isdecimal() and len(text) < 10 else -1
-        rows = self.version.rows.filter(position=position)
-        return rows.first()
+        return self.version.rows.filter(
+            position=int(text) if text.isdecimal() and len(text) < 10 else -1
+        ).first()
 
     @property
     def settings(self) -> list[forms.BoundField]:
@@ -143,10 +143,9 @@ class CheckpointTestForm(forms.Form):
             ValueError: as `start_probe`; or the recipe does not suit the run.
         """
         data = self.cleaned_data
-        checkpoints = self._run.checkpoints.select_related(
+        checkpoint = self._run.checkpoints.select_related(
             "run__team", "run__recipe_version"
-        )
-        checkpoint = checkpoints.get(name=data["checkpoint"])
+        ).get(name=data["checkpoint"])
         chosen = None
         if data["recipe"] not in (OWN, UNSCORED):
             chosen = self._recipes.get(pk=data["recipe"])

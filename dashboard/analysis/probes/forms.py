@@ -43,9 +43,11 @@ STEPS = re.compile(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*")
 
 
 def _text_field(label: str, max_length: int, hint: str) -> forms.CharField:
-    widget = text_input(autocomplete="off", placeholder=hint)
     return forms.CharField(
-        label=label, required=False, max_length=max_length, widget=widget
+        label=label,
+        required=False,
+        max_length=max_length,
+        widget=text_input(autocomplete="off", placeholder=hint),
     )
 
 
@@ -237,9 +239,14 @@ def default_choice(
 
 def _newest_run(team: Team, recipe: RewardRecipe) -> Run | None:
     """Find one with completions."""
-    runs = Run.objects.kept().filter(team=team, recipe_version__recipe=recipe)
-    with_steps = runs.filter(last_step__gt=0, completions_deleted_at=None)
-    return with_steps.only("id").order_by("-id").first()
+    return (
+        Run.objects.kept()
+        .filter(team=team, recipe_version__recipe=recipe)
+        .filter(last_step__gt=0, completions_deleted_at=None)
+        .only("id")
+        .order_by("-id")
+        .first()
+    )
 
 
 class SampleForm(forms.Form):
@@ -261,8 +268,7 @@ class SampleForm(forms.Form):
     prefix = "sample"
 
     def __init__(self, starters: list[StarterModel], given: Mapping[str, Any]) -> None:
-        is_given = "sample-samples" in given
-        super().__init__(given if is_given else None)
+        super().__init__(given if ("sample-samples" in given) else None)
         titles = [(starter.path, starter.title) for starter in starters]
         choices = [*titles, ("", "Folder or Hub ID")]
         self.fields["model"].initial = choices[0][0]

@@ -71,8 +71,11 @@ def probe(
     command: Callable[[Probe, Path], list[str]] = probe_command,
 ) -> None:
     """Run the probe's trainer until it exits."""
-    related = Probe.objects.select_related("dataset_version__dataset", "checkpoint")
-    row = related.filter(pk=context.job.target_id).first()
+    row = (
+        Probe.objects.select_related("dataset_version__dataset", "checkpoint")
+        .filter(pk=context.job.target_id)
+        .first()
+    )
     if row is None:
         raise JobCancelled  # its checkpoint was deleted
     sweep_folders()

@@ -197,10 +197,11 @@ def purge_probes() -> int:
 
 def release_tested_checkpoints() -> None:
     """Leave checkpoints to their trainers again that were kept for a try."""
-    ended = Probe.objects.filter(
-        job__finished_at__gte=timezone.now() - timedelta(days=1)
+    runs = (
+        Probe.objects.filter(job__finished_at__gte=timezone.now() - timedelta(days=1))
+        .exclude(checkpoint=None)
+        .values_list("checkpoint__run", flat=True)
     )
-    runs = ended.exclude(checkpoint=None).values_list("checkpoint__run", flat=True)
     for run_id in runs.distinct():
         if CheckpointStore(run_id).is_seen:
             keep_best(run_id)
@@ -314,13 +315,17 @@ def list_probes(team: Team) -> QuerySet[Probe]:
 
 def list_tests(run: Run) -> QuerySet[Probe]:
     """Return the newest tests of the run's checkpoints."""
-    tests = Probe.objects.filter(checkpoint__run=run).select_related(*RELATED)
-    return tests.order_by("-id")[:NUM_LISTED]
+    return (
+        Probe.objects.filter(checkpoint__run=run)
+        .select_related(*RELATED)
+        .order_by("-id")[:NUM_LISTED]
+    )
 
 
 def get_test(run: Run, probe_id: int) -> Probe:
-    tests = Probe.objects.filter(checkpoint__run=run).select_related(*RELATED)
-    return get_object_or_404(tests, pk=probe_id)
+    return get_object_or_404(
+        Probe.objects.filter(checkpoint__run=run).select_related(*RELATED), pk=probe_id
+    )
 
 
 def waiting_reason(probe: Probe) -> str:
@@ -328,8 +333,11 @@ def waiting_reason(probe: Probe) -> str:
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
     waits = f"Waiting: {describe_wait() or 'a training worker takes it'}."
-    open_ = Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
-    before = open_.filter(pk__lt=probe.job.pk).count()
+    before = (
+        Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
+        .filter(pk__lt=probe.job.pk)
+        .count()
+    )
     ahead = f" {before} probe{'s are' if before != 1 else ' is'} ahead of this one."
     return waits + (ahead if before else "")
 

@@ -128,8 +128,10 @@ def read_block(line: str) -> Block | None:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals and name != "pin":
-            message = f"{word!r} is not an option. Write options as name=value."
-            return Block(kind=kind, problem=message)
+            return Block(
+                kind=kind,
+                problem=f"{word!r} is not an option. Write options as name=value.",
+            )
         options[name] = unquote(value)
     return _with_pin(kind, options)
 
@@ -139,8 +141,10 @@ def _with_pin(kind: str, options: dict[str, str]) -> Block:
     if not pin:
         return Block(kind=kind, options=options, wants_pin=pin is not None)
     if not (pin.isascii() and pin.isdigit() and 0 < int(pin[:9]) < MAX_PIN):
-        message = f"pin={pin[:20]} is not a pin. Write pin to pin the current data."
-        return Block(kind=kind, problem=message)
+        return Block(
+            kind=kind,
+            problem=f"pin={pin[:20]} is not a pin. Write pin to pin the current data.",
+        )
     return Block(kind=kind, options=options, pin=int(pin[:9]))
 
 

@@ -203,8 +203,7 @@ READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {
 
 def read_data(team: Team, block: Block) -> dict[str, Any]:
     """ValueError if an option of the block is invalid."""
-    options = read_options(block)
-    return READERS[block.kind](team, options)
+    return READERS[block.kind](team, read_options(block))
 
 
 def has_content(data: dict[str, Any]) -> bool:

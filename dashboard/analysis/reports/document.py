@@ -50,8 +50,7 @@ def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]
     """With `report` None: of one that is not saved yet, so that has no pins."""
     parts = list(split_text(text))
     blocks = [part for part in parts if isinstance(part, Block)]
-    numbers = {block.pin for block in blocks if block.pin is not None}
-    pins = _find_pins(report, numbers)
+    pins = _find_pins(report, {block.pin for block in blocks if block.pin is not None})
     return list(_show(team, parts, pins))
 
 
@@ -90,14 +89,19 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
     if block.pin is not None and not block.problem:
         pin = pins.get(block.pin)
         if pin is not None:
-            runs = Run.objects.kept().filter(team=team, pk__in=list(runs_of(pin.data)))
-            known = frozenset(runs.values_list("pk", flat=True))
+            known = frozenset(
+                Run.objects.kept()
+                .filter(team=team, pk__in=list(runs_of(pin.data)))
+                .values_list("pk", flat=True)
+            )
             return Shown(index=index, block=block, data=pin.data, pin=pin, known=known)
-        message = (
-            f"This report has no pin {block.pin}. Replace pin={block.pin} with "
-            "pin to pin the current data."
+        return Shown(
+            index=index,
+            block=block,
+            data={},
+            problem=f"This report has no pin {block.pin}. Replace pin={block.pin} with "
+            "pin to pin the current data.",
         )
-        return Shown(index=index, block=block, data={}, problem=message)
     try:
         data = plain(read_data(team, block))
     except ValueError as error:

@@ -74,8 +74,7 @@ def _translate(line: str, team: Team, hosts: Collection[str]) -> str:
 
 def _group(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     options = {"run": at["run_id"], "step": at["step"], "prompt": at["prompt"]}
-    form = GroupViewForm.read(QueryDict(address.query))
-    sort = form.value("sort")
+    sort = GroupViewForm.read(QueryDict(address.query)).value("sort")
     if "sort=" in address.query:
         options["sort"] = sort
     return Block(kind="group", options={k: str(v) for k, v in options.items()}).line

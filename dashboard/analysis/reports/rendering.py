@@ -91,8 +91,9 @@ def standalone_css() -> str:
 @cache
 def policy() -> str:
     """Nothing is loaded, run or sent: only this very stylesheet counts."""
-    sha256 = hashlib.sha256(standalone_css().encode()).digest()
-    known = base64.b64encode(sha256).decode()
+    known = base64.b64encode(
+        hashlib.sha256(standalone_css().encode()).digest()
+    ).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; "
         "form-action 'none'"
@@ -113,8 +114,10 @@ def render_standalone(report: Report, *, without_hosts: Collection[str]) -> str:
 
 def html_of(request: HttpRequest, report: Report) -> HttpResponse:
     """One page that needs nothing else."""
-    page = render_standalone(report, without_hosts=own_hosts(request))
-    response = HttpResponse(page.encode(), content_type="text/html; charset=utf-8")
+    response = HttpResponse(
+        render_standalone(report, without_hosts=own_hosts(request)).encode(),
+        content_type="text/html; charset=utf-8",
+    )
     name = f"{_file_name(report)}.html"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     # It is a file to keep, and acts as no page of ours where a browser shows it.

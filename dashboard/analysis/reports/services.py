@@ -110,8 +110,7 @@ def _store(report: Report, user: User, *, title: str, text: str) -> None:
             blocks.append(block)
             continue
         last += 1
-        line = block.live.line
-        report.pins.create(number=last, line=line, data=data, pinned_by=user)
+        report.pins.create(number=last, line=block.live.line, data=data, pinned_by=user)
         blocks.append(replace(block, pin=last, wants_pin=False))
     text = replace_blocks(text, blocks)
     report.number += 1
@@ -135,13 +134,13 @@ def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
 
 def _delete_old(report: Report) -> None:
     """Delete the oldest versions, and pins that no other version names."""
-    old = report.versions.filter(number__lte=report.number - MAX_VERSIONS)
-    if not old.delete()[0]:
+    if not report.versions.filter(number__lte=report.number - MAX_VERSIONS).delete()[0]:
         return
     texts = report.versions.values_list("text", flat=True)
     blocks = [block for text in texts for block in list_blocks(text)]
-    named = {block.pin for block in blocks if block.pin is not None}
-    report.pins.exclude(number__in=named).delete()
+    report.pins.exclude(
+        number__in={block.pin for block in blocks if block.pin is not None}
+    ).delete()
 
 
 def change_pin(*, report: Report, user: User, number: int, index: int, to: str) -> None:
@@ -239,8 +238,9 @@ def list_reports(team: Team, text: str, page: int) -> Page[Report]:
 
 
 def list_versions(report: Report) -> list[ReportVersion]:
-    versions = report.versions.defer("text").select_related("saved_by")
-    return list(versions.order_by("-number"))
+    return list(
+        report.versions.defer("text").select_related("saved_by").order_by("-number")
+    )
 
 
 class ListForm(FilterForm):

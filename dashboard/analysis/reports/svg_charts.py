@@ -93,8 +93,9 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
     drawn = [one for one in curves if any(v > 0 or not is_log for v in one[2])]
     if not drawn:
         return None
-    shown = [values for _, _, raw, mean in drawn for values in (raw, mean)]
-    y_low, y_high = _bounds(shown, is_log)
+    y_low, y_high = _bounds(
+        [values for _, _, raw, mean in drawn for values in (raw, mean)], is_log
+    )
     x_low, x_high = _bounds([x for _, x, _, _ in drawn], is_log=False)
     scale_x = _scale(x_low, x_high, LEFT, WIDTH - RIGHT)
     scale_y = _scale(y_low, y_high, HEIGHT - BOTTOM, TOP, is_log=is_log)
@@ -103,8 +104,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         is_bold = line is chart["lines"][0] and len(chart["lines"]) > 1
         if weight > 0:
             lines.append(_line(line, _points(x, raw, scale_x, scale_y), faint=True))
-        positions = _points(x, mean, scale_x, scale_y)
-        lines.append(_line(line, positions, bold=is_bold))
+        lines.append(_line(line, _points(x, mean, scale_x, scale_y), bold=is_bold))
     ticks = log_ticks if is_log else linear_ticks
     # Faint lines first, so that smoothed lines are on top.
     return Drawing(

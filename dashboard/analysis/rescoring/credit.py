@@ -78,9 +78,9 @@ def ranks(values: Numbers) -> NDArray[np.int64]:
     >>> ranks(np.array([0.5, 1.0, 0.5, np.nan])).tolist()
     [2, 1, 2, 0]
     """
-    known = ~np.isnan(values)
-    higher = (values[None, :] > values[:, None]).sum(axis=1)
-    return np.where(known, higher + 1, 0)
+    return np.where(
+        ~np.isnan(values), (values[None, :] > values[:, None]).sum(axis=1) + 1, 0
+    )
 
 
 def count_reordered(old: Numbers, new: Numbers) -> tuple[int, int]:
@@ -130,8 +130,9 @@ class StepSettings:
     def _with_recipe(self, config: RunConfig) -> RunConfig:
         if self.recipe is None:
             return config
-        reward = config.reward.model_copy(update={"recipe": self.recipe})
-        return config.model_copy(update={"reward": reward})
+        return config.model_copy(
+            update={"reward": config.reward.model_copy(update={"recipe": self.recipe})}
+        )
 
     def at(self, step: int) -> RunConfig:
         """Find a step's settings; after the last one, the last."""

@@ -42,8 +42,11 @@ def rescore(context: Context) -> None:
 
     A cancelled rescoring is summed up as far as it came.
     """
-    rows = Rescoring.objects.select_related("run__dataset_version__dataset")
-    rescoring = rows.filter(pk=context.job.target_id).first()
+    rescoring = (
+        Rescoring.objects.select_related("run__dataset_version__dataset")
+        .filter(pk=context.job.target_id)
+        .first()
+    )
     if rescoring is None:
         raise JobCancelled  # its run was deleted
     context.note(message="Scoring.")

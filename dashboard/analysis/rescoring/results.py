@@ -127,8 +127,9 @@ def _read_steps(rescoring: Rescoring) -> _Steps:
         before = unpack(bytes(old), SCORE).reshape(-1, len(names))
         after = unpack(bytes(new), SCORE).reshape(-1, len(names))
         for index, name in enumerate(names):
-            sums = steps.rules.setdefault(name, RuleSums(name))
-            sums.add(before[:, index], after[:, index])
+            steps.rules.setdefault(name, RuleSums(name)).add(
+                before[:, index], after[:, index]
+            )
     return steps
 
 
@@ -212,8 +213,7 @@ def mean_ranks(values: Numbers) -> Numbers:
     [1.5, 3.0, 1.5]
     """
     _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    means: Numbers = (last - (counts - 1) / 2)[indices]
+    means: Numbers = (counts.cumsum() - (counts - 1) / 2)[indices]
     return means
 
 
@@ -260,8 +260,9 @@ def list_changes(completions: Records, *, show: str, sort: str, page: int) -> Pa
     others = [sizes[name] for name in ("reward", "advantage", "rank") if name != sort]
     # The last key goes first.
     order = np.lexsort([indices, *(-size for size in others), -sizes[sort]])
-    sorted_indices = indices[order].tolist()
-    return cast("Page[int]", Paginator(sorted_indices, PER_PAGE).get_page(page))
+    return cast(
+        "Page[int]", Paginator(indices[order].tolist(), PER_PAGE).get_page(page)
+    )
 
 
 def _sizes(completions: Records) -> dict[str, Numbers]:

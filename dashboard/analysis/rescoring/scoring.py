@@ -70,8 +70,12 @@ def rescore_step(
         Refused: a row is missing, or is another one.
         ScoringFailed: a rule's process dies repeatedly on one completion.
     """
-    stored = Group.objects.current().filter(run=rescoring.run_id, step=step)
-    pending = stored.order_by("prompt_index").prefetch_related("packed_completions")
+    pending = (
+        Group.objects.current()
+        .filter(run=rescoring.run_id, step=step)
+        .order_by("prompt_index")
+        .prefetch_related("packed_completions")
+    )
     groups: list[ScoredGroup] = []
     waiting = pending.iterator(chunk_size=GROUPS_AT_ONCE)
     while part := list(islice(waiting, GROUPS_AT_ONCE)):
@@ -88,8 +92,9 @@ def _score_part(
     recipe, submitted = config.reward.recipe, []
     for group in part:
         completions = group.completions
-        row = rows.get(group.prompt_index)
-        samples = samples_of(rescoring.run, group, row, completions, config)
+        samples = samples_of(
+            rescoring.run, group, rows.get(group.prompt_index), completions, config
+        )
         name = f"row {group.prompt_index} of step {group.step}"
         result = scorer.submit(recipe, samples, name=name, step=group.step)
         before = ScoredGroup(
@@ -212,8 +217,11 @@ def _rule_names(config: RunConfig) -> list[str]:
 
 
 def _table(rules: list[dict[str, float | None]], names: list[str]) -> bytes:
-    values = numbers([scores.get(name) for scores in rules for name in names])
-    return values.astype(SCORE).tobytes()
+    return (
+        numbers([scores.get(name) for scores in rules for name in names])
+        .astype(SCORE)
+        .tobytes()
+    )
 
 
 def _completions_of(scored: ScoredGroup, new: Numbers, advantages: Numbers) -> Records:

@@ -107,11 +107,14 @@ def _rolled_up_sizes(
 
 
 def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
-    stored = GroupCompletions.objects.filter(
-        group__run=run, group__superseded_by__isnull=True, group__step__in=steps
+    return dict(
+        GroupCompletions.objects.filter(
+            group__run=run, group__superseded_by__isnull=True, group__step__in=steps
+        )
+        .order_by()
+        .values_list("group__step")
+        .annotate(count=Sum(NUM_COMPLETIONS))
     )
-    by_step = stored.order_by().values_list("group__step")
-    return dict(by_step.annotate(count=Sum(NUM_COMPLETIONS)))
 
 
 # The estimate, from a few completions that are scored now.
@@ -367,8 +370,7 @@ class Failure:
 
 
 def get_rescoring(team: Team, rescoring_id: int) -> Rescoring:
-    rescorings = team.rescorings.select_related(*RELATED)
-    return get_object_or_404(rescorings, pk=rescoring_id)
+    return get_object_or_404(team.rescorings.select_related(*RELATED), pk=rescoring_id)
 
 
 def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
@@ -379,8 +381,12 @@ def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
 def list_failures(rescoring: Rescoring) -> list[Failure]:
     """List the first of those that are kept; one query."""
     found: list[Failure] = []
-    parts = rescoring.scored.filter(num_failures__gt=0).order_by("step")
-    kept = parts.values_list("step", "failures").iterator(chunk_size=MAX_FAILURES)
+    kept = (
+        rescoring.scored.filter(num_failures__gt=0)
+        .order_by("step")
+        .values_list("step", "failures")
+        .iterator(chunk_size=MAX_FAILURES)
+    )
     for step, failures in kept:
         found += [Failure(step=step, **failure) for failure in failures]
         if len(found) >= MAX_FAILURES:

@@ -154,10 +154,10 @@ def _scale(axis: Axis) -> dict[str, Any]:
 def _means(
     x: Sequence[Any], positions: Sequence[float], outcomes: Sequence[float]
 ) -> go.Scatter | None:
-    known = [
-        row for row in zip(positions, x, outcomes, strict=True) if isfinite(row[2])
-    ]
-    ranked = sorted(known, key=lambda row: row[0])
+    ranked = sorted(
+        [row for row in zip(positions, x, outcomes, strict=True) if isfinite(row[2])],
+        key=lambda row: row[0],
+    )
     groups = [list(rows) for _, rows in groupby(ranked, key=lambda row: row[0])]
     if all(len(rows) == 1 for rows in groups):
         return None
@@ -216,8 +216,9 @@ def _number(value: float) -> float | None:
 
 
 def _label(text: str) -> str:
-    short = text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
-    return escape_label(short)
+    return escape_label(
+        text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
+    )
 
 
 def _on_two_lines(key: str) -> str:

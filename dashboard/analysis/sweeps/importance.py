@@ -122,8 +122,7 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
 
 def _basis(columns: Numbers) -> Numbers:
     """Orthonormal columns that span the centred ones."""
-    centred = columns - columns.mean(axis=0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    left, sizes, _ = np.linalg.svd(columns - columns.mean(axis=0), full_matrices=False)
     found: Numbers = left[:, sizes > SMALLEST * max(sizes[0], 1e-300)]
     return found
 
@@ -154,8 +153,7 @@ def _shares(
                 orders = math.factorial(size) * math.factorial(p - size - 1)
                 added = explained[bits | 1 << j] - explained[bits]
                 parts[j] += orders / math.factorial(p) * added
-    total = np.square(fitted).sum(axis=0) + residual + mse
-    shares = parts / total
+    shares = parts / (np.square(fitted).sum(axis=0) + residual + mse)
     return np.concatenate([shares, 1 - shares.sum(axis=0, keepdims=True)])
 
 
@@ -177,8 +175,11 @@ def read_outcomes(
     if kind == LAST:
         found = {run.pk: run.summary.get("last", {}).get(metric) for run in runs}
     elif kind in EXTREMES:
-        summaries = MetricSummary.objects.filter(run__in=runs, name=metric)
-        found = dict(summaries.values_list("run_id", EXTREMES[kind]))
+        found = dict(
+            MetricSummary.objects.filter(run__in=runs, name=metric).values_list(
+                "run_id", EXTREMES[kind]
+            )
+        )
     elif metric.startswith("eval/"):
         for pk, metrics in read_evaluated(runs, [metric]).items():
             series = metrics.get(metric, NONE)

@@ -111,8 +111,7 @@ def read_sweep(
     # The setting that was asked for, else the one that weighs most.
     keys = [setting.key for setting in chosen]
     heaviest = [one.setting.key for one in weighed.weights if one.setting]
-    wanted = [key for key in (x, *heaviest) if key in keys]
-    scattered = next(iter(wanted or keys), "")
+    scattered = next(iter([key for key in (x, *heaviest) if key in keys] or keys), "")
     return SweepSummary(
         settings=chosen,
         all_settings=every,

@@ -54,8 +54,7 @@ def narrow_to_annotated(
         kind = "any"
     if not (tag or kind):
         return list(selections)
-    found_labels = read_labels(run, by=reader if by_reader else None)
-    labels = labels_of_completions(found_labels)
+    labels = labels_of_completions(read_labels(run, by=reader if by_reader else None))
     blocks = [selection.block for selection in selections]
     indices = {
         selection.block.pk: selection.indices for selection in locate(blocks, labels)

@@ -131,8 +131,9 @@ class Block:
         return np.frombuffer(self._tallies, TALLY).reshape(3, 256)
 
     def steps_of(self, indices: Column) -> Column:
-        rows = np.searchsorted(self.step_ends, indices, side="right")
-        steps: Column = self.steps["step"][rows]
+        steps: Column = self.steps["step"][
+            np.searchsorted(self.step_ends, indices, side="right")
+        ]
         return steps
 
 
@@ -200,8 +201,9 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
     group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
     most_groups = max(1, MOST_FRESH // group_size)
     groups = Group.objects.current().filter(run=run, step__gt=after)
-    newest_first = groups.order_by("-step").values_list("step", flat=True)
-    steps = list(newest_first[: most_groups + 1])
+    steps = list(
+        groups.order_by("-step").values_list("step", flat=True)[: most_groups + 1]
+    )
     if not steps:
         return None
     oldest = first = steps[-1]

@@ -99,8 +99,9 @@ SELECT *
 
 def read_columns(run_id: int, *, first: int, last: int) -> Columns:
     """Read completions of the current history; one query."""
-    parameters = {"run": run_id, "first": first, "last": last}
-    ((*packed, kinds),) = fetch_packed(READ, parameters)
+    ((*packed, kinds),) = fetch_packed(
+        READ, {"run": run_id, "first": first, "last": last}
+    )
     return _make_columns([column or b"" for column in packed], kinds or [])
 
 

@@ -56,8 +56,9 @@ class Facets:
         for selection, *bits in zip(parts, *columns, strict=True):
             indices = selection.indices()
             values = [column.take(indices) for column in bits]
-            tallies = [np.bincount(some, minlength=256) for some in values]
-            counted[id(selection)] = np.stack(tallies)
+            counted[id(selection)] = np.stack(
+                [np.bincount(some, minlength=256) for some in values]
+            )
         self._tallies = [
             counted.get(id(selection), selection.block.tallies)
             for selection in selections

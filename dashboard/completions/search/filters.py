@@ -270,8 +270,7 @@ def sortable(values: Column, *, is_descending: bool) -> Column:
         is_known = values != UNKNOWN_LENGTH
         return np.where(is_known, ~values, values) if is_descending else values
     bits = (values + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
-    is_negative = bits >> np.uint32(31) != 0
-    keys = np.where(is_negative, ~bits, bits | np.uint32(2**31))
+    keys = np.where(bits >> np.uint32(31) != 0, ~bits, bits | np.uint32(2**31))
     if is_descending:
         keys = ~keys
     sort_keys: Column = np.where(np.isnan(values), np.uint32(2**32 - 1), keys)

@@ -105,10 +105,12 @@ def index() -> None:
 
 def runs_to_index() -> QuerySet[Run]:
     """List runs with finished steps behind their last block, the newest first."""
-    last = Coalesce(Max("completion_blocks__last_step"), -1)
-    runs: QuerySet[Run] = Run.objects.annotate(indexed=last)
-    behind = runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0)
-    return behind.order_by("-pk")
+    runs: QuerySet[Run] = Run.objects.annotate(
+        indexed=Coalesce(Max("completion_blocks__last_step"), -1)
+    )
+    return (
+        runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0).order_by("-pk")
+    )
 
 
 def index_run(run: Run, *, until: float) -> int:
@@ -124,16 +126,18 @@ def index_run(run: Run, *, until: float) -> int:
 def count_completions(run: Run, *, first: int, last: int) -> int:
     """Reads blocks instead of rows where it can: there may be ten million."""
     num, after = 0, -1
-    blocks = run.completion_blocks.order_by("first_step")
-    for block_end, packed in blocks.values_list("last_step", "steps"):
+    for block_end, packed in run.completion_blocks.order_by("first_step").values_list(
+        "last_step", "steps"
+    ):
         steps = np.frombuffer(packed, STEP)
         within = (steps["step"] >= first) & (steps["step"] <= last)
         num += int(steps["num_completions"][within].sum(dtype=np.int64))
         after = block_end
-    rest = Group.objects.current().filter(
-        run=run, step__gt=max(after, first - 1), step__lte=last
+    stored = GroupCompletions.objects.filter(
+        group__in=Group.objects.current().filter(
+            run=run, step__gt=max(after, first - 1), step__lte=last
+        )
     )
-    stored = GroupCompletions.objects.filter(group__in=rest)
     return num + (stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0)
 
 
@@ -143,8 +147,10 @@ def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
     Also deletes their tokens, rule output and blocks; a worker rebuilds the blocks of
     the rest. Requires a transaction.
     """
-    groups = Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True)
-    going = sorted(set(groups) - set(keep))
+    going = sorted(
+        set(Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True))
+        - set(keep)
+    )
     CompletionBlock.objects.filter(run=run).delete()
     with connection.cursor() as cursor:
         num_deleted = 0
@@ -163,14 +169,21 @@ def next_stretch(run: Run) -> Stretch | None:
     Blocks join those that are no larger, so that each text is read a few times at most.
     """
     sizes = ("first_step", "last_step", "num_completions", "num_chars")
-    newest_first = CompletionBlock.objects.filter(run=run).order_by("-first_step")
-    blocks = list(newest_first.only(*sizes)[:MOST_JOINED])
+    blocks = list(
+        CompletionBlock.objects.filter(run=run)
+        .order_by("-first_step")
+        .only(*sizes)[:MOST_JOINED]
+    )
     last = Run.objects.values_list("last_step", flat=True).get(pk=run.pk)
     after = blocks[0].last_step if blocks else -1
     # The last step to read: there may be a million groups without a block.
-    groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
-    numbers = groups.order_by("step").values_list("step", flat=True)
-    beyond: int | None = numbers[MOST_GROUPS : MOST_GROUPS + 1].first()
+    beyond: int | None = (
+        Group.objects.current()
+        .filter(run=run, step__gt=after, step__lte=last)
+        .order_by("step")
+        .values_list("step", flat=True)[MOST_GROUPS : MOST_GROUPS + 1]
+        .first()
+    )
     bound = last if beyond is None else beyond
     is_all = bound == last
     steps = _read_sizes(run, after, bound)

@@ -174,8 +174,12 @@ def read_completions(locations: Locations) -> list[Completion]:
     if not len(locations):
         return []
     ids, positions = (column.tolist() for column in locations.in_groups())
-    groups = Group.objects.current().defer("prompt", "answer")
-    groups_ = groups.prefetch_related("packed_completions").in_bulk(set(ids))
+    groups_ = (
+        Group.objects.current()
+        .defer("prompt", "answer")
+        .prefetch_related("packed_completions")
+        .in_bulk(set(ids))
+    )
     completions = {pk: group.completions for pk, group in groups_.items()}
     return [
         completions[pk][position]

@@ -85,8 +85,7 @@ def needed_trigrams(text: str) -> Codes:
 
 def rows_of(hashes: Codes, num_bits: int) -> NDArray[np.int64]:
     """[hashes, 3]"""
-    rows = (hashes[:, None] >> ROW_SHIFTS) & np.uint64(num_bits - 1)
-    return rows.astype(np.int64)
+    return ((hashes[:, None] >> ROW_SHIFTS) & np.uint64(num_bits - 1)).astype(np.int64)
 
 
 def choose_num_bits(texts: Sequence[str]) -> int:
@@ -117,8 +116,9 @@ def sign(texts: Sequence[str], num_bits: int) -> Bits:
 
 
 def _codes(text: str) -> Codes:
-    coded = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return coded.astype(np.uint64)
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(
+        np.uint64
+    )
 
 
 def _hash(codes: Codes) -> Codes:
@@ -332,9 +332,11 @@ def search_texts(
             break
         in_time = int(len(batch) * (until - now) / max(now - began, 1e-6))
         size = max(FEWEST_AT_ONCE, min(2 * size, LARGEST_BATCH, in_time))
-    matching = [part for part in parts if len(part)]
     return TextMatches(
-        found=join(matching), ranks=np.concatenate(ranks), start=start, end=rank
+        found=join([part for part in parts if len(part)]),
+        ranks=np.concatenate(ranks),
+        start=start,
+        end=rank,
     )
 
 

@@ -58,8 +58,9 @@ class Composition:
                         value = None if score is None else weight * score
                     row[column] = np.nan if value is None else value
             return matrix
-        scores = [[scored.get(name) for name in names] for scored in rules]
-        matrix = np.array(scores, dtype=np.float64).reshape(len(rules), len(names))
+        matrix = np.array(
+            [[scored.get(name) for name in names] for scored in rules], dtype=np.float64
+        ).reshape(len(rules), len(names))
         return matrix * self.weights_at(step, names)
 
     def weights_at(self, step: int, names: Sequence[str]) -> Numbers:
@@ -170,8 +171,7 @@ def judge(
         others = [s for s in rules if s is not dominant and _is_suppressed(s, rules)]
         kind = "warnings" if others else "facts"
         messages[kind].append(_describe_dominance(dominant, others, num_steps))
-    constant = [s for s in rules if not s.differs]
-    for rule in constant:
+    for rule in [s for s in rules if not s.differs]:
         kind = "facts" if rule.part else "warnings"
         messages[kind].append(_describe_constant(rule, num_groups, num_steps))
     return messages

@@ -48,8 +48,9 @@ def read_passes(
         for s in stretches
     ]
     known = [(index, each, votes) for index, each, votes in groups if len(each)]
-    largest = max((int(each["num_scored"].max()) for _, each, _ in known), default=0)
-    max_k = min(largest, MAX_K)
+    max_k = min(
+        max((int(each["num_scored"].max()) for _, each, _ in known), default=0), MAX_K
+    )
     tables = [pass_shares(each, max_k=max_k) for _, each, _ in known]
     votes = [vote_shares(each, max_k=max_k) for _, _, each in known]
     has_votes = any(np.isfinite(each).any() for each in votes)
@@ -76,8 +77,7 @@ def read_held_out(
 ) -> dict[str, dict[str, list[list[float]]]]:
     """Read pass@k or maj@k by set and score, with steps and values."""
     curves: dict[str, dict[str, list[list[float]]]] = {}
-    evaluated = read_evaluated([run], within=(first, last))[run.pk]
-    for metric, series in evaluated.items():
+    for metric, series in read_evaluated([run], within=(first, last))[run.pk].items():
         kind, _, rest = metric.partition("/")
         name, _, score = rest.rpartition("/")
         if kind == "eval" and name and HELD_OUT.fullmatch(score):
@@ -147,8 +147,7 @@ def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Nu
 @lru_cache(maxsize=4_096)
 def _expected(classes: Classes, num_silent: int) -> Numbers:
     """Σ_a right_a / n_a · P(answer a wins), by k."""
-    num = num_silent + sum(count for count, _ in classes)
-    chances = np.zeros(num)
+    chances = np.zeros(num_silent + sum(count for count, _ in classes))
     for index, (count, right) in enumerate(classes):
         if right:
             others = [n for at, (n, _) in enumerate(classes) if at != index]

@@ -126,13 +126,13 @@ def find_span(
     max_stretches: int = MAX_STRETCHES,
 ) -> Span | None:
     """Find the current history's steps within these; None if there are none."""
-    steps = StepRollup.objects.filter(run=run, superseded_by=None)
-    bin_bounds = find_bounds(steps, first, last)
+    bin_bounds = find_bounds(
+        StepRollup.objects.filter(run=run, superseded_by=None), first, last
+    )
     if bin_bounds is None:
         return None
     start, end = bin_bounds
-    width = -(-(end - start + 1) // max_stretches)
-    return Span(first=start, last=end, width=width)
+    return Span(first=start, last=end, width=-(-(end - start + 1) // max_stretches))
 
 
 def read_stretches(
@@ -145,13 +145,15 @@ def read_stretches(
             [JOINED.format(column=sql.Identifier(c)) for c in columns]
         ),
     )
-    parameters = {
-        "run": run.pk,
-        "first": span.first,
-        "last": span.last,
-        "width": span.width,
-    }
-    rows = fetch_packed(query, parameters)
+    rows = fetch_packed(
+        query,
+        {
+            "run": run.pk,
+            "first": span.first,
+            "last": span.last,
+            "width": span.width,
+        },
+    )
     return [
         Stretch(
             index=index,
@@ -185,8 +187,7 @@ def unpack(packed: bytes, kind: Any) -> NDArray[Any]:
 
 def count_bins(values: Numbers) -> Records:
     """Count the values in each bin, by rising bin."""
-    sizes = np.abs(values) * SLACK
-    numbers = np.searchsorted(EDGES, sizes, side="right") + 1
+    numbers = np.searchsorted(EDGES, np.abs(values) * SLACK, side="right") + 1
     signed = np.where(values == 0, 0, np.sign(values) * numbers).astype(np.int64)
     found, counts = np.unique(signed, return_counts=True)
     bins = np.empty(len(found), BIN)

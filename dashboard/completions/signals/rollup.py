@@ -142,8 +142,9 @@ def _majority_shares(scored: Sequence[tuple[str, bool]], read: AnswerReader) -> 
     is_right = [right for _, right in scored]
     if all(is_right) or not any(is_right):
         return np.full(len(scored), float(any(is_right)))
-    votes = votes_of([text for text, _ in scored], is_right, read)
-    return majority_shares(votes, is_right)
+    return majority_shares(
+        votes_of([text for text, _ in scored], is_right, read), is_right
+    )
 
 
 def _quantiles(values: Numbers) -> bytes:

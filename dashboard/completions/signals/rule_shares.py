@@ -149,8 +149,9 @@ class _Within:
         highest = np.fmax.reduceat(values, first)
         is_flat = np.ones(means.shape, dtype=bool)
         is_flat[self._owner[first]] = ~(highest > np.fmin.reduceat(values, first))
-        centred = np.where(is_flat[self._owner], 0.0, values - means[self._owner])
-        return np.nan_to_num(centred)
+        return np.nan_to_num(
+            np.where(is_flat[self._owner], 0.0, values - means[self._owner])
+        )
 
     def squares(self, values: Numbers) -> Numbers:
         return self.sums(self.centre(values) ** 2)

@@ -64,8 +64,7 @@ def read_map(
     groups = np.empty(0, GROUP)
     if span is not None:
         stretches = read_stretches(run, span, ["groups"])
-        packed = b"".join(stretch.columns[0] for stretch in stretches)
-        groups = unpack(packed, GROUP)
+        groups = unpack(b"".join(stretch.columns[0] for stretch in stretches), GROUP)
     if span is None or not len(groups):
         return {
             "steps": [],
@@ -127,8 +126,9 @@ def _columns(groups: Records, span: Span) -> list[dict[str, Any]]:
     has_signal = (groups["signal"] == MIXED) & groups["is_trained"]
     effective = np.bincount(stretch, groups["num_completions"] * has_signal, num)
     sampled = np.bincount(stretch, groups["num_completions"], num)
-    steps = np.unique(groups["step"].astype(np.int64))
-    num_steps = np.bincount(span.stretch_of(steps), minlength=num)
+    num_steps = np.bincount(
+        span.stretch_of(np.unique(groups["step"].astype(np.int64))), minlength=num
+    )
     return [
         {
             **span.column(index),
@@ -150,8 +150,7 @@ def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:
     num = np.bincount(at, minlength=size)
     newest = np.zeros(size, np.int64)
     newest[at] = np.arange(len(groups))
-    scored = np.isfinite(groups["mean"])
-    num_scored = np.maximum(np.bincount(at, scored, size), 1)
+    num_scored = np.maximum(np.bincount(at, np.isfinite(groups["mean"]), size), 1)
     spread = np.bincount(at, np.nan_to_num(groups["std"]), size) / num_scored
     mean = np.bincount(at, np.nan_to_num(groups["mean"]), size) / num_scored
     there = num.nonzero()[0]
@@ -240,8 +239,9 @@ def read_distribution(
     table = np.zeros((len(stretches), 2 * LAST_BIN + 1), np.int64)
     for counts, stretch in zip(table, stretches, strict=True):
         counted = unpack(stretch.columns[1], BIN)
-        numbers = counted["bin"].astype(np.int64) + LAST_BIN
-        counts += np.bincount(numbers, counted["count"], len(counts)).astype(np.int64)
+        counts += np.bincount(
+            counted["bin"].astype(np.int64) + LAST_BIN, counted["count"], len(counts)
+        ).astype(np.int64)
     quantiles = [_quantiles(stretch) for stretch in stretches]
     edges, cells = _quantile_cells(table, quantiles)
     return {
@@ -262,8 +262,9 @@ def read_distribution(
 
 def seen_rewards(run: Run) -> tuple[float, float] | None:
     """Find the lowest and the highest reward of its completions, if it has any."""
-    rollups = StepRollup.objects.filter(run=run, superseded_by=None)
-    packed = rollups.values_list("reward_quantiles", flat=True)
+    packed = StepRollup.objects.filter(run=run, superseded_by=None).values_list(
+        "reward_quantiles", flat=True
+    )
     rewards = np.frombuffer(b"".join(map(bytes, packed)), QUANTILE)
     return (rewards.min().item(), rewards.max().item()) if rewards.size else None
 
@@ -301,5 +302,4 @@ def _quantile_cells(
             begins.append(i)
     top = limits[-1][1]
     edges.append(top if top > edges[-1] else edges[-1] + 0.01)
-    part = table[:, used[0] : used[-1] + 1]
-    return edges, np.add.reduceat(part, begins, axis=1)
+    return edges, np.add.reduceat(table[:, used[0] : used[-1] + 1], begins, axis=1)

@@ -170,5 +170,6 @@ def make_summaries(run_id: int) -> None:
 
 def _make(run_id: int, source: str) -> None:
     with connection.cursor() as cursor:
-        numbers = {"run": run_id, "largest": LARGEST_SUM}
-        cursor.execute(MAKE.format(source=source), numbers)
+        cursor.execute(
+            MAKE.format(source=source), {"run": run_id, "largest": LARGEST_SUM}
+        )

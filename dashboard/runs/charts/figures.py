@@ -81,8 +81,9 @@ def combined_charts(features: ChartFeatures) -> tuple[Chart, ...]:
         for i, rule in enumerate(features.rules, start=1)
     ]
     if features.has_penalty:
-        color = len(by_rule) + 1
-        by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
+        by_rule.append(
+            line("reward/overlong/mean", name="overlong", color=len(by_rule) + 1)
+        )
     return (
         _reward(features),
         chart(
@@ -128,8 +129,9 @@ def _reward(features: ChartFeatures) -> Chart:
     ]
     percentiles = "10th to 90th percentile of completions"
     band = percentiles if features.has_percentiles else "± 1 standard deviation"
-    about = f"Mean; shaded: {band}"
-    return chart("reward/mean", about, traces, title="Reward", y="reward")
+    return chart(
+        "reward/mean", f"Mean; shaded: {band}", traces, title="Reward", y="reward"
+    )
 
 
 def _weights(features: ChartFeatures) -> Chart:

@@ -94,8 +94,9 @@ class Series:
         """Add points of the same metric, which may be in any order and be repeated."""
         steps = np.concatenate([self.steps, other.steps])
         steps, first = np.unique(steps, return_index=True)
-        values = np.concatenate([self.values, other.values])
-        return Series(steps=steps, values=values[first])
+        return Series(
+            steps=steps, values=np.concatenate([self.values, other.values])[first]
+        )
 
 
 NONE = Series(steps=np.empty(0, np.int64), values=np.empty(0))
@@ -163,8 +164,9 @@ def read_steps(
 
     nothing = dict.fromkeys(names, NONE)
     read = {run.pk: Measured(times=NONE, metrics={**nothing}) for run in runs}
-    rows = _fetch(runs, names, STEPS, VALUE, write_source, together=at)
-    for pk, (numbers, moments), columns in rows:
+    for pk, (numbers, moments), columns in _fetch(
+        runs, names, STEPS, VALUE, write_source, together=at
+    ):
         steps = np.frombuffer(numbers, ">i4").astype(np.int64)
         # Rows are not ordered; sorting here is far faster than in PostgreSQL.
         order = np.argsort(steps, kind="stable")
@@ -172,8 +174,9 @@ def read_steps(
         seconds = (np.frombuffer(moments, ">i8")[order] + TO_2000) / 1e6
         metrics = read[pk].metrics
         for name, column in columns.items():
-            values = np.frombuffer(column, ">f8")[order].astype(np.float64)
-            metrics[name] = Series.known(steps, values)
+            metrics[name] = Series.known(
+                steps, np.frombuffer(column, ">f8")[order].astype(np.float64)
+            )
         read[pk] = Measured(times=Series(steps=steps, values=seconds), metrics=metrics)
     return read
 
@@ -313,8 +316,9 @@ def _read_rollups(
         )
 
     read: dict[int, tuple[Indices, dict[str, Series]]] = {}
-    rows = _fetch(runs, names, ROLLUPS, EXTREMES, write_source, together=buckets)
-    for pk, (last_steps,), columns in rows:
+    for pk, (last_steps,), columns in _fetch(
+        runs, names, ROLLUPS, EXTREMES, write_source, together=buckets
+    ):
         metrics = read[pk][1] if pk in read else {}
         for name, column in columns.items():
             points = np.frombuffer(column, EXTREME)
@@ -335,8 +339,7 @@ def _thin(series: Series, width: int, newest: Indices, *, with_ends: bool) -> Se
     steps, values = series.steps, series.values
     if not len(series):
         return series
-    buckets = steps // width
-    ends = _ends_of(buckets)
+    ends = _ends_of(steps // width)
     begins = np.concatenate([[0], ends[:-1] + 1])
     bucket_of = np.repeat(np.arange(len(ends)), ends - begins + 1)
     kept = np.zeros(len(steps), bool)
@@ -396,19 +399,23 @@ def read_history(
     """Three queries at most: where the steps lie, what is rolled up, their values."""
     assert max_points >= POINTS_PER_BUCKET, max_points
     curves = {name: Curve() for name in metrics}
-    steps = Step.objects.filter(run=run, superseded_by=superseded_by)
-    bounds = find_bounds(steps, first_step, last_step)
+    bounds = find_bounds(
+        Step.objects.filter(run=run, superseded_by=superseded_by), first_step, last_step
+    )
     if bounds is None:
         return History(curves=curves, clock=Clock(), width=1)
     buckets = make_buckets(*bounds, max_points)
     names = [name for name in metrics if name in set(run.metric_names)]
-    read = read_thinned([run], names, {run.pk: buckets}, superseded_by=superseded_by)
-    measured = read[run.pk]
+    measured = read_thinned(
+        [run], names, {run.pk: buckets}, superseded_by=superseded_by
+    )[run.pk]
     for name, series in measured.metrics.items():
         curves[name] = Curve.of(series)
         if buckets.width > 1:
-            short = [float(f"{value:.{DIGITS}g}") for value in curves[name].values]
-            curves[name] = Curve(steps=curves[name].steps, values=short)
+            curves[name] = Curve(
+                steps=curves[name].steps,
+                values=[float(f"{value:.{DIGITS}g}") for value in curves[name].values],
+            )
     times = Curve.of(measured.times)
     clock = Clock(steps=times.steps, times=times.values)
     return History(curves=curves, clock=clock, width=buckets.width)
@@ -526,8 +533,11 @@ class Tail:
 
 def read_tails(run: Run, metrics: Sequence[str]) -> list[Tail]:
     """Read the newest first; a run that never went back costs one query."""
-    gone = Step.objects.filter(run=run, superseded_by__isnull=False)
-    numbers = gone.order_by("-superseded_by").values_list("superseded_by", flat=True)
+    numbers = (
+        Step.objects.filter(run=run, superseded_by__isnull=False)
+        .order_by("-superseded_by")
+        .values_list("superseded_by", flat=True)
+    )
     attempts = [n for n in numbers.distinct()[:MAX_TAILS] if n is not None]
     kept = RunAttempt.objects.filter(run=run, number__in=attempts)
     after = dict(kept.values_list("number", "from_step")) if attempts else {}

@@ -68,8 +68,7 @@ class Listing:
     def first(self) -> Listed | None:
         """The one to use: the best, else the newest."""
         current = [row for row in self.kept if row.checkpoint.superseded_by is None]
-        best = (row for row in current if row.is_best)
-        return next(best, next(iter(current), None))
+        return next((row for row in current if row.is_best), next(iter(current), None))
 
     @property
     def num_kept(self) -> int:
@@ -124,12 +123,12 @@ def next_checkpoint(run: Run, listing: Listing) -> Next | None:
     settings = settings_of(run)
     if settings is None:
         return None
-    config = settings.config_at(run.last_step + 1)
-    every = config.checkpoint.every_steps or run.num_steps
+    every = (
+        settings.config_at(run.last_step + 1).checkpoint.every_steps or run.num_steps
+    )
     step = min((run.last_step // every + 1) * every, run.num_steps)
     saved = (row.checkpoint for row in listing.rows)
-    current = (c.step for c in saved if c.superseded_by is None)
-    since = max(current, default=0)
+    since = max((c.step for c in saved if c.superseded_by is None), default=0)
     return Next(step=step, since=since, num_done=run.last_step - since)
 
 
@@ -144,8 +143,9 @@ def resumable(run: Run) -> Checkpoint | None:
     if newest is None or not store.is_seen:
         return newest
     recorded = run.checkpoints.filter(superseded_by=None, deleted_at=None)
-    own = (c for c in recorded.order_by("-step") if (store.own / c.name).is_dir())
-    return next(own, None)
+    return next(
+        (c for c in recorded.order_by("-step") if (store.own / c.name).is_dir()), None
+    )
 
 
 def _mark(run: Run, rows: list[Listed]) -> None:
@@ -277,8 +277,9 @@ def fork_draft(checkpoint: Checkpoint) -> Iterator[Path | None]:
     if not CheckpointStore(checkpoint.run_id).is_seen:
         yield None
         return
-    runs = run_directory(checkpoint.run_id).path.parent
-    draft = RunDirectory(runs / f".fork-{uuid4().hex}")
+    draft = RunDirectory(
+        run_directory(checkpoint.run_id).path.parent / f".fork-{uuid4().hex}"
+    )
     draft.checkpoints.mkdir(parents=True)
     try:
         target = draft.checkpoints / fork_point_name(checkpoint.step)

@@ -37,8 +37,9 @@ def pin(*, checkpoint: Checkpoint, user: User) -> None:
             f"Failed to pin {checkpoint.name}: {error.strerror}. Increase "
             "checkpoint.keep_last in the next run.",
         ) from error
-    waiting = run.checkpoints.filter(pk=checkpoint.pk, pinned_at=None, deleted_at=None)
-    if waiting.update(pinned_at=Now()):
+    if run.checkpoints.filter(pk=checkpoint.pk, pinned_at=None, deleted_at=None).update(
+        pinned_at=Now()
+    ):
         _record(run, user, "checkpoint.pinned", checkpoint)
 
 
@@ -47,8 +48,9 @@ def unpin(*, checkpoint: Checkpoint, user: User) -> None:
     """Delete it when the retention rules say so."""
     run = _lock(checkpoint.run_id)
     refuse_locked(run)
-    pinned = run.checkpoints.filter(pk=checkpoint.pk, pinned_at__isnull=False)
-    if pinned.update(pinned_at=None):
+    if run.checkpoints.filter(pk=checkpoint.pk, pinned_at__isnull=False).update(
+        pinned_at=None
+    ):
         _record(run, user, "checkpoint.unpinned", checkpoint)
         _keep_best(run)
 
@@ -150,8 +152,11 @@ def _keep_wanted(run: Run) -> None:
 
 def _lock(run_id: int) -> Run:
     """Lock its row; its worker and other requests wait for this."""
-    runs = Run.objects.select_for_update(of=("self",)).select_related("locked_by")
-    return runs.get(pk=run_id)
+    return (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("locked_by")
+        .get(pk=run_id)
+    )
 
 
 def _record(run: Run, user: User, verb: str, checkpoint: Checkpoint) -> None:

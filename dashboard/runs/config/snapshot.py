@@ -136,8 +136,9 @@ def write_setting(value: object) -> str:
         case float():
             return write_number(value)
         case BaseModel():
-            tree = value.model_dump(mode="json")
-            return json.dumps(tree, indent=2, ensure_ascii=False)
+            return json.dumps(
+                value.model_dump(mode="json"), indent=2, ensure_ascii=False
+            )
         case list() | tuple() | dict() if not value:
             return "none"
         case tuple() if isinstance(value[0], Phase):
@@ -244,8 +245,10 @@ def reported_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
     >>> reported_settings({"settings": settings})
     [('a.bf', 4), ('a.seed', 3), ('beta', 2), ('fp16', 1)]
     """
-    reported = flatten_tree(config.get("settings", {}))
-    return sorted(reported, key=lambda setting: setting[0].split("."))
+    return sorted(
+        flatten_tree(config.get("settings", {})),
+        key=lambda setting: setting[0].split("."),
+    )
 
 
 def json_path(key: str) -> str:

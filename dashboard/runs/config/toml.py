@@ -141,8 +141,7 @@ def _sentence(key: str, loc: Sequence[str | int], error: Mapping[str, Any]) -> s
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, all_fields(), n=1)
         if not near:  # as likely put into the wrong part
-            named = [p for p in all_fields() if p.rpartition(".")[2] == loc[-1]]
-            near = named[:1]
+            near = [p for p in all_fields() if p.rpartition(".")[2] == loc[-1]][:1]
         remedy = f"Did you mean {near[0]}?" if near else "Remove it."
         return f"Unknown setting. {remedy}"
     if key in all_fields():
@@ -201,8 +200,7 @@ def write_phases(phases: Sequence[Any]) -> str:
 
 def _write_phase(phase: Mapping[str, Any]) -> str:
     """Write a table of its own: tomli_w joins short ones to a list in one line."""
-    text = tomli_w.dumps(phase)
-    return "[[phases]]\n" + re.sub(r"(?m)^\[+", r"\g<0>phases.", text)
+    return "[[phases]]\n" + re.sub(r"(?m)^\[+", r"\g<0>phases.", tomli_w.dumps(phase))
 
 
 def _leaves(tree: Any) -> list[Any]:

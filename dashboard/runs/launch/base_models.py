@@ -97,14 +97,14 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
             refusal = UserError if within_data(path) else FolderNotAllowed
             raise refusal("runs.bad_model_folder", why)
         match = DATA_FOLDER.fullmatch(within_data(path))
-        if match and (number := match["model"]):
-            published = team.published_models.select_for_update()
-            if not published.filter(pk=number).exists():
-                raise UserError(
-                    "runs.unknown_model",
-                    f"The team has no model in {json.dumps(path)}. Choose a model from "
-                    "the list, or enter your own model folder.",
-                )
+        number = match and match["model"]
+        published = team.published_models.select_for_update()
+        if number and not published.filter(pk=number).exists():
+            raise UserError(
+                "runs.unknown_model",
+                f"The team has no model in {json.dumps(path)}. Choose a model from "
+                "the list, or enter your own model folder.",
+            )
 
 
 def runs_that_need(model: PublishedModel) -> list[Run]:
@@ -120,8 +120,7 @@ def folder_of(model: PublishedModel) -> str:
 def needs_of(team: Team) -> dict[str, list[Run]]:
     """List folders that the team's runs name and need: none has ended; one query."""
     runs: dict[str, list[Run]] = {}
-    waiting = Run.objects.filter(team=team).exclude(state__in=ENDED)
-    for run in waiting.order_by("id"):
+    for run in Run.objects.filter(team=team).exclude(state__in=ENDED).order_by("id"):
         for path in {*named_models(run.config)}:
             runs.setdefault(path, []).append(run)
     return runs
@@ -148,8 +147,7 @@ class StarterModel:
 
     def read_settings(self) -> dict[str, Any]:
         """Return the recommended settings, as a tree."""
-        text = (self.folder / "run.toml").read_text(encoding="utf-8")
-        return tomllib.loads(text)
+        return tomllib.loads((self.folder / "run.toml").read_text(encoding="utf-8"))
 
 
 def offered_models(team: Team) -> list[StarterModel]:

@@ -272,8 +272,7 @@ class LaunchDraft:
         if version is not None:
             starters = [s for s in starters if not warn_of_characters(s.path, version)]
         recipe = self.recipe_version
-        spec = recipe.spec if recipe else self.start.recipe or {}
-        rules = spec.get("rules", [])
+        rules = (recipe.spec if recipe else self.start.recipe or {}).get("rules", [])
         is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
         order = ["countdown", "smollm2"] if is_countdown else ["smollm2", "countdown"]
         by_key = {starter.key: starter for starter in starters}
@@ -304,8 +303,9 @@ class LaunchDraft:
         tree["data"]["rows"] = ROWS
         tree["reward"]["recipe"] = recipe.spec if recipe else {}
         tree["reward"]["step_recipe"] = self.step_spec
-        named = {chosen.name: eval_rows(chosen.name) for chosen in sets}
-        tree["evaluation"]["sets"] = self.eval_files | named
+        tree["evaluation"]["sets"] = self.eval_files | {
+            chosen.name: eval_rows(chosen.name) for chosen in sets
+        }
         return tree
 
     def put_phases(self, tree: dict[str, Any]) -> str:

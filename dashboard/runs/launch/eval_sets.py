@@ -296,8 +296,9 @@ def check_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
     """Checks now if there are few rows, else queues a job."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
-    result = find_leak(held_out, trained_on)
-    return Leak(held_out=held_out, trained_on=trained_on, found=result)
+    return Leak(
+        held_out=held_out, trained_on=trained_on, found=find_leak(held_out, trained_on)
+    )
 
 
 def stored_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:

@@ -188,8 +188,9 @@ def longest_prompt(version_pk: int) -> int:
 @lru_cache(maxsize=256)  # as above
 def longest_answer(version_pk: int) -> int:
     """Return its length in characters, among the first rows."""
-    rows = DatasetRow.objects.filter(version=version_pk, position__lt=MAX_ROWS_MEASURED)
-    longest: int | None = rows.aggregate(longest=Max(Length("answer")))["longest"]
+    longest: int | None = DatasetRow.objects.filter(
+        version=version_pk, position__lt=MAX_ROWS_MEASURED
+    ).aggregate(longest=Max(Length("answer")))["longest"]
     return longest or 0
 
 

@@ -144,8 +144,9 @@ def parts_of(
     if not config.phases or len(changing) < len(config.phases):
         yield SettingValue(f"{part}.{names[0]}", "", getattr(config, part))
     for phase in changing:
-        value = getattr(phase.config, part)
-        yield SettingValue("phases", f'Phase "{phase.name}": ', value)
+        yield SettingValue(
+            "phases", f'Phase "{phase.name}": ', getattr(phase.config, part)
+        )
 
 
 def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -> None:
@@ -374,8 +375,7 @@ def launch_sweep(
             fork_of=fork_of,
             sweep=sweep,
         )
-    num_runs = len(launches)
-    record(team, user, "sweep.launched", sweep, name=name, num_runs=num_runs)
+    record(team, user, "sweep.launched", sweep, name=name, num_runs=len(launches))
     return sweep
 
 
@@ -395,8 +395,9 @@ def _queue(
     _lock(launch, team)
     if fork_of is not None:
         # Locked against the trash until the fork is queued.
-        parents = Run.objects.select_for_update(of=("self",), no_key=True)
-        parent = parents.get(pk=fork_of.run_id)
+        parent = Run.objects.select_for_update(of=("self",), no_key=True).get(
+            pk=fork_of.run_id
+        )
         if parent.trashed_at is not None:
             raise UserError(
                 "runs.parent_in_trash",

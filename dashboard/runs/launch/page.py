@@ -379,8 +379,7 @@ def _times(config: RunConfig, paces: list[Pace], phases: Phases) -> list[Amount]
 
 
 def _time(pace: Pace, num_steps: int) -> Amount:
-    several = pace.num_runs > 1
-    of_runs = f"{pace.num_runs} similar runs" if several else "1 similar run"
+    of_runs = f"{pace.num_runs} similar runs" if pace.num_runs > 1 else "1 similar run"
     if pace.num_ranks:
         of_runs += (
             f" with {pace.num_ranks} rank{'' if pace.num_ranks == 1 else 's'}, "
@@ -402,8 +401,9 @@ def _updates(phases: Phases) -> Amount:
         for phase, num_steps in phases
     )
     if len(phases) > 1:
-        how = f"over {len(phases)} phases"
-        return Amount(title="Updates", value=f"{total:,}", how=how)
+        return Amount(
+            title="Updates", value=f"{total:,}", how=f"over {len(phases)} phases"
+        )
     ((phase, num_steps),) = phases
     optim = phase.config.optim
     factors = [f"{num_steps:,} steps", f"{optim.updates_per_batch:,}"]
@@ -417,8 +417,9 @@ def _num_train(launch: Launch) -> int:
 
 
 def _epochs(launch: Launch, phases: Phases) -> float:
-    prompts = sum(num * phase.config.rollout.prompts_per_step for phase, num in phases)
-    return prompts / _num_train(launch)
+    return sum(
+        num * phase.config.rollout.prompts_per_step for phase, num in phases
+    ) / _num_train(launch)
 
 
 def _evaluations(launch: Launch, done: int) -> Amount:
@@ -441,8 +442,9 @@ def _checkpoints(config: RunConfig, done: int) -> Amount:
     every = config.checkpoint.every_steps
     count = math.ceil(config.optim.num_steps / every) - done // every if every else 1
     newest = min(count, config.checkpoint.keep_last)
-    how = f"newest {newest:,} kept"
-    return Amount(title="Checkpoints", value=f"{count:,}", how=how)
+    return Amount(
+        title="Checkpoints", value=f"{count:,}", how=f"newest {newest:,} kept"
+    )
 
 
 def _hints(launch: Launch, start: Start) -> list[str]:
@@ -517,8 +519,9 @@ def _team_of(launch: Launch) -> Team:
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer
 def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str], ...]:
     """List each rule that cannot score the first rows, and the reason."""
-    spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
-    recipe = Recipe.model_validate(spec)
+    recipe = Recipe.model_validate(
+        RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
+    )
     rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
     reasons: dict[str, str] = {}
     for row in rows[:ROWS_TRIED]:

@@ -240,8 +240,9 @@ def _prompt_tokens(version: DatasetVersion | None, path: str) -> int:
     default: int = DataConfig.model_fields[LENGTH.rpartition(".")[2]].default
     if version is None:
         return default
-    counted = count_longest(version, path)
-    return counted or min(default, bound_longest(version, has_template=True))
+    return count_longest(version, path) or min(
+        default, bound_longest(version, has_template=True)
+    )
 
 
 def _in_sentence(title: str) -> str:
@@ -377,8 +378,9 @@ def save_preset(
         "saved_by": user,
     }
     with transaction.atomic():
-        presets = TeamPreset.objects.select_for_update()
-        preset = presets.filter(team=team, name=name).first()
+        preset = (
+            TeamPreset.objects.select_for_update().filter(team=team, name=name).first()
+        )
         if preset and not overwrites:
             raise UserError(
                 "presets.name_taken",
@@ -394,8 +396,9 @@ def save_preset(
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), values)
         verb = "preset.overwritten" if before else "preset.saved"
-        detail = {"before": before} if before else {}
-        record(team, user, verb, preset, name=name, **detail)
+        record(
+            team, user, verb, preset, name=name, **{"before": before} if before else {}
+        )
     return preset
 
 
@@ -410,8 +413,9 @@ def version_of_preset(preset: TeamPreset) -> str:
 
 def write_contents(contents: Mapping[str, Any]) -> str:
     """Write them as text, for the comparison."""
-    recipe = RecipeVersion.objects.filter(pk=contents["recipe_version_id"]).first()
-    reward = str(recipe or "")
+    reward = str(
+        RecipeVersion.objects.filter(pk=contents["recipe_version_id"]).first() or ""
+    )
     tree = {**contents["config"], "model": contents["model"], "reward": reward}
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
 

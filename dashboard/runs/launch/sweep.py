@@ -86,8 +86,7 @@ class SweepPlan:
             )
             for n in range(1, NUM_ROWS + 1)
         ]
-        mode = PAIRS if post.get("sweep_mode") == PAIRS else GRID
-        return cls(rows=rows, mode=mode)
+        return cls(rows=rows, mode=PAIRS if post.get("sweep_mode") == PAIRS else GRID)
 
     @property
     def used(self) -> list[Row]:

@@ -87,8 +87,7 @@ def apply_toml(form: LaunchDraft, text: str) -> TomlDraft:
     draft.problems = find_toml_problems(_completed(form, stated))
     if draft.problems:
         return draft
-    config = RunConfig.model_validate(_completed(form, stated))
-    tree = config.model_dump(mode="json")
+    tree = RunConfig.model_validate(_completed(form, stated)).model_dump(mode="json")
     applied = _Applied(form=form, given=stated, tree=tree)
     applied.read(draft)
     if not draft.problems:
@@ -145,8 +144,7 @@ class _Applied:
     def _read_recipes(self, draft: TomlDraft) -> None:
         form, reward = self.form, self.tree["reward"]
         self.recipe, chosen = form.recipe, form.recipe_version
-        typed = self.given.get("reward", {})
-        if "recipe" in typed and not (
+        if "recipe" in self.given.get("reward", {}) and not (
             chosen and is_same_reward(chosen.spec, reward["recipe"])
         ):
             self.recipe = self._find(draft, "recipe")

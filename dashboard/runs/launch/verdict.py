@@ -85,8 +85,7 @@ def verdict_of(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Verdict
 
 
 def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
-    total = metrics["num_prompts"] * metrics["num_samples"]
-    share = metrics["num_unscored"] / total
+    share = metrics["num_unscored"] / (metrics["num_prompts"] * metrics["num_samples"])
     if share < MANY_UNSCORED:
         return []
     return [

@@ -72,8 +72,7 @@ class PublishedModel(models.Model):
 
     @property
     def folder(self) -> Path:
-        data = Path(settings.COHORT_DATA)
-        return data / "models" / str(self.team_id) / str(self.pk)
+        return Path(settings.COHORT_DATA) / "models" / str(self.team_id) / str(self.pk)
 
     @property
     def lineage(self) -> str:

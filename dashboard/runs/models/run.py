@@ -286,15 +286,19 @@ class Run(models.Model):
             return None
         if hasattr(self, "trained"):
             return timedelta(seconds=self.trained) if self.trained else None
-        span = F("ended_at") - F("claimed_at")
-        trained: timedelta | None = self.attempts.aggregate(took=Sum(span))["took"]
+        trained: timedelta | None = self.attempts.aggregate(
+            took=Sum(F("ended_at") - F("claimed_at"))
+        )["took"]
         return trained
 
     @cached_property
     def newest_checkpoint(self) -> Any:
         """The checkpoint that the run would continue from, or None; one query."""
-        kept = self.checkpoints.filter(superseded_by=None, deleted_at=None)
-        return kept.order_by("-step").first()
+        return (
+            self.checkpoints.filter(superseded_by=None, deleted_at=None)
+            .order_by("-step")
+            .first()
+        )
 
     def name_values(self, values: Sequence[float | None]) -> dict[str, float | None]:
         """Name the values of a step; metrics that came later have none."""

@@ -24,8 +24,9 @@ def set_priority(*, run: Run, user: User, priority: Priority, base: str = "") ->
 
     EditConflict: another was set since `base`.
     """
-    locked = Run.objects.select_for_update().only("priority").get(pk=run.pk)
-    before = Priority(locked.priority).label
+    before = Priority(
+        Run.objects.select_for_update().only("priority").get(pk=run.pk).priority
+    ).label
     if not find_changes({"priority": before}, {"priority": priority.label}, base):
         return False
     return _change(
@@ -65,8 +66,7 @@ def _change(
 ) -> bool:
     """Raises the stream number too, so that open pages see it at once."""
     with transaction.atomic():
-        found = Run.objects.filter(guard, id=run.id)
-        if not found.update(seq=F("seq") + 1, **fields):
+        if not Run.objects.filter(guard, id=run.id).update(seq=F("seq") + 1, **fields):
             return False
         seq = Run.objects.values_list("seq", flat=True).get(id=run.id)
         record(run.team, user, verb, run, **(detail or {}))
@@ -122,5 +122,6 @@ def team_queue(team: Team, queue: Queue) -> TeamQueue:
         )
     num_passed = sum(entry.num_foreign for entry in entries)
     own = sum(entry.position.number is not None for entry in entries)
-    num_after = queue.num_startable - own - num_passed
-    return TeamQueue(entries=entries, num_foreign_after=num_after)
+    return TeamQueue(
+        entries=entries, num_foreign_after=queue.num_startable - own - num_passed
+    )

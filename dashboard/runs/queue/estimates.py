@@ -135,8 +135,9 @@ def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
 
 
 def _device(run_id: int) -> str:
-    started = ("run_started", "run_resumed")
-    events = RunEvent.objects.filter(run=run_id, type__in=started).order_by("-seq")
+    events = RunEvent.objects.filter(
+        run=run_id, type__in=("run_started", "run_resumed")
+    ).order_by("-seq")
     return str(events.values_list("body__device", flat=True).first() or "")
 
 
@@ -174,5 +175,6 @@ def _without_ranks(shape: Shape) -> Shape:
 
 def _ranks_of(row: Mapping[str, Any]) -> int:
     distributed = config_of(row)["distributed"] or {}
-    nodes = distributed.get("num_nodes") or 1
-    return int(nodes * (distributed.get("num_processes") or 1))
+    return int(
+        (distributed.get("num_nodes") or 1) * (distributed.get("num_processes") or 1)
+    )

@@ -64,12 +64,14 @@ class Needs:
         device = (config.get("model") or {}).get("device") or "auto"
         num_processes = distributed.get("num_processes") or 1
         if distributed.get("where") == "ray":
-            ranks = Ranks(
-                num_nodes=distributed.get("num_nodes") or 1,
-                per_node=num_processes,
-                device=device,
+            return cls(
+                device="cpu",
+                ranks=Ranks(
+                    num_nodes=distributed.get("num_nodes") or 1,
+                    per_node=num_processes,
+                    device=device,
+                ),
             )
-            return cls(device="cpu", ranks=ranks)
         return cls(
             device=device,
             num_gpus=max(num_processes, num_engine),
@@ -107,8 +109,9 @@ class Host:
         return needs.num_gpus if self.num_gpus and needs.device != "cpu" else 0
 
     def _is_for(self, num_used: int) -> bool:
-        of_class = {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}
-        return of_class.get(self.takes, True)
+        return {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}.get(
+            self.takes, True
+        )
 
 
 def known_hosts() -> list[Host]:
@@ -187,8 +190,7 @@ def known_devices() -> list[Device]:
         "dashboard.supervision.workers.list_devices"
     )()
     # Each kind of GPU is listed once.
-    kinds = dict.fromkeys(devices)
-    return sorted(kinds, key=lambda device: -device.memory_bytes)
+    return sorted(dict.fromkeys(devices), key=lambda device: -device.memory_bytes)
 
 
 # Ray clusters.

@@ -112,8 +112,7 @@ def list_startable() -> list[Waiting]:
 
 def count_held() -> Counter[int]:
     """Count the runs of each team on workers; one query."""
-    held = Run.objects.filter(state__in=HELD)
-    return Counter(held.values_list("team_id", flat=True))
+    return Counter(Run.objects.filter(state__in=HELD).values_list("team_id", flat=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,8 +271,9 @@ def _lack(queued: Waiting, hosts: Sequence[Host]) -> str:
 def _left(run: dict[str, Any], paces: dict[Any, float]) -> float | None:
     pace = own_step_seconds(run) or paces.get(shape_of(config_of(run)))
     leaves = run["state"] in (RunState.PAUSING, RunState.STOPPING)
-    num_left = 1 if leaves else max(1, run["num_steps"] - run["last_step"])
-    return steps_take(num_left, pace)
+    return steps_take(
+        1 if leaves else max(1, run["num_steps"] - run["last_step"]), pace
+    )
 
 
 def _slots(

@@ -199,8 +199,9 @@ def find_column(key: str) -> Column | None:
     if key in OWN or key == NAME.key:
         return OWN.get(key, NAME)
     if key.startswith(CONFIG) and len(key) > len(CONFIG):
-        title = key.removeprefix(CONFIG)
-        return Column(key=key, title=title, kind="setting", is_number=True)
+        return Column(
+            key=key, title=key.removeprefix(CONFIG), kind="setting", is_number=True
+        )
     parts = split_metric(key)
     if parts is None:
         return None
@@ -222,8 +223,7 @@ def find_column(key: str) -> Column | None:
 
 def read_columns(text: str) -> tuple[Column, ...]:
     """`cols=` of an address, without unknown columns and duplicates."""
-    line = " ".join(text[:8_000].splitlines())
-    keys = next(csv.reader([line]), [])
+    keys = next(csv.reader([" ".join(text[:8_000].splitlines())]), [])
     found = {
         column.key: column
         for key in keys[:MAX_COLUMNS]
@@ -262,8 +262,10 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
 
 def pin_runs_at_work(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Runs that a trainer works on come first, the newest of them first."""
-    at_work = Case(When(state__in=AT_WORK, then=0), default=1)
-    return runs.order_by(at_work, OrderBy(F("id"), descending=True))
+    return runs.order_by(
+        Case(When(state__in=AT_WORK, then=0), default=1),
+        OrderBy(F("id"), descending=True),
+    )
 
 
 def _orders(runs: QuerySet[Run], column: Column) -> tuple[QuerySet[Run], Sequence[Any]]:
@@ -271,8 +273,9 @@ def _orders(runs: QuerySet[Run], column: Column) -> tuple[QuerySet[Run], Sequenc
         # Numbers by size, before other values.
         return runs, (SettingNumber(column.setting), SettingText(column.setting))
     if column.kind == "metric":
-        named = Q(metric_summaries__name=column.metric)
-        joined = FilteredRelation("metric_summaries", condition=named)
+        joined = FilteredRelation(
+            "metric_summaries", condition=Q(metric_summaries__name=column.metric)
+        )
         return runs.alias(sorted=joined), (
             stat_of(column.stat, column.metric, "sorted__"),
         )

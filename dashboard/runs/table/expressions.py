@@ -26,8 +26,9 @@ STATS: tuple[Stat, ...] = get_args(Stat)
 
 
 def share_done() -> Combinable:
-    done = Cast("last_step", FloatField())
-    return done / NullIf(Cast("num_steps", FloatField()), 0.0)
+    return Cast("last_step", FloatField()) / NullIf(
+        Cast("num_steps", FloatField()), 0.0
+    )
 
 
 class IsTrue(Func):

@@ -118,15 +118,15 @@ def group_runs(
             **_settings(columns, keys),
         )
     )
-    orders = _orders(keys, names, metrics, sort)
-    ordered: QuerySet[Run, dict[str, Any]] = grouped.order_by(*orders)
+    ordered: QuerySet[Run, dict[str, Any]] = grouped.order_by(
+        *_orders(keys, names, metrics, sort)
+    )
     return ordered
 
 
 def count_groups(runs: QuerySet[Run], keys: Sequence[str]) -> int:
     names = {f"key_{i}": _expression(key) for i, key in enumerate(keys)}
-    different = runs.order_by().annotate(**names).values(*names).distinct()
-    count: int = different.count()
+    count: int = runs.order_by().annotate(**names).values(*names).distinct().count()
     return count
 
 
@@ -155,8 +155,9 @@ def _orders(
 ) -> list[OrderBy]:
     """As requested; then by the keys, numbers by size."""
     descending = sort.startswith("-")
-    by = {column.key: f"mean_{i}" for i, column in enumerate(metrics)}
-    chosen = by.get(sort.removeprefix("-"))
+    chosen = {column.key: f"mean_{i}" for i, column in enumerate(metrics)}.get(
+        sort.removeprefix("-")
+    )
     orders = []
     if sort in ("num", "-num"):
         orders = [OrderBy(F("num_runs"), descending=descending)]

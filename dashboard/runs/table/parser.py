@@ -248,8 +248,9 @@ class _Parser:
         match = _WORD.match(self._text, self._at)
         if match is None or match[0].lower() != word:
             return False
-        behind = _SPACE.sub("", self._text[match.end() : match.end() + 20])
-        return not _OPERATOR.match(behind)
+        return not _OPERATOR.match(
+            _SPACE.sub("", self._text[match.end() : match.end() + 20])
+        )
 
     def _take_word(self, word: str) -> bool:
         if self._is_over or not self._sees_word(word):

@@ -266,8 +266,12 @@ def list_keys(team: Team) -> dict[str, Any]:
             values.setdefault(key, set()).add(repr(value))
     # Settings that differ between the runs come first.
     keys = sorted(values, key=lambda key: (len(values[key]) < 2, key))
-    names = MetricSummary.objects.filter(run__in=recent.values("pk"))
-    found = names.order_by("name").values_list("name", flat=True).distinct()
+    found = (
+        MetricSummary.objects.filter(run__in=recent.values("pk"))
+        .order_by("name")
+        .values_list("name", flat=True)
+        .distinct()
+    )
     return {
         "keys": [{"key": key, "about": about} for key, about in ABOUT.items()],
         "flags": list(FLAGS),

@@ -154,10 +154,13 @@ def make_rows(
     drawn = [run for run in found if draws_all or run.state not in ENDED]
     shows_curves = has_panel or any(column.key == SPARKLINE for column in columns)
     curves = read_curves(drawn) if shows_curves else {}
-    metrics = {column.metric for column in columns if column.metric}
-    summaries = read_summaries([run.pk for run in found], metrics)
-    waits = any(run.state == RunState.QUEUED for run in found)
-    queue = read_queue() if waits else Queue()
+    summaries = read_summaries(
+        [run.pk for run in found],
+        {column.metric for column in columns if column.metric},
+    )
+    queue = (
+        read_queue() if any(run.state == RunState.QUEUED for run in found) else Queue()
+    )
     return [
         Row(
             run=run,

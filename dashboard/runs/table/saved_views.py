@@ -26,9 +26,9 @@ MAX_QUERY = 4_000
 def visible_views(team: Team | int, user: User | int) -> QuerySet[SavedView]:
     """The user's own views and the team's, by name, with `is_default`."""
     defaults = DefaultView.objects.filter(view=OuterRef("pk"), user=user)
-    views = SavedView.objects.filter(Q(owner=user) | Q(is_shared=True), team=team)
     return (
-        views.select_related("owner")
+        SavedView.objects.filter(Q(owner=user) | Q(is_shared=True), team=team)
+        .select_related("owner")
         .annotate(is_default=Exists(defaults))
         .order_by("name", "pk")
     )
@@ -140,8 +140,12 @@ def _own_name(name: str) -> Iterator[None]:
 
 def find_default(team: Team, user: User) -> SavedView | None:
     """One query."""
-    chosen = DefaultView.objects.filter(team=team, user=user).select_related("view")
-    found = chosen.filter(Q(view__owner=user) | Q(view__is_shared=True)).first()
+    found = (
+        DefaultView.objects.filter(team=team, user=user)
+        .select_related("view")
+        .filter(Q(view__owner=user) | Q(view__is_shared=True))
+        .first()
+    )
     return found.view if found else None
 
 

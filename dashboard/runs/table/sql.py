@@ -149,8 +149,7 @@ def _one(term: Compare, operator: str, value: Value) -> Q:
         if operator == "~":
             return Q(**{f"{path}__icontains": value.text})
         if value.is_none:
-            empty = Q(**{f"{path}__isnull": True})
-            return empty | Q(**{path: ""})
+            return Q(**{f"{path}__isnull": True}) | Q(**{path: ""})
         return Q(**{f"{path}__iexact": value.text})
     if key in NUMBERS:
         _allow(term, ("=", "!=", "<", "<=", ">", ">="))
@@ -248,8 +247,9 @@ def _state(_operator: str, value: Value, term: Compare) -> Q:
 
 def _tag(operator: str, value: Value, _term: Compare) -> Q:
     if operator == "~":
-        tagged = Run.objects.annotate(joined=JoinedTags())
-        found = tagged.filter(joined__icontains=value.text)
+        found = Run.objects.annotate(joined=JoinedTags()).filter(
+            joined__icontains=value.text
+        )
         return Q(pk__in=found.values("pk"))
     return Q(tags=[]) if value.is_none else Q(tags__contains=[value.text])
 
@@ -275,8 +275,9 @@ def _sweep(operator: str, value: Value, _term: Compare) -> Q:
     if operator != "~" and value.is_none:
         return Q(sweep=None)
     how = "icontains" if operator == "~" else "iexact"
-    named = Run.objects.filter(**{f"sweep__name__{how}": value.text})
-    return Q(pk__in=named.values("pk"))
+    return Q(
+        pk__in=Run.objects.filter(**{f"sweep__name__{how}": value.text}).values("pk")
+    )
 
 
 NAMED: Mapping[str, Callable[[str, Value, Compare], Q]] = MappingProxyType(
