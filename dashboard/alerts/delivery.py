@@ -8,9 +8,7 @@ the same id.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from smtplib import SMTPException
@@ -19,7 +17,7 @@ from typing import Any
 from celery import shared_task
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import Now, RowNumber
 from django.dispatch import receiver
@@ -44,6 +42,7 @@ from dashboard.alerts.models import (
 from dashboard.alerts.services import shown_address
 from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
+from dashboard.project.database import session_lock
 from dashboard.project.mail import why_not_mailed
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import run_moved
@@ -180,21 +179,6 @@ def deliver_due() -> int:
     return len(batch)
 
 
-@contextmanager
-def advisory_lock() -> Iterator[bool]:
-    """Yield True if this process has the lock: slow receivers occupy one worker slot,
-    not all. A lost connection releases it.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        (has_lock,) = cursor.fetchone()
-        try:
-            yield has_lock
-        finally:
-            if has_lock:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
-
-
 def _claim(pk: Any) -> OutgoingMessage | None:
     """Claim it; None if another worker has, or its channel was switched off."""
     is_claimed = Delivery.objects.filter(
@@ -279,6 +263,7 @@ register_purge(purge_alerts)
 
 @shared_task(name="alerts.deliver", ignore_result=True)
 def deliver() -> None:
-    with advisory_lock() as has_lock:
+    # Slow receivers occupy one worker slot, not all.
+    with session_lock(ADVISORY_LOCK) as has_lock:
         while has_lock and not shutdown.is_announced() and deliver_due():
             pass

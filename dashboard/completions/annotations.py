@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
 from django.utils import timezone
@@ -28,7 +28,7 @@ from dashboard.completions.models import (
     Tag,
     Thumb,
 )
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_text, fetch_all
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from trainer.client.lines import number
@@ -220,9 +220,8 @@ def read_annotations(
 ) -> dict[Key, Annotations]:
     """Read those of groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
-    with connection.cursor() as cursor:  # most groups have none
-        cursor.execute(KINDS_OF_GROUPS, {"ids": ids})
-        has_thumbs, has_tags, has_comments = cursor.fetchone()
+    # Most groups have none.
+    ((has_thumbs, has_tags, has_comments),) = fetch_all(KINDS_OF_GROUPS, {"ids": ids})
     annotations: defaultdict[Key, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
         own = annotations[thumb.group_id, thumb.position]

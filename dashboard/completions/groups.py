@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from django.core.paginator import Page, Paginator
-from django.db import connection
 from django.db.models import (
     Count,
     Exists,
@@ -34,7 +33,7 @@ from dashboard.completions.prompt_visits import Visits
 from dashboard.completions.prompts import read_snippets_of
 from dashboard.completions.rewards import reward_bounds
 from dashboard.completions.sparklines import draw_sparkline, reward_scale
-from dashboard.project.database import FixedQuery
+from dashboard.project.database import FixedQuery, fetch_all
 from dashboard.runs.models import Run
 
 GROUPS_PER_PAGE = 48
@@ -313,9 +312,8 @@ AROUND = """
 def visits_around(group: Group) -> VisitsAround:
     """Read the visits before and after a group. One query."""
     place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
-    with connection.cursor() as cursor:
-        cursor.execute(AROUND, {**place, "limit": MAX_VISITS + 1})
-        visits = sorted((Visit(*row) for row in cursor), key=lambda visit: visit.step)
+    rows = fetch_all(AROUND, {**place, "limit": MAX_VISITS + 1})
+    visits = sorted((Visit(*row) for row in rows), key=lambda visit: visit.step)
     before = [visit for visit in visits if visit.step < group.step]
     after = [visit for visit in visits if visit.step > group.step]
     this = Visit(group.step, group.signal, group.reward_mean)

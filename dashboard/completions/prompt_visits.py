@@ -11,7 +11,6 @@ import json
 from dataclasses import dataclass
 
 import numpy as np
-from django.db import connection
 from django.db.models import F
 from django.http import Http404
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from dashboard.completions.signals.records import (
     fetch_packed,
     unpack,
 )
+from dashboard.project.database import fetch_all
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 
@@ -170,19 +170,17 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
         }
         for step, correctness in correctness_by_step(run, steps).items()
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])
-        return np.fromiter(cursor, VISIT)
+    rows = fetch_all(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])
+    return np.fromiter(rows, VISIT)
 
 
 def _steps_within(run: Run, holes: list[tuple[int, int]]) -> list[int]:
     firsts, lasts = zip(*holes, strict=True)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT step FROM samples_group"
-            "  JOIN unnest(%s::int[], %s::int[]) AS hole(first, last)"
-            "    ON step BETWEEN hole.first AND hole.last"
-            " WHERE run_id = %s AND superseded_by IS NULL ORDER BY step",
-            [list(firsts), list(lasts), run.pk],
-        )
-        return [step for (step,) in cursor]
+    rows = fetch_all(
+        "SELECT DISTINCT step FROM samples_group"
+        "  JOIN unnest(%s::int[], %s::int[]) AS hole(first, last)"
+        "    ON step BETWEEN hole.first AND hole.last"
+        " WHERE run_id = %s AND superseded_by IS NULL ORDER BY step",
+        [list(firsts), list(lasts), run.pk],
+    )
+    return [step for (step,) in rows]

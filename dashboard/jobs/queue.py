@@ -6,12 +6,11 @@ workers' clocks do not matter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import (
     Case,
     DateTimeField,
@@ -260,21 +259,3 @@ def purge() -> None:
     for relation in Job._meta.related_objects:
         ended = ended.filter(**{f"{relation.name}__isnull": True})
     ended.delete()
-
-
-@contextmanager
-def advisory_lock(lane: str, worker: str) -> Iterator[bool]:
-    """Yield whether no other slot of this worker has it. A lost connection unlocks
-    it.
-    """
-    with connection.cursor() as cursor:
-        key = [lane, worker]
-        cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s), hashtext(%s))", key)
-        (is_mine,) = cursor.fetchone()
-        try:
-            yield is_mine
-        finally:
-            if is_mine:
-                cursor.execute(
-                    "SELECT pg_advisory_unlock(hashtext(%s), hashtext(%s))", key
-                )

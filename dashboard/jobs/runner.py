@@ -29,12 +29,11 @@ from dashboard.jobs.kinds import (
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import (
     RETRY_SECONDS,
-    advisory_lock,
     claim_job,
     claim_next,
     due_jobs,
 )
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_text, session_lock
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 1.0
@@ -167,7 +166,7 @@ def run_pending(
         if not all(kind.is_exclusive for kind in kinds):
             _run_lane(lane, worker, is_shutting_down, at_most=1)
             continue
-        with advisory_lock(lane, worker) as is_mine:
+        with session_lock(lane, worker) as is_mine:
             if is_mine:
                 _run_lane(lane, worker, is_shutting_down)
 

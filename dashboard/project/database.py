@@ -4,7 +4,8 @@ that are written once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
@@ -128,6 +129,32 @@ class FixedQuery(Generic[Row]):
         sql, parameters = compiler.as_sql()
         self._written = queryset, compiler, sql, list(parameters)
         return self._written
+
+
+def fetch_all(
+    query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+) -> list[Any]:
+    """Run one query and return its rows, as tuples."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters)
+        return cursor.fetchall()
+
+
+@contextmanager
+def session_lock(*key: int | str) -> Iterator[bool]:
+    """Yield whether this session has the advisory lock; a lost connection unlocks it.
+
+    `key`: one number, or two texts.
+    """
+    places = ", ".join("hashtext(%s)" if isinstance(p, str) else "%s" for p in key)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_try_advisory_lock({places})", key)
+        (is_mine,) = cursor.fetchone()
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                cursor.execute(f"SELECT pg_advisory_unlock({places})", key)
 
 
 def clean_text(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.db.models import F, Max
 from django.db.models.functions import Coalesce, Now
 
@@ -14,6 +14,7 @@ from dashboard.alerts.firing import observe, pause_for
 from dashboard.alerts.models import Alert
 from dashboard.datasets.limits import is_disk_full
 from dashboard.live.pubsub import notify_on_commit
+from dashboard.project.database import fetch_all
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
@@ -126,16 +127,14 @@ def _fence(claim: Claim) -> tuple[int, Progress]:
 
     Locks the run's row, which makes commit order the stream's order.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT seq, metric_names, summary, last_step FROM runs_run "
-            "WHERE id = %s AND epoch = %s AND state = ANY(%s) FOR NO KEY UPDATE",
-            [claim.run_id, claim.attempt, [s.value for s in HOLDING]],
-        )
-        row = cursor.fetchone()
-    if row is None:
+    rows = fetch_all(
+        "SELECT seq, metric_names, summary, last_step FROM runs_run "
+        "WHERE id = %s AND epoch = %s AND state = ANY(%s) FOR NO KEY UPDATE",
+        [claim.run_id, claim.attempt, [s.value for s in HOLDING]],
+    )
+    if not rows:
         raise LeaseLost(claim)
-    seq, names, summary, last_step = row
+    seq, names, summary, last_step = rows[0]
     if isinstance(summary, str):  # Django reads jsonb through its field only
         summary = json.loads(summary)
     return seq, Progress(metric_names=names, summary=summary, last_step=last_step)

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Case, Exists, F, Q, QuerySet, When
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import HELD, Run, RunAttempt, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
@@ -262,12 +263,10 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
     database starts, supervisors have `grace` to report again; after a gap without
     checks, as when the machine slept, they have one renewal interval.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_try_advisory_xact_lock(%s), now() - pg_postmaster_start_time()",
-            [ADVISORY_LOCK],
-        )
-        is_alone, uptime = cursor.fetchone()
+    ((is_alone, uptime),) = fetch_all(
+        "SELECT pg_try_advisory_xact_lock(%s), now() - pg_postmaster_start_time()",
+        [ADVISORY_LOCK],
+    )
     if not is_alone or not _watches_for(min(grace, TURN)) or uptime < grace:
         return []
     expired = Run.objects.select_for_update(skip_locked=True).filter(

@@ -14,7 +14,7 @@ from dashboard.completions.models import StepRollup
 from dashboard.completions.signals.composition import Compositions, read_compositions
 from dashboard.completions.signals.records import StepGroup, from_event, read_groups
 from dashboard.completions.signals.rollup import roll_up
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_text, fetch_all
 from dashboard.runs.models import Run, Step
 from trainer.events import Event, GroupScored, StepFinished
 
@@ -96,13 +96,11 @@ def text_array(values: Iterable[str]) -> str:
 
 def take_ids(table: str, count: int) -> list[int]:
     """Fresh primary keys, so that children can be copied with their parents."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'id')) "
-            "FROM generate_series(1, %s)",
-            [table, count],
-        )
-        return [row[0] for row in cursor.fetchall()]
+    rows = fetch_all(
+        "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
+        [table, count],
+    )
+    return [pk for (pk,) in rows]
 
 
 def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> None:
@@ -180,9 +178,8 @@ def _missing(run: Run) -> list[Step]:
 
 
 def _compositions(run_id: int) -> Compositions:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT config::text FROM runs_run WHERE id = %s", [run_id])
-        return read_compositions(cursor.fetchone()[0])
+    ((text,),) = fetch_all("SELECT config::text FROM runs_run WHERE id = %s", [run_id])
+    return read_compositions(text)
 
 
 def _row(

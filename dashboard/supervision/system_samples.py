@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
+from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import LARGEST
 from dashboard.runs.models import RunAttempt
 from dashboard.supervision.lease import Claim
@@ -94,18 +95,16 @@ def read_points(
         width = 1e-3
     place = _place(window.axis)
     width = max(1.0, width) if window.axis == "step" else width
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT epoch, extract(epoch FROM min(time))::float, max(step),
-                   {_merged(num_values)}
-            FROM training_systemsample AS sample WHERE {where}
-            GROUP BY epoch, floor(({place} - %s) / %s)
-            ORDER BY epoch, 2 LIMIT {2 * MAX_POINTS}
-            """,  # nosec B608 # noqa: S608 - made of numbers and of the words above
-            [*parameters, begin, width],
-        )
-        rows = cursor.fetchall()
+    rows = fetch_all(
+        f"""
+        SELECT epoch, extract(epoch FROM min(time))::float, max(step),
+               {_merged(num_values)}
+        FROM training_systemsample AS sample WHERE {where}
+        GROUP BY epoch, floor(({place} - %s) / %s)
+        ORDER BY epoch, 2 LIMIT {2 * MAX_POINTS}
+        """,  # nosec B608 # noqa: S608 - made of numbers and of the words above
+        [*parameters, begin, width],
+    )
     return [
         Point(attempt=attempt, time=time, step=step, values=list(values))
         for attempt, time, step, values in rows
@@ -158,25 +157,22 @@ def _where(run_id: int, window: Window) -> tuple[str, list[Any]]:
 def _span(run_id: int, window: Window) -> tuple[float, float]:
     where, parameters = _where(run_id, window)
     place = _place(window.axis)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT min({place})::float, max({place})::float"  # nosec B608 # noqa: S608 - as above
-            f" FROM training_systemsample AS sample WHERE {where}",
-            parameters,
-        )
-        begin, end = cursor.fetchone()
+    ((begin, end),) = fetch_all(
+        f"SELECT min({place})::float, max({place})::float"  # nosec B608 # noqa: S608 - as above
+        f" FROM training_systemsample AS sample WHERE {where}",
+        parameters,
+    )
     return begin or 0.0, end or 0.0
 
 
 def _num_values(run_id: int) -> int:
     """Count values; the maximum over its machines, which may have different GPUs."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT max(array_length(values, 1)) FROM training_systemsample"
-            " WHERE run_id = %s",
-            [run_id],
-        )
-        return cursor.fetchone()[0] or 0
+    ((num,),) = fetch_all(
+        "SELECT max(array_length(values, 1)) FROM training_systemsample"
+        " WHERE run_id = %s",
+        [run_id],
+    )
+    return num or 0
 
 
 def _merged(num_values: int) -> str:

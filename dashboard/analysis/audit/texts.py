@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
 
+from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Run
 
@@ -80,9 +80,7 @@ class Chosen:
 
 def choose_steps(run: Run) -> Chosen:
     """Two queries."""
-    with connection.cursor() as cursor:
-        cursor.execute(ENDS, {"run": run.pk})
-        first, last = cursor.fetchone()
+    ((first, last),) = fetch_all(ENDS, {"run": run.pk})
     if first is None:
         return Chosen(steps=[], num_between=0)
     steps = steps_with_groups(run, first=first, last=last, most=MOST_STEPS)
@@ -92,10 +90,10 @@ def choose_steps(run: Run) -> Chosen:
 def steps_with_groups(run: Run, *, first: int, last: int, most: int) -> list[int]:
     """So many at most, evenly spread, by rising step. One query."""
     every = max(1, -(-(last - first + 1) // most))
-    given = {"run": run.pk, "first": first, "last": last, "every": every}
-    with connection.cursor() as cursor:
-        cursor.execute(STEPS, given)
-        return [step for (step,) in cursor]
+    rows = fetch_all(
+        STEPS, {"run": run.pk, "first": first, "last": last, "every": every}
+    )
+    return [step for (step,) in rows]
 
 
 def _spread(steps: Sequence[int]) -> Iterator[int]:
@@ -115,16 +113,17 @@ def _spread(steps: Sequence[int]) -> Iterator[int]:
 def read_groups(run: Run, step: int) -> list[SampledGroup]:
     """Read the step's groups; one query."""
     group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
-    given = {
+    parameters = {
         "run": run.pk,
         "step": step,
         "groups": min(MOST_GROUPS, max(1, MOST_COMPLETIONS // group_size)),
         "chars": MOST_CHARS,
         "most": MOST_COMPLETIONS,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(READ, given)
-        return [SampledGroup(texts, _clipped(rewards)) for texts, rewards in cursor]
+    return [
+        SampledGroup(texts, _clipped(rewards))
+        for texts, rewards in fetch_all(READ, parameters)
+    ]
 
 
 def _clipped(values: Sequence[float | None]) -> list[float | None]:

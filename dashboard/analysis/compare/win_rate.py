@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from django.db import connection
 from django.http import QueryDict
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from dashboard.analysis.compare.pairs import PairForm, Side, delta_of, read_side
 from dashboard.analysis.compare.selection import Selection, join_ids, read_selection
 from dashboard.analysis.statistics import Array, mean_interval, win_rate
 from dashboard.completions.prompt_visits import Visits, find_span, read_visits
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import Run
 
 # A row is the same where its prompt, its answer and its columns are; of several the
@@ -63,9 +63,7 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
     if mine.content_sha256 == its.content_sha256:
         return Matching(numbers=None, note="")
     wanted = np.unique(prompts).tolist()
-    with connection.cursor() as cursor:
-        cursor.execute(SAME, [mine.pk, its.pk, wanted])
-        numbers = dict(cursor.fetchall())
+    numbers = dict(fetch_all(SAME, [mine.pk, its.pk, wanted]))
     return Matching(
         numbers=numbers,
         note=f"{ours.name} uses {mine} and {theirs.name} uses {its}. Prompts are "
@@ -307,12 +305,10 @@ def _rewards(
         [m.prompts[side] for m in common_steps],
         [m.steps[side] for m in common_steps],
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(REWARDS, [*requested, run.pk])
-        return {
-            prompt: np.array([r for r in rewards if r is not None], np.float64)
-            for prompt, rewards in cursor
-        }
+    return {
+        prompt: np.array([r for r in rewards if r is not None], np.float64)
+        for prompt, rewards in fetch_all(REWARDS, [*requested, run.pk])
+    }
 
 
 def _mean(rewards: Array) -> float | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from django.db import connection
 
 from dashboard.accounts.models import User
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.search.blocks import Block, read_column
 from dashboard.completions.search.columns import Column
 from dashboard.completions.search.filters import Selection
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import Run
 
 ANY = ("good", "bad", "tagged", "commented")
@@ -103,9 +103,8 @@ LABELS = """
 
 def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
     """Read labels of the current history, by anyone or one user; one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(LABELS, {"run": run.pk, "user": by.pk if by else None})
-        return [Label((label, name), *at) for label, name, *at in cursor]
+    rows = fetch_all(LABELS, {"run": run.pk, "user": by.pk if by else None})
+    return [Label((label, name), *at) for label, name, *at in rows]
 
 
 def labels_of_completions(labels: Sequence[Label]) -> list[Label]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +28,7 @@ from dashboard.completions.search.columns import (
 )
 from dashboard.completions.search.text import choose_num_bits, sign
 from dashboard.jobs import shutdown
+from dashboard.project.database import fetch_all, session_lock
 from dashboard.runs.models import Run, RunState
 
 FEWEST = 4_096  # completions of a block, during the run
@@ -94,7 +94,8 @@ class Stretch:
 def index() -> None:
     """Create missing blocks, for SECONDS."""
     until = time.monotonic() + SECONDS
-    with search_slot() as is_mine:
+    # One process creates blocks.
+    with session_lock(ADVISORY_LOCK) as is_mine:
         if not is_mine:
             return
         for run in runs_to_index():
@@ -216,13 +217,13 @@ def _read_sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
     """
     steps: list[tuple[int, int, int]] = []
     num = chars = 0
-    with connection.cursor() as cursor:
-        cursor.execute(SIZES, [run.pk, after + 1, bound])
-        for step, num_of_step, chars_of_step in cursor:
-            num, chars = num + int(num_of_step), chars + int(chars_of_step)
-            if steps and (num > MOST or chars > MOST_CHARS):
-                break
-            steps.append((step, int(num_of_step), int(chars_of_step)))
+    for step, num_of_step, chars_of_step in fetch_all(
+        SIZES, [run.pk, after + 1, bound]
+    ):
+        num, chars = num + int(num_of_step), chars + int(chars_of_step)
+        if steps and (num > MOST or chars > MOST_CHARS):
+            break
+        steps.append((step, int(num_of_step), int(chars_of_step)))
     return steps
 
 
@@ -256,9 +257,8 @@ def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
 
 def _read_texts(run: Run, stretch: Stretch) -> list[str]:
     """Read texts in the order of the columns."""
-    with connection.cursor() as cursor:
-        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
-        return [text for (texts,) in cursor for text in texts]
+    rows = fetch_all(TEXTS, [run.pk, stretch.first, stretch.last])
+    return [text for (texts,) in rows for text in texts]
 
 
 def _pack(
@@ -283,16 +283,3 @@ def _pack(
         signatures=sign(texts, num_bits).tobytes(),
         **{name: column.tobytes() for name, column in packed.items()},
     )
-
-
-@contextmanager
-def search_slot() -> Iterator[bool]:
-    """False if another process creates blocks. The lock ends with the session."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        (is_mine,) = cursor.fetchone()
-        try:
-            yield is_mine
-        finally:
-            if is_mine:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])

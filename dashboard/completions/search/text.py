@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from numpy.typing import NDArray
 from psycopg.errors import QueryCanceled
 
 from dashboard.completions.search.blocks import BlocksChanged, read_parts
 from dashboard.completions.search.columns import Column
 from dashboard.completions.search.filters import Locations, Ranking, Selection, join
+from dashboard.project.database import fetch_all
 
 Bits = NDArray[np.uint8]
 Codes = NDArray[np.uint64]
@@ -151,9 +152,7 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
             needles=((text,),),
             pattern=re.compile(re.escape(text), re.IGNORECASE),
         )
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT websearch_to_tsquery('simple', %s)::text", [text])
-        (query,) = cursor.fetchone()
+    ((query,),) = fetch_all("SELECT websearch_to_tsquery('simple', %s)::text", [text])
     needles = tuple(_needles(part) for part in query.split(" | "))
     conditions, parameters = [HAS_WORDS], [query]
     if len(needles) == 1:
@@ -357,10 +356,9 @@ def _match(batch: Locations, query: TextFilter) -> Column | None:
     groups, positions = batch.in_groups()
     parameters = [groups.tolist(), positions.tolist(), *query.given]
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(MATCHES.format(condition=query.condition), parameters)
-            return np.array([place - 1 for (place,) in cursor], np.int64)
+        rows = fetch_all(MATCHES.format(condition=query.condition), parameters)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             return None
         raise
+    return np.array([place - 1 for (place,) in rows], np.int64)

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import NOTHING, duration, rounded, sig4
+from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.charts.series import Curve
 from dashboard.runs.config.snapshot import write_named
@@ -183,12 +183,11 @@ def read_curves(runs: Sequence[Run]) -> dict[int, Curve]:
     curves: dict[int, Curve] = {}
     if not requested:
         return curves
-    with connection.cursor() as cursor:
-        cursor.execute(CURVES, [*map(list, zip(*requested, strict=True)), REWARD])
-        for pk, step, value in cursor:
-            curve = curves.setdefault(pk, Curve())
-            curve.steps.append(step)
-            curve.values.append(value)
+    parameters = [*map(list, zip(*requested, strict=True)), REWARD]
+    for pk, step, value in fetch_all(CURVES, parameters):
+        curve = curves.setdefault(pk, Curve())
+        curve.steps.append(step)
+        curve.values.append(value)
     return curves
 
 
