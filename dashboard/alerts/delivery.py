@@ -70,8 +70,11 @@ def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
     """Add a message for each channel of the team that receives it, in the transaction
     of the event.
     """
-    wanting = lock_channels(team_id).filter(is_enabled=True, events__contains=[event])
-    add_deliveries(wanting, event.value, **about)
+    add_deliveries(
+        lock_channels(team_id).filter(is_enabled=True, events__contains=[event]),
+        event.value,
+        **about,
+    )
 
 
 def lock_channels(team_id: int) -> QuerySet[Channel]:
@@ -148,14 +151,19 @@ class OutgoingMessage:
 
 def deliver_due() -> int:
     """Send due messages; returns the number of attempts."""
-    due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
     # Each team's first message, then each team's second: a slow receiver of one team
     # delays no other team.
-    ranked = due.annotate(
-        turn=Window(
-            RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
+    ranked = (
+        Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
+        .annotate(
+            turn=Window(
+                RowNumber(),
+                partition_by=F("channel__team"),
+                order_by=F("not_before").asc(),
+            )
         )
-    ).order_by("turn", "not_before")
+        .order_by("turn", "not_before")
+    )
     keys = list(ranked.values_list("pk", flat=True)[:PER_CALL])
     batch = [outgoing for pk in keys if (outgoing := _claim(pk)) is not None]
     if not batch:

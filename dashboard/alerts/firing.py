@@ -128,15 +128,18 @@ def alert_of_silence() -> None:
         resolve(alert, step=alert.run.last_step)
     for run in map(silent.__getitem__, alerted):
         for rule in warned[run.pk]:
-            warning = WarningSeen(
-                key=(rule.pk, NO_STEP),
-                metric="",
-                step=run.last_step,
-                value=None,
-                bound=None,
-                message=describe_progress(run).notice,
+            raise_alert(
+                run.pk,
+                WarningSeen(
+                    key=(rule.pk, NO_STEP),
+                    metric="",
+                    step=run.last_step,
+                    value=None,
+                    bound=None,
+                    message=describe_progress(run).notice,
+                ),
+                readings={},
             )
-            raise_alert(run.pk, warning, readings={})
 
 
 def _example_groups(run_id: int, step: int) -> list[list[int]]:

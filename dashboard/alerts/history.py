@@ -36,10 +36,12 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
     queries.
     """
     evaluator = RunEvaluator(rules_of(run), left_out(run))
-    found = Alert.objects.filter(
-        run=run, rule__in=evaluator.rules, state__in=(*OPEN, AlertState.RESOLVED)
-    )
-    alerts = [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
+    alerts = [
+        ((a.rule_id or 0, a.code), a)
+        for a in Alert.objects.filter(
+            run=run, rule__in=evaluator.rules, state__in=(*OPEN, AlertState.RESOLVED)
+        ).order_by("id")
+    ]
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
     spans: dict[Key, Spans] = {}
     for key, alert in alerts:
@@ -68,13 +70,17 @@ def _replay(
     ]
     # The first step of the current phase; 0 without phases. A run that was rolled
     # back may have started a later phase before.
-    phases = RunEvent.objects.filter(
-        run=run,
-        type="phase_started",
-        seq__lt=before,
-        step__lte=(last[0].step if last else 0) + 1,
+    body = (
+        RunEvent.objects.filter(
+            run=run,
+            type="phase_started",
+            seq__lt=before,
+            step__lte=(last[0].step if last else 0) + 1,
+        )
+        .order_by("-seq")
+        .values_list("body", flat=True)
+        .first()
     )
-    body = phases.order_by("-seq").values_list("body", flat=True).first()
     begin = body["first_step"] if body else 0
     # The last steps and evaluations, in the order in which they were logged.
     # Running medians restart with a phase.

@@ -171,8 +171,11 @@ def _rules(team_id: int) -> QuerySet[Rule]:
 
 def rules_of(run: Run) -> list[Rule]:
     """Return the rules that are on and that this run is under."""
-    rules = list_rules(run.team_id)
-    return [rule for rule in rules if rule.is_enabled and rule.applies_to(run)]
+    return [
+        rule
+        for rule in list_rules(run.team_id)
+        if rule.is_enabled and rule.applies_to(run)
+    ]
 
 
 def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
@@ -188,8 +191,10 @@ def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
     config = settings_of(run)
     if config is None:
         return [(0, frozenset({"mismatch_float32"}))]
-    phases = config.phase_configs
-    return [(phase.first_step, meaningless_rules(phase.config)) for phase in phases]
+    return [
+        (phase.first_step, meaningless_rules(phase.config))
+        for phase in config.phase_configs
+    ]
 
 
 def describe(rule: Rule) -> str:

@@ -101,8 +101,13 @@ def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
         is_enabled=is_enabled, revision=F("revision") + 1
     )
     if switched:
-        verb = "alert_rule.switched_on" if is_enabled else "alert_rule.switched_off"
-        record(rule.team, user, verb, rule, name=rule.name)
+        record(
+            rule.team,
+            user,
+            "alert_rule.switched_on" if is_enabled else "alert_rule.switched_off",
+            rule,
+            name=rule.name,
+        )
     return bool(switched)
 
 
@@ -164,8 +169,13 @@ def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
         MutedRun.objects.filter(run=run).delete()
     else:
         MutedRun.objects.update_or_create(run=run, defaults={"until": until})
-    verb = "run.alerts_muted" if until else "run.alerts_unmuted"
-    record(run.team, user, verb, run, until=until.isoformat() if until else None)
+    record(
+        run.team,
+        user,
+        "run.alerts_muted" if until else "run.alerts_unmuted",
+        run,
+        until=until.isoformat() if until else None,
+    )
 
 
 # Channels.
@@ -184,8 +194,15 @@ def add_channel(
     channel = Channel.objects.create(
         team=team, created_by=user, kind=kind, address=address, events=events
     )
-    detail = {"kind": kind, "to": shown_address(channel), "events": events}
-    record(team, user, "alert_channel.added", channel, **detail)
+    record(
+        team,
+        user,
+        "alert_channel.added",
+        channel,
+        kind=kind,
+        to=shown_address(channel),
+        events=events,
+    )
     return channel
 
 
@@ -215,8 +232,12 @@ def switch_channel(*, channel: Channel, user: User, is_enabled: bool) -> None:
     Channel.objects.filter(pk=channel.pk).update(
         is_enabled=is_enabled, num_failed=0, gave_up=""
     )
-    verb = "alert_channel.switched_on" if is_enabled else "alert_channel.switched_off"
-    record(channel.team, user, verb, channel)
+    record(
+        channel.team,
+        user,
+        "alert_channel.switched_on" if is_enabled else "alert_channel.switched_off",
+        channel,
+    )
 
 
 @transaction.atomic
@@ -259,8 +280,14 @@ def resend(*, delivery: Delivery, user: User) -> bool:
         )
     )
     if is_waiting:
-        detail = {"delivery": str(delivery.pk), "event": delivery.event}
-        record(channel.team, user, "alert_channel.sent_again", channel, **detail)
+        record(
+            channel.team,
+            user,
+            "alert_channel.sent_again",
+            channel,
+            delivery=str(delivery.pk),
+            event=delivery.event,
+        )
     return bool(is_waiting)
 
 

@@ -186,8 +186,12 @@ def iqm_difference(base: Array, other: Array) -> Estimate:
             subtract(iqms[:, here][one], base_iqms[:, there][other_one]), of_pair
         )
     num = np.minimum(np.isfinite(base).sum(axis=0), np.isfinite(other).sum(axis=0))
-    value = subtract(interquartile_mean(other), interquartile_mean(base))
-    return Estimate(value=value, low=low, high=high, num=num)
+    return Estimate(
+        value=subtract(interquartile_mean(other), interquartile_mean(base)),
+        low=low,
+        high=high,
+        num=num,
+    )
 
 
 def seeds_needed(

@@ -312,8 +312,10 @@ AROUND = """
 def visits_around(group: Group) -> VisitsAround:
     """Read the visits before and after a group. One query."""
     place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
-    rows = fetch_all(AROUND, {**place, "limit": MAX_VISITS + 1})
-    visits = sorted((Visit(*row) for row in rows), key=lambda visit: visit.step)
+    visits = sorted(
+        (Visit(*row) for row in fetch_all(AROUND, {**place, "limit": MAX_VISITS + 1})),
+        key=lambda visit: visit.step,
+    )
     before = [visit for visit in visits if visit.step < group.step]
     after = [visit for visit in visits if visit.step > group.step]
     this = Visit(group.step, group.signal, group.reward_mean)

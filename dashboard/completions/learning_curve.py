@@ -52,8 +52,10 @@ def make_points(visits: Visits) -> list[Point]:
     """Pool the visits of one prompt, by step; at most MAX_POINTS."""
     if not len(visits):
         return []
-    parts = np.array_split(visits, min(len(visits), MAX_POINTS))
-    return [_make_point(part) for part in parts]
+    return [
+        _make_point(part)
+        for part in np.array_split(visits, min(len(visits), MAX_POINTS))
+    ]
 
 
 def _make_point(part: Visits) -> Point:

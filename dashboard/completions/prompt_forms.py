@@ -129,8 +129,10 @@ class PromptFilterForm(FilterForm):
     @property
     def kept(self) -> list[tuple[str, Any]]:
         """Hidden fields beside the chips: what the address has else."""
-        names = ("which", "at_most", "low", "high", "sort")
-        values = [(name, self.cleaned_data.get(name)) for name in names]
+        values = [
+            (name, self.cleaned_data.get(name))
+            for name in ("which", "at_most", "low", "high", "sort")
+        ]
         return [
             (name, f"{value:.12g}" if isinstance(value, float) else value)
             for name, value in values
@@ -145,8 +147,10 @@ class PromptFilterForm(FilterForm):
     @property
     def view_query(self) -> str:
         """The query string of one prompt's page for the same groups; may be empty."""
-        names = ("visits", "first_step", "last_step")
-        values = {name: self.cleaned_data.get(name) for name in names}
+        values = {
+            name: self.cleaned_data.get(name)
+            for name in ("visits", "first_step", "last_step")
+        }
         return urlencode({k: v for k, v in values.items() if v not in (None, "")})
 
     def query_of(self, span: Span) -> str:

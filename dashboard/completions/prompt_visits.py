@@ -151,8 +151,10 @@ def holes_in(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
     [(1, 2), (5, 7), (9, 9)]
     """
     ends = np.concatenate([[span.first - 1], steps, [span.last + 1]])
-    holes = np.flatnonzero(np.diff(ends) > 1)
-    return [(int(ends[i]) + 1, int(ends[i + 1]) - 1) for i in holes]
+    return [
+        (int(ends[i]) + 1, int(ends[i + 1]) - 1)
+        for i in np.flatnonzero(np.diff(ends) > 1)
+    ]
 
 
 def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits:
@@ -170,8 +172,9 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
         }
         for step, correctness in correctness_by_step(run, steps).items()
     ]
-    rows = fetch_all(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])
-    return np.fromiter(rows, VISIT)
+    return np.fromiter(
+        fetch_all(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt]), VISIT
+    )
 
 
 def _steps_within(run: Run, holes: list[tuple[int, int]]) -> list[int]:

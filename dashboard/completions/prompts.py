@@ -154,8 +154,10 @@ def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptL
 def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine:
     change = float(tally["change"])
     # One bar per visit, of the height of its pass rate; many visits are pooled.
-    parts = np.array_split(visits, min(len(visits), MAX_BARS))
-    counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
+    counts = [
+        (int(p["num_right"].sum()), int(p["num_scored"].sum()))
+        for p in np.array_split(visits, min(len(visits), MAX_BARS))
+    ]
     shares = [right / scored if scored else None for right, scored in counts]
     return PromptLine(
         row=row,

@@ -116,9 +116,13 @@ def _split(
 def _part(
     name: str, score: float | None, counted: float | None, weight: float | None
 ) -> RulePart:
-    part = None if counted is None or weight is None else counted * weight
     return RulePart(
-        name=name, score=score, counted=counted, weight=weight, part=part, bar=None
+        name=name,
+        score=score,
+        counted=counted,
+        weight=weight,
+        part=None if counted is None or weight is None else counted * weight,
+        bar=None,
     )
 
 
@@ -225,8 +229,9 @@ def rule_weights(run: Run, step: int) -> dict[str, float]:
     recipe = step_recipe(run, step)
     if recipe is not None:
         return PENALTIES | {r.name: r.weight_at(step) for r in recipe.rules}
-    rules = recipe_spec(run, step)["rules"]
-    return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
+    return PENALTIES | {
+        r["name"]: float(r.get("weight", 1.0)) for r in recipe_spec(run, step)["rules"]
+    }
 
 
 def correctness_at(run: Run, step: int) -> Correctness:
@@ -286,8 +291,13 @@ def why_nothing_is_right(run: Run, step: int) -> str:
 def why_never_right(run: Run) -> str:
     """Say why correctness is unknown at every step; "" where it is known at one."""
     lengths = (phase["num_steps"] for phase in run.config.get("phases") or ())
-    ends = [end for end in accumulate(lengths) if end < run.last_step]
-    reasons = [why_nothing_is_right(run, step) for step in (*ends, run.last_step)]
+    reasons = [
+        why_nothing_is_right(run, step)
+        for step in (
+            *[end for end in accumulate(lengths) if end < run.last_step],
+            run.last_step,
+        )
+    ]
     return reasons[-1] if all(reasons) else ""
 
 

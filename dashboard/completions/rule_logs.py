@@ -63,14 +63,16 @@ class Entry:
 def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     """Find notes, the newest step's first, within a step as they came."""
     notes = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
-    lookups = {
-        "text": "text__icontains",
-        "rule": "rule",
-        "first_step": "step__gte",
-        "last_step": "step__lte",
-        "prompt": "group__prompt_index",
+    values = {
+        lookup: form.value(name)
+        for name, lookup in {
+            "text": "text__icontains",
+            "rule": "rule",
+            "first_step": "step__gte",
+            "last_step": "step__lte",
+            "prompt": "group__prompt_index",
+        }.items()
     }
-    values = {lookup: form.value(name) for name, lookup in lookups.items()}
     values["is_error"] = KINDS.get(form.value("kind"))
     return notes.filter(
         **{k: v for k, v in values.items() if v not in (None, "")}

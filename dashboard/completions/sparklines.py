@@ -93,8 +93,13 @@ def _draw_bar(
     top = scale.y(max(reward, 0.0))
     # A reward of 0 still shows: a line, not a gap.
     height = max(1.5, scale.y(min(reward, 0.0)) - top)
-    kind = "truncated" if cut else "scored"
-    return Bar(x=x, y=min(top, HEIGHT - height), width=width, height=height, kind=kind)
+    return Bar(
+        x=x,
+        y=min(top, HEIGHT - height),
+        width=width,
+        height=height,
+        kind="truncated" if cut else "scored",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -74,8 +74,9 @@ def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
 
 def _tokens(completion: MeasuredCompletion) -> Iterator[tuple[int, str, int]]:
     special = set(completion.special)
-    texts = zip(completion.ids, completion.pieces, strict=True)
-    for at, (token_id, text) in enumerate(texts):
+    for at, (token_id, text) in enumerate(
+        zip(completion.ids, completion.pieces, strict=True)
+    ):
         yield token_id, text, int(at in special)
 
 

@@ -76,8 +76,11 @@ def enqueue_few(kind: str, target_id: int, *, team_id: int) -> Job | None:
     """
     if job := newest_job(kind, target_id, is_open=True):
         return job
-    names = names_of(lane_of(kind_of(kind)))
-    waiting = Job.objects.filter(team_id=team_id, kind__in=names, state=JobState.QUEUED)
+    waiting = Job.objects.filter(
+        team_id=team_id,
+        kind__in=names_of(lane_of(kind_of(kind))),
+        state=JobState.QUEUED,
+    )
     if waiting.count() >= MAX_WAITING:
         return None
     return enqueue(kind, target_id, team_id=team_id)
@@ -230,8 +233,11 @@ def waiting_reason(job: Job) -> str:
             f"The database failed to store the {kind.noun}. Cohort retries within "
             "a minute."
         )
-    lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
-    if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
+    if (
+        Job.objects.filter(kind__in=names_of(lane_of(kind)))
+        .filter(state=JobState.RUNNING, lease_until__gte=Now())
+        .exists()
+    ):
         return (
             f"Position {queue_position(job):,} in your team's queue. Each worker "
             f"runs one {kind.noun} at a time, and teams take turns."

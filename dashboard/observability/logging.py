@@ -109,7 +109,9 @@ def _facts_of(request: HttpRequest) -> dict[str, Any]:
         facts |= {
             "route": match.view_name,
             "team": team_of(request),
-            "run": int(run) if _is_id(run) else None,
+            "run": int(run)
+            if (run.isascii() and run.isdigit() and len(run) < 19)
+            else None,
         }
     return _known({**facts, "user": user_of(request)})
 
@@ -122,11 +124,6 @@ def team_of(request: HttpRequest) -> str | None:
         return str(access.team.slug)
     match = request.resolver_match
     return match.kwargs.get("team") if match else None
-
-
-def _is_id(text: str) -> bool:
-    """Refuse "²", which is a digit too, and a number that no bigint can be."""
-    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def user_of(request: HttpRequest) -> int | None:

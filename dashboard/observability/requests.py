@@ -76,7 +76,11 @@ def log_request(
     never the address, which may contain a token.
     """
     match = request.resolver_match
-    route = match.view_name if match else _unrouted(request)
+    route = (
+        match.view_name
+        if match
+        else ("static" if request.path.startswith(settings.STATIC_URL) else "none")
+    )
     count_request(route, request.method, response.status_code, seconds)
     name_span(one, route, status=response.status_code)
     scope = getattr(request, "scope", {})
@@ -114,11 +118,6 @@ def _kind_of(request: HttpRequest) -> str:
     if access is None:
         return "person"
     return "ingest" if access.token.scopes == ["ingest"] else "program"
-
-
-def _unrouted(request: HttpRequest) -> str:
-    """Name the route of responses without a resolved route."""
-    return "static" if request.path.startswith(settings.STATIC_URL) else "none"
 
 
 def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:

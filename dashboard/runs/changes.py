@@ -71,8 +71,12 @@ def change_run(
             "runs.not_changeable",
             f"The run is {locked.state}, so its settings cannot change.",
         )
-    changes = find_changes(intervals_of(locked), settings, base)
-    return _change(locked, user, changes, verb="run.settings_changed")
+    return _change(
+        locked,
+        user,
+        find_changes(intervals_of(locked), settings, base),
+        verb="run.settings_changed",
+    )
 
 
 @transaction.atomic

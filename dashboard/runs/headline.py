@@ -121,10 +121,9 @@ def read_headline(run: Run) -> Headline:
 
 
 def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluated]:
-    read = read_evaluated([run.value])[run.value.pk]
     clipped = {
         name: Series(steps=series.steps, values=clip_all(series.values))
-        for name, series in read.items()
+        for name, series in read_evaluated([run.value])[run.value.pk].items()
     }
     return _read_steps(run.value, also), clipped
 
@@ -372,8 +371,13 @@ def _held_out_tile(held_out: HeldOut | None) -> Tile:
     if held_out is None:
         return Tile(metric=f"eval/{MAIN_SET}/mean", title=title, value=NOTHING)
     margin = held_out.margins[-1]
-    note = "" if margin is None else f"± {_score(margin)}"
-    return _tile(held_out.metric, title, held_out.scores, 0, note=note)
+    return _tile(
+        held_out.metric,
+        title,
+        held_out.scores,
+        0,
+        note="" if margin is None else f"± {_score(margin)}",
+    )
 
 
 def _groups_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
@@ -390,9 +394,13 @@ def _groups_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
     if constant.steps[-1:] != effective.steps[-1:] or shares[-1] <= 0:
         return _tile(CONSTANT, title, mixed, last_step, write=_share)
     total = round(effective.values[-1] / shares[-1])
-    note = f"of {total:,}"
     return _tile(
-        EFFECTIVE, title, effective, last_step, note=note, write="{:,.0f}".format
+        EFFECTIVE,
+        title,
+        effective,
+        last_step,
+        note=f"of {total:,}",
+        write="{:,.0f}".format,
     )
 
 

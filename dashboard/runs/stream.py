@@ -267,8 +267,11 @@ def read_snapshot(run: Run) -> Frame:
 
 def _read_ranges(run: Run, shown: Container[str]) -> dict[str, list[float]]:
     """Lowest, highest and last value of the metrics whose history is not sent."""
-    names = [name for name in run.metric_names if name not in shown]
-    history = read_history(run, names, max_points=POINTS_PER_BUCKET)
+    history = read_history(
+        run,
+        [name for name in run.metric_names if name not in shown],
+        max_points=POINTS_PER_BUCKET,
+    )
     return {
         name: [min(curve.values), max(curve.values), curve.values[-1]]
         for name, curve in history.curves.items()

@@ -133,8 +133,11 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
 
 
 def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:
-    fields = model._meta.get_fields(include_hidden=True)
-    return [each for each in fields if isinstance(each, models.ManyToOneRel)]
+    return [
+        each
+        for each in model._meta.get_fields(include_hidden=True)
+        if isinstance(each, models.ManyToOneRel)
+    ]
 
 
 def _goes_by_sql(model: type[models.Model]) -> bool:

@@ -222,8 +222,11 @@ class StorageCleaner:
     def _start(self) -> None:
         try:
             folder = str(stored_folders_to_delete())
-            storage = {"COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE}
-            self._command = _Command("--delete-stored", folder, variables=storage)
+            self._command = _Command(
+                "--delete-stored",
+                folder,
+                variables={"COHORT_RAY_STORAGE": settings.COHORT_RAY_STORAGE},
+            )
         except OSError as error:
             self._finish(1, str(error))
 

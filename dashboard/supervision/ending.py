@@ -111,8 +111,11 @@ def conclude(claim: Claim, ending: Ending) -> None:
             ),
         )
     else:
-        advice = MEMORY_ADVICE if ending.was_out_of_memory else ""
-        lose_attempt(run, outcome=ending.outcome, advice=advice)
+        lose_attempt(
+            run,
+            outcome=ending.outcome,
+            advice=MEMORY_ADVICE if ending.was_out_of_memory else "",
+        )
 
 
 @transaction.atomic

@@ -62,8 +62,11 @@ class LogTailer:
                 data += more
         data = data[: data.rfind(b"\n") + 1]
         # Only \n ends a line: JSON text may contain U+2028 and similar characters.
-        texts = tuple(data.split(b"\n")[:-1])
-        return Lines(first=self._next_line, texts=texts, end=self._offset + len(data))
+        return Lines(
+            first=self._next_line,
+            texts=tuple(data.split(b"\n")[:-1]),
+            end=self._offset + len(data),
+        )
 
     def advance(self, lines: Lines) -> None:
         assert lines.first == self._next_line, "lines of another place"

@@ -69,8 +69,9 @@ class EventValidator:
         """Two queries if there are steps or groups."""
         # Metrics of evaluations are only in the summary.
         self.metrics |= {*self.run.metric_names, *self.run.summary.get("last", {})}
-        rules = self.run.config["reward"]["recipe"]["rules"]
-        self._rules |= {rule["name"] for rule in rules}
+        self._rules |= {
+            rule["name"] for rule in self.run.config["reward"]["recipe"]["rules"]
+        }
         steps = [e.step for e in _of(events, StepFinished)]
         if steps:
             self._steps = set(

@@ -254,8 +254,13 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
         rules = run.config["reward"]["recipe"]["rules"]
         rule_names = {rule["name"] for rule in rules}
         groups = [event for event in events if isinstance(event, GroupScored)]
-        names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
-        new = [name for name in names if name not in rule_names]
+        new = [
+            name
+            for name in dict.fromkeys(
+                n for g in groups for c in g.completions for n in c.rules
+            )
+            if name not in rule_names
+        ]
         if new:
             rules += [{"name": name, "weight": 1.0} for name in new]
             Run.objects.filter(pk=run.pk).update(config=run.config)

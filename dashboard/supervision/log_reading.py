@@ -241,8 +241,11 @@ class LogClock:
 
     def move(self, num_bytes: int) -> None:
         """Move records by the bytes that were cut from the log's beginning."""
-        records = _RECORD.iter_unpack(self._times.read_bytes())
-        moved = [(size - num_bytes, at) for size, at in records if size > num_bytes]
+        moved = [
+            (size - num_bytes, at)
+            for size, at in _RECORD.iter_unpack(self._times.read_bytes())
+            if size > num_bytes
+        ]
         draft = self._times.with_name(f"{self._times.name}.draft")
         draft.write_bytes(b"".join(_RECORD.pack(*record) for record in moved))
         draft.replace(self._times)

@@ -210,8 +210,11 @@ def write_snapshot(
     directory = run_directory(run.id)
     has_changes = run.changes.exists()
     first = first_config(run).model_dump(mode="json") if has_changes else run.config
-    config = {**first, "data": {**first["data"], "rows": directory.rows.name}}
-    text = json.dumps(config, indent=2, allow_nan=False)
+    text = json.dumps(
+        {**first, "data": {**first["data"], "rows": directory.rows.name}},
+        indent=2,
+        allow_nan=False,
+    )
     if not directory.config.exists():
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         assert run.dataset_version, "launched"
@@ -247,12 +250,11 @@ def write_durably(path: Path, text: str) -> None:
 
 def write_changes(run: Run, path: Path) -> None:
     """Write the changed settings that the trainer of one attempt reads."""
-    changes = run.changes.order_by("number").values_list(
-        "number", "applied_step", "after"
-    )
     listed = [
         Change(number=number, after_step=after_step, settings=after)
-        for number, after_step, after in changes
+        for number, after_step, after in run.changes.order_by("number").values_list(
+            "number", "applied_step", "after"
+        )
     ]
     if not listed:
         return

@@ -39,8 +39,12 @@ def copy_starter() -> Path:
     folder = Path(settings.COHORT_DATA) / "starter" / SHIPPED.name
     if not (folder / COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)  # of a copy that was ended
-        ignore = shutil.ignore_patterns(COMPLETE)
-        shutil.copytree(SHIPPED, folder, ignore=ignore, copy_function=shutil.copyfile)
+        shutil.copytree(
+            SHIPPED,
+            folder,
+            ignore=shutil.ignore_patterns(COMPLETE),
+            copy_function=shutil.copyfile,
+        )
         shutil.copyfile(SHIPPED / COMPLETE, folder / COMPLETE)
     return folder
 
@@ -50,8 +54,11 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
     """Launch the first run; None if the team has had it, even if it was deleted."""
     # Two starts at once must not launch two.
     Team.objects.select_for_update().get(pk=team.pk)
-    made = AuditEntry.objects.filter(team=team, verb="dataset.version_created")
-    if made.filter(detail__dataset=NAME).exists():
+    if (
+        AuditEntry.objects.filter(team=team, verb="dataset.version_created")
+        .filter(detail__dataset=NAME)
+        .exists()
+    ):
         return None
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})

@@ -162,8 +162,11 @@ def _start_of(
     except OSError as error:
         outcome = f"failed to prepare the run's files: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            reason = f"Failed to write the run's files. {describe_disk()}"
-            pause_unstarted(claim, "disk full", reason)
+            pause_unstarted(
+                claim,
+                "disk full",
+                f"Failed to write the run's files. {describe_disk()}",
+            )
             raise CannotStart(outcome) from error
         lose_attempt(run, outcome=outcome)
         raise CannotStart(outcome) from error

@@ -188,8 +188,12 @@ def copy_groups(run_id: int, placed: Iterable[NumberedEvent]) -> None:
     groups = [(p.seq, p.event) for p in placed if isinstance(p.event, GroupScored)]
     if not groups:
         return
-    ids = take_ids("samples_group", len(groups))
-    with_ids = [(pk, *group) for pk, group in zip(ids, groups, strict=True)]
+    with_ids = [
+        (pk, *group)
+        for pk, group in zip(
+            take_ids("samples_group", len(groups)), groups, strict=True
+        )
+    ]
     copy_rows(
         "samples_group",
         GROUP_COLUMNS,
@@ -220,10 +224,12 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
         run_id=run_id, attempt__in=attempts, step__in=steps, prompt_index__in=prompts
     )
     # Of the groups that have no token values yet.
-    keys = groups.filter(tokens=None).values_list(
-        "attempt", "step", "prompt_index", "id"
-    )
-    ids = {tuple(place): group_id for *place, group_id in keys}
+    ids = {
+        tuple(place): group_id
+        for *place, group_id in groups.filter(tokens=None).values_list(
+            "attempt", "step", "prompt_index", "id"
+        )
+    }
     rows: dict[int, TokensMeasured] = {}
     for event in measured:
         group_id = ids.get((event.attempt, event.step, event.prompt_index))

@@ -158,8 +158,11 @@ def _read_disks() -> _Counts:
 
 def _read_network() -> _Counts:
     """Bytes received and sent, of every interface but the loopback."""
-    cards = psutil.net_io_counters(pernic=True, nowrap=False)
-    counts = [count for name, count in cards.items() if name != "lo"]
+    counts = [
+        count
+        for name, count in psutil.net_io_counters(pernic=True, nowrap=False).items()
+        if name != "lo"
+    ]
     return sum(c.bytes_recv for c in counts), sum(c.bytes_sent for c in counts)
 
 

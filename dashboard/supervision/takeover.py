@@ -210,11 +210,17 @@ def _last_values(run: Run) -> dict[str, Any]:
         .first()
     )
     # Newer metrics have no value yet; a fork without a step has its parent's totals.
-    named = run.name_values(values or [])
-    last = {name: value for name, value in named.items() if value is not None}
+    last = {
+        name: value
+        for name, value in run.name_values(values or []).items()
+        if value is not None
+    }
     if values is None:
         last |= totals_of(run.fork_totals)
-    held_out = run.evaluations.filter(superseded_by__isnull=True).order_by("step")
-    for metrics in held_out.values_list("metrics", flat=True):
+    for metrics in (
+        run.evaluations.filter(superseded_by__isnull=True)
+        .order_by("step")
+        .values_list("metrics", flat=True)
+    ):
         last.update(metrics)
     return last

@@ -48,10 +48,13 @@ def resume_on_free_disk() -> list[int]:
 
     Not those that someone also requested to pause.
     """
-    paused = Run.objects.filter(
-        state=RunState.PAUSED, source={}, pause_reason__endswith=DISK_REMEDY
-    ).only("id", "attempt")
-    return [run.id for run in paused if _has_disk_space(run) and _resume(run)]
+    return [
+        run.id
+        for run in Run.objects.filter(
+            state=RunState.PAUSED, source={}, pause_reason__endswith=DISK_REMEDY
+        ).only("id", "attempt")
+        if _has_disk_space(run) and _resume(run)
+    ]
 
 
 def _has_disk_space(run: Run) -> bool:
@@ -110,8 +113,11 @@ def work(self: Task[..., None]) -> None:
     except Error as error:  # what was claimed is not to wait for its lease's end
         logger.warning("Failed to note which runs %s skipped: %s", worker, error)
     if claim is not None:
-        timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
-        supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
+        supervise(
+            claim,
+            is_shutting_down=shutdown.is_announced,
+            timing=Timing(hang_seconds=settings.COHORT_HANG_SECONDS),
+        )
 
 
 @shared_task(name="training.dispatch", bind=True, ignore_result=True)

@@ -33,8 +33,9 @@ class MemoryKills:
 
         a dead one has no cgroup.
         """
-        files = [*group_files(self._pid), MACHINE]
-        counts = {file: _read_count(file) for file in files}
+        counts = {
+            file: _read_count(file) for file in [*group_files(self._pid), MACHINE]
+        }
         counted = {file: n for file, n in counts.items() if n is not None}
         self._looks.append((time.monotonic(), counted))
         while self._looks[0][0] < self._looks[-1][0] - WINDOW_SECONDS:
@@ -75,8 +76,7 @@ def _candidates(line: str, mounts: str) -> Iterator[Path]:
 
 
 def _read_count(file: Path) -> int | None:
-    lines = (_read(file) or "").splitlines()
-    counts = dict(line.split() for line in lines)
+    counts = dict(line.split() for line in (_read(file) or "").splitlines())
     return int(counts["oom_kill"]) if "oom_kill" in counts else None
 
 

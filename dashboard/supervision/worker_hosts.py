@@ -179,18 +179,17 @@ def note_unseen(worker: str, runs: list[Run]) -> None:
 
 def list_hosts() -> list[Host]:
     """List the workers that are alive and not drained; one query."""
-    alive = Worker.objects.filter(
-        stopped_at__isnull=True,
-        last_seen__gte=Now() - GONE_AFTER,
-        drained_at__isnull=True,
-    )
     return [
         replace(
             _describe_host(worker.name, worker.hardware),
             num_slots=worker.num_slots,
             leaves=left_runs(worker.notice),
         )
-        for worker in alive.order_by("name")
+        for worker in Worker.objects.filter(
+            stopped_at__isnull=True,
+            last_seen__gte=Now() - GONE_AFTER,
+            drained_at__isnull=True,
+        ).order_by("name")
     ]
 
 

@@ -162,8 +162,11 @@ def neighbours_noise(values: Array, index: int) -> Noise:
     1941).
     """
     steps = np.concatenate([np.diff(side) for side in (values[:index], values[index:])])
-    spread = math.sqrt(float(steps @ steps) / (2 * len(steps)))
-    return Noise(spread=spread, autocorrelation=0.0, num=4 + 2 * len(steps) // 3)
+    return Noise(
+        spread=math.sqrt(float(steps @ steps) / (2 * len(steps))),
+        autocorrelation=0.0,
+        num=4 + 2 * len(steps) // 3,
+    )
 
 
 def _detrend(values: Array) -> Array:

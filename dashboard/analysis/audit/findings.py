@@ -131,8 +131,12 @@ def compare(signal: Signal) -> Finding:
     is_large = abs(change.difference) >= LEAST * abs(change.before.mean)
     if not (change.is_clear and is_large):
         return Finding(signal=signal, status="steady", change=change)
-    step = reached(signal.series, change)
-    return Finding(signal=signal, status="changed", change=change, step=step)
+    return Finding(
+        signal=signal,
+        status="changed",
+        change=change,
+        step=reached(signal.series, change),
+    )
 
 
 # Examples from before and after a change.

@@ -89,8 +89,11 @@ def _is_steep(values: Array, rise: float, width: int) -> bool:
 def locate_jump(run: Run, reward: Curve) -> int | None:
     """Find it in the reward that the Overview has read. Two queries for a long run."""
     if run.last_step <= MAX_WHOLE:
-        steps = np.array(reward.steps, np.int64)
-        return find_jump(Series(steps=steps, values=np.array(reward.values)))
+        return find_jump(
+            Series(
+                steps=np.array(reward.steps, np.int64), values=np.array(reward.values)
+            )
+        )
     if REWARD not in run.metric_names:
         return None
     return _locate(as_of(run, run.seq))
@@ -322,15 +325,19 @@ def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]
     Empty where parts do not add up to the reward, as of a product.
     """
     compositions = read_compositions(json.dumps(run.config))
-    windows = change.before, change.after
-    ends = [step for window in windows for step in (window.first, window.last)]
+    ends = [
+        step
+        for window in (change.before, change.after)
+        for step in (window.first, window.last)
+    ]
     if any(compositions.at(step).kind != "sum" for step in ends):
         return {}
     before, after = sides = Sums(), Sums()
-    rows = StepRollup.objects.filter(run=run, superseded_by=None).filter(
-        step__range=(ends[0], ends[-1])
-    )
-    for step, names, packed in rows.values_list("step", "rule_names", "rules"):
+    for step, names, packed in (
+        StepRollup.objects.filter(run=run, superseded_by=None)
+        .filter(step__range=(ends[0], ends[-1]))
+        .values_list("step", "rule_names", "rules")
+    ):
         if packed:
             sides[step >= change.step].add(names, bytes(packed))
     if not (before.num_scored and after.num_scored):
@@ -413,10 +420,11 @@ def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
     for phase in phases:
         begin, end = max(first, phase.first_step), min(last, phase.last_step)
         rules = phase.config.reward.recipe.rules if begin < end else ()
-        weights = [(r.name, r.weight_at(begin), r.weight_at(end)) for r in rules]
         moved = [
             (f"Weight of {name}", write_setting(old), write_setting(new))
-            for name, old, new in weights
+            for name, old, new in [
+                (r.name, r.weight_at(begin), r.weight_at(end)) for r in rules
+            ]
             if old != new
         ]
         if moved:

@@ -121,14 +121,12 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
         "most": MOST_COMPLETIONS,
     }
     return [
-        SampledGroup(texts, _clipped(rewards))
+        SampledGroup(
+            texts,
+            [None if v is None or not math.isfinite(v) else clip(v) for v in rewards],
+        )
         for texts, rewards in fetch_all(READ, parameters)
     ]
-
-
-def _clipped(values: Sequence[float | None]) -> list[float | None]:
-    """Clip values; None for those that are not finite."""
-    return [None if v is None or not math.isfinite(v) else clip(v) for v in values]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from dashboard.analysis.compare.figures import (
 from dashboard.analysis.compare.points import Points, read_drawn
 from dashboard.analysis.compare.seeds import (
     IQM,
-    Aligned,
     Arrangement,
     ConfidenceBand,
     RunSet,
@@ -274,12 +273,26 @@ def _measure(
         )
     sets = arrangement.sets
     # By seed, so that the rows of two sets are pairs.
-    rows = [[points[run.pk] for run in by_seed(one)] for one in sets]
-    aligned = align(rows, axis=axis, smoothing=smoothing)
+    aligned = align(
+        [[points[run.pk] for run in by_seed(one)] for one in sets],
+        axis=axis,
+        smoothing=smoothing,
+    )
     behind = [(one, run) for one in sets for run in one.runs if not one.is_single]
     return Curves(
         bands=make_bands(aligned, statistic=form.value("stat"), most=most),
-        differences=_differences(sets, aligned, form) if most == MAX_POINTS else [],
+        differences=[
+            make_difference(
+                aligned,
+                0,
+                index,
+                statistic=form.value("stat"),
+                is_paired=bool(form.value("paired")) and can_pair(sets[0], one),
+            )
+            for index, one in enumerate(sets[1:], start=1)
+        ]
+        if most == MAX_POINTS
+        else [],
         members=[
             (one, make_series(points[run.pk], smoothing=smoothing))
             for one, run in behind
@@ -287,21 +300,6 @@ def _measure(
         if has_each
         else [],
     )
-
-
-def _differences(
-    sets: list[RunSet], aligned: Aligned, form: CompareForm
-) -> list[ConfidenceBand]:
-    return [
-        make_difference(
-            aligned,
-            0,
-            index,
-            statistic=form.value("stat"),
-            is_paired=bool(form.value("paired")) and can_pair(sets[0], one),
-        )
-        for index, one in enumerate(sets[1:], start=1)
-    ]
 
 
 def _draw(

@@ -236,11 +236,16 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
         .order_by("-step", "prompt_index")
         .values_list("prompt_index", flat=True)[:RECENT_GROUPS]
     )
-    theirs = Group.objects.current().filter(
-        run__in=[run.pk for run in others if run.dataset_version_id == version],
-        prompt_index__in=prompts,
+    pairs = (
+        Group.objects.current()
+        .filter(
+            run__in=[run.pk for run in others if run.dataset_version_id == version],
+            prompt_index__in=prompts,
+        )
+        .order_by()
+        .values_list("prompt_index", "run_id")
+        .distinct()
     )
-    pairs = theirs.order_by().values_list("prompt_index", "run_id").distinct()
     counts = Counter(prompt for prompt, _ in pairs)
     most = max(counts.values(), default=0)
     shared = sorted(prompt for prompt, num in counts.items() if num == most)
@@ -360,10 +365,9 @@ def _one(kind: Literal["added", "removed"], rule: dict[str, Any]) -> Change:
 
 
 def _changed(name: str, ours: dict[str, str], theirs: dict[str, str]) -> Change | None:
-    keys = dict.fromkeys([*ours, *theirs])
     settings = [
         (key, ours.get(key), theirs.get(key))
-        for key in keys
+        for key in dict.fromkeys([*ours, *theirs])
         if ours.get(key) != theirs.get(key)
     ]
     return Change(kind="changed", name=name, settings=settings) if settings else None

@@ -105,10 +105,9 @@ def align_pairs(ours: Side, theirs: Side, *, by: str) -> list[Pair]:
 def compare_rules(ours: Side, theirs: Side) -> list[RuleDelta]:
     """Mean scores before weights; None where a recipe has no such rule."""
     found = [_rule_means(side) for side in (ours, theirs)]
-    names = dict.fromkeys([*found[0], *found[1]])
     return [
         RuleDelta(name=name, means=(found[0].get(name), found[1].get(name)))
-        for name in names
+        for name in dict.fromkeys([*found[0], *found[1]])
     ]
 
 

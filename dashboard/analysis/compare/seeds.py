@@ -105,9 +105,11 @@ def arrange(runs: Sequence[Run], by: str) -> Arrangement:
     naming = [s for s in differing if s.key != SEED] if by != NONE else []
     if by not in (SEEDS, NONE):
         naming = [setting for setting in differing if setting.key == by]
-    kept = list(members.values())[:MAX_SETS]
     return Arrangement(
-        sets=[_make(runs, indices, naming, differing) for indices in kept],
+        sets=[
+            _make(runs, indices, naming, differing)
+            for indices in list(members.values())[:MAX_SETS]
+        ],
         num_sets=len(members),
         by=by,
         settings=settings,

@@ -56,8 +56,11 @@ class Selection:
         """What is compared of it, still in the order in which it was named."""
         kept = {run.pk for run in arrangement.runs}
         runs = [run for run in self.runs if run.pk in kept]
-        choices = self.choices if len(self.choices) > len(runs) else []
-        return replace(self, runs=runs, choices=choices)
+        return replace(
+            self,
+            runs=runs,
+            choices=self.choices if len(self.choices) > len(runs) else [],
+        )
 
     def with_run(self, run: Run) -> str:
         return join_ids([*self.ids, run.pk])

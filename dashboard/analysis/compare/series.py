@@ -103,8 +103,11 @@ def declare(metric: str, config: dict[str, Any]) -> Better:
     """As declared; of a rule's score by the sign of its weight in this run's recipe."""
     if rule := RULE.fullmatch(metric):
         name = rule["rule"]
-        rules = config.get("reward", {}).get("recipe", {}).get("rules", [])
-        weights = [own.get("weight", 1.0) for own in rules if own.get("name") == name]
+        weights = [
+            own.get("weight", 1.0)
+            for own in config.get("reward", {}).get("recipe", {}).get("rules", [])
+            if own.get("name") == name
+        ]
         return "lower" if weights and weights[0] < 0 else "higher"
     return better_of(metric) or "neither"
 

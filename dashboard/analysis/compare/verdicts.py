@@ -311,8 +311,11 @@ def have_different_rewards(settings: Sequence[Setting]) -> bool:
 def _refuse(arrangement: Arrangement) -> Conclusion:
     base, *others = (one.run for one in arrangement.sets)
     recipe = base.recipe_version
-    versions = dict.fromkeys(run.recipe_version for run in arrangement.runs)
-    names = [str(version) for version in versions if version]
+    names = [
+        str(version)
+        for version in dict.fromkeys(run.recipe_version for run in arrangement.runs)
+        if version
+    ]
     are = f"{' and '.join(names)} are different rewards"
     rules = [
         {
@@ -416,12 +419,17 @@ def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None
     if window is None:
         return None
     means = window_means(runs, REWARD, points, window)
-    sets = [
-        one
-        for one in arrangement.sets
-        if any(math.isfinite(means[run.pk]) for run in one.runs)
-    ]
-    return Scores(metric=REWARD, window=window, sets=sets, values=means, margins={})
+    return Scores(
+        metric=REWARD,
+        window=window,
+        sets=[
+            one
+            for one in arrangement.sets
+            if any(math.isfinite(means[run.pk]) for run in one.runs)
+        ],
+        values=means,
+        margins={},
+    )
 
 
 def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:

@@ -128,14 +128,13 @@ def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
         if (other := matching.other(prompt)) is not None and other in steps[1]
     ]
     newest = sorted(common, key=lambda pair: -int(steps[0][pair[0]][-1]))
-    kept = sorted(newest[:MAX_PROMPTS])
     return CommonSteps(
         found=[
             CommonStep(
                 prompts=pair,
                 steps=nearest_steps(steps[0][pair[0]], steps[1][pair[1]], near),
             )
-            for pair in kept
+            for pair in sorted(newest[:MAX_PROMPTS])
         ],
         num_common=len(common),
         matching=matching,
@@ -157,10 +156,9 @@ def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, in
     if len(equal):
         step = int(equal[-1] if near is None else equal[np.abs(equal - near).argmin()])
         return step, step
-    after = np.searchsorted(theirs, ours)
     pairs = [
         (int(step), int(theirs[index]))
-        for step, end in zip(ours, after, strict=True)
+        for step, end in zip(ours, np.searchsorted(theirs, ours), strict=True)
         for index in (end - 1, end)
         if 0 <= index < len(theirs)
     ]
@@ -209,8 +207,11 @@ def read_choice(team: Team, query: QueryDict) -> Choice:
     second = by_id.get(form.value("b"))
     if second is None or second == first:
         second = others[0] if others else None
-    runs = (first, second) if first and second else None
-    return Choice(selection=selection, runs=runs, form=form)
+    return Choice(
+        selection=selection,
+        runs=(first, second) if first and second else None,
+        form=form,
+    )
 
 
 def read_sides(

@@ -230,8 +230,11 @@ def _own_row(typed: Mapping[str, str]) -> BenchGroup:
 
 
 def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
-    positions = chosen["rows"] or DEFAULT_ROWS
-    rows = chosen["dataset"].rows.filter(position__in=positions).order_by("position")
+    rows = (
+        chosen["dataset"]
+        .rows.filter(position__in=chosen["rows"] or DEFAULT_ROWS)
+        .order_by("position")
+    )
     first_rows = list(rows[:MAX_ROWS])
     groups = []
     for row in first_rows:
@@ -246,9 +249,13 @@ def _group_of(
     row: DatasetRow, completions: Sequence[str], typed: str = ""
 ) -> BenchGroup:
     errors = _refuse(completions)
-    texts = [] if errors else completions[:MAX_OF_GROUP]
-    tried = [Tried(text) for text in texts]
-    return BenchGroup(row, tried, len(completions), typed=typed, errors=errors)
+    return BenchGroup(
+        row,
+        [Tried(text) for text in ([] if errors else completions[:MAX_OF_GROUP])],
+        len(completions),
+        typed=typed,
+        errors=errors,
+    )
 
 
 def _refuse(completions: Sequence[str]) -> list[str]:
@@ -323,8 +330,10 @@ def _of_probe(chosen: Mapping[str, Any]) -> Bench:
 def _rows_at(
     chosen: Mapping[str, Any], positions: Sequence[int]
 ) -> dict[int, DatasetRow]:
-    rows = chosen["dataset"].rows.filter(position__in=positions)
-    return {row.position: row for row in rows}
+    return {
+        row.position: row
+        for row in chosen["dataset"].rows.filter(position__in=positions)
+    }
 
 
 def score_bench(

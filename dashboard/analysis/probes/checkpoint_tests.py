@@ -83,10 +83,11 @@ class CheckpointTestForm(forms.Form):
         self._shown = dict(marked)
         set_choices(self, "checkpoint", marked)
         self._recipes = RecipeVersion.objects.filter(recipe__team=run.team_id)
-        listed = self._recipes.select_related("recipe")
         versions = [
             (str(version.pk), str(version))
-            for version in listed.order_by("recipe__name", "-number")
+            for version in self._recipes.select_related("recipe").order_by(
+                "recipe__name", "-number"
+            )
         ]
         own = [(OWN, "The run's recipe"), (UNSCORED, "None: no scores")]
         set_choices(self, "recipe", [*own, *versions])
@@ -211,8 +212,10 @@ def settings_of(probe: Probe) -> dict[str, Any]:
 def sides_of(probe: Probe) -> list[dict[str, Any]]:
     """List completions of the checkpoint and of its base model, with their means."""
     groups = {group.is_base: group.completions for group in probe.groups.all()}
-    named = ((False, "Checkpoint"), (True, "Base model"))
-    return [{"title": title, **_means(groups.get(is_base))} for is_base, title in named]
+    return [
+        {"title": title, **_means(groups.get(is_base))}
+        for is_base, title in ((False, "Checkpoint"), (True, "Base model"))
+    ]
 
 
 def _means(completions: list[dict[str, Any]] | None) -> dict[str, Any]:

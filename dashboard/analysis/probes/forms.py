@@ -224,7 +224,16 @@ def default_choice(
     The newest run that trained with the recipe; else a dataset whose first row the
     rules can read; else a row of one's own.
     """
-    run = _newest_run(team, recipe) if recipe else None
+    run = (
+        Run.objects.kept()
+        .filter(team=team, recipe_version__recipe=recipe)
+        .filter(last_step__gt=0, completions_deleted_at=None)
+        .only("id")
+        .order_by("-id")
+        .first()
+        if recipe
+        else None
+    )
     if run is not None:
         return {"source": FROM_RUN, "run": str(run.pk)}
     newest: dict[int, DatasetVersion] = {}
@@ -235,18 +244,6 @@ def default_choice(
         if row is not None and (draft is None or reads_row(draft, row)):
             return {"source": PASTED, "dataset": str(version.pk)}
     return {"source": OWN}
-
-
-def _newest_run(team: Team, recipe: RewardRecipe) -> Run | None:
-    """Find one with completions."""
-    return (
-        Run.objects.kept()
-        .filter(team=team, recipe_version__recipe=recipe)
-        .filter(last_step__gt=0, completions_deleted_at=None)
-        .only("id")
-        .order_by("-id")
-        .first()
-    )
 
 
 class SampleForm(forms.Form):

@@ -20,7 +20,6 @@ from dashboard.analysis.reports.block_options import (
     read_options,
 )
 from dashboard.completions.groups import get_group
-from dashboard.completions.models import Group
 from dashboard.completions.rewards import (
     GroupRank,
     rank_completions,
@@ -51,16 +50,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     ranked = rank_completions(group, completions, weights, recipe)
     shown = sort_ranks(ranked, options["sort"])[: options["completions"]]
     return {
-        **_describe(group, run.name),
-        "num_completions": len(completions),
-        "completions": [_describe_completion(rank) for rank in shown],
-        "gone": [],
-    }
-
-
-def _describe(group: Group, name: str) -> dict[str, Any]:
-    return {
-        "run": {"id": group.run_id, "name": name},
+        "run": {"id": group.run_id, "name": run.name},
         "step": group.step,
         "prompt_index": group.prompt_index,
         "signal": group.signal,
@@ -68,6 +58,9 @@ def _describe(group: Group, name: str) -> dict[str, Any]:
         "reward_std": group.reward_std,
         "prompt": _cut(group.prompt),
         "answer": None if group.answer is None else _cut(group.answer_text),
+        "num_completions": len(completions),
+        "completions": [_describe_completion(rank) for rank in shown],
+        "gone": [],
     }
 
 

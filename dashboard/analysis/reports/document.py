@@ -37,8 +37,11 @@ class Shown:
     @property
     def deleted_runs(self) -> list[str]:
         """Names of runs that were deleted since the block was pinned."""
-        runs = runs_of(self.data) if self.pin else {}
-        return [name for pk, name in runs.items() if pk not in self.known]
+        return [
+            name
+            for pk, name in (runs_of(self.data) if self.pin else {}).items()
+            if pk not in self.known
+        ]
 
 
 def show_report(report: Report) -> list[str | Shown]:
@@ -55,22 +58,33 @@ def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]
 
 
 def show_one(report: Report, block: Block, *, index: int) -> Shown:
-    pins = _find_pins(report, {block.pin} if block.pin is not None else set())
-    return _show_block(report.team, block, index=index, pins=pins)
+    return _show_block(
+        report.team,
+        block,
+        index=index,
+        pins=_find_pins(report, {block.pin} if block.pin is not None else set()),
+    )
 
 
 def runs_of(data: dict[str, Any]) -> dict[int, str]:
     """Names by number."""
-    one = [data["run"]] if "run" in data else []
-    runs = [*data.get("lines", []), *data.get("runs", []), *one]
-    return {run["id"]: run["name"] for run in runs}
+    return {
+        run["id"]: run["name"]
+        for run in [
+            *data.get("lines", []),
+            *data.get("runs", []),
+            *([data["run"]] if "run" in data else []),
+        ]
+    }
 
 
 def _find_pins(report: Report | None, numbers: set[int]) -> dict[int, Pin]:
     if report is None or not numbers:
         return {}
-    pins = report.pins.filter(number__in=numbers).select_related("pinned_by")
-    return {pin.number: pin for pin in pins}
+    return {
+        pin.number: pin
+        for pin in report.pins.filter(number__in=numbers).select_related("pinned_by")
+    }
 
 
 def _show(

@@ -136,8 +136,11 @@ def _delete_old(report: Report) -> None:
     """Delete the oldest versions, and pins that no other version names."""
     if not report.versions.filter(number__lte=report.number - MAX_VERSIONS).delete()[0]:
         return
-    texts = report.versions.values_list("text", flat=True)
-    blocks = [block for text in texts for block in list_blocks(text)]
+    blocks = [
+        block
+        for text in report.versions.values_list("text", flat=True)
+        for block in list_blocks(text)
+    ]
     report.pins.exclude(
         number__in={block.pin for block in blocks if block.pin is not None}
     ).delete()
@@ -151,8 +154,13 @@ def change_pin(*, report: Report, user: User, number: int, index: int, to: str) 
             "reports.no_block", "This block no longer exists. Reload the page."
         )
     blocks[index] = replace(blocks[index].live, wants_pin=to == "pinned")
-    text = replace_blocks(report.text, blocks)
-    save_report(report=report, user=user, number=number, title=report.title, text=text)
+    save_report(
+        report=report,
+        user=user,
+        number=number,
+        title=report.title,
+        text=replace_blocks(report.text, blocks),
+    )
 
 
 def restore_version(

@@ -105,12 +105,14 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         if weight > 0:
             lines.append(_line(line, _points(x, raw, scale_x, scale_y), faint=True))
         lines.append(_line(line, _points(x, mean, scale_x, scale_y), bold=is_bold))
-    ticks = log_ticks if is_log else linear_ticks
     # Faint lines first, so that smoothed lines are on top.
     return Drawing(
         lines=sorted(lines, key=lambda line: not line.is_faint),
         x_ticks=[Tick(at=scale_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
-        y_ticks=[Tick(at=scale_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
+        y_ticks=[
+            Tick(at=scale_y(v), label=sig4(v))
+            for v in (log_ticks if is_log else linear_ticks)(y_low, y_high, 5)
+        ],
         x_title=chart["axis"],
         y_title=title_of(chart["metric"], with_unit=True),
     )

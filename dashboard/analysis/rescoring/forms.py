@@ -38,10 +38,12 @@ class ChoiceForm(forms.Form):
         super().__init__({name: data.get(name, "") for name in self.base_fields})
         set_choices(self, "run", Run.objects.kept().filter(team=team).order_by("-id"))
         self._versions = RecipeVersion.objects.filter(recipe__team=team)
-        listed = self._versions.select_related("recipe").order_by(
-            "recipe__name", "-number"
-        )
-        versions = [(str(version.pk), str(version)) for version in listed]
+        versions = [
+            (str(version.pk), str(version))
+            for version in self._versions.select_related("recipe").order_by(
+                "recipe__name", "-number"
+            )
+        ]
         set_choices(self, "recipe", [(OWN, "The run's recipe"), *versions])
 
     @property

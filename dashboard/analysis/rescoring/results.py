@@ -117,10 +117,11 @@ def summarize(rescoring: Rescoring) -> dict[str, Any]:
 
 def _read_steps(rescoring: Rescoring) -> _Steps:
     steps = _Steps()
-    parts = rescoring.scored.order_by("step").values_list(
-        "rule_names", "old_scores", "scores", "num_failures", "problem"
-    )
-    for names, old, new, num_failures, problem in parts.iterator(chunk_size=20):
+    for names, old, new, num_failures, problem in (
+        rescoring.scored.order_by("step")
+        .values_list("rule_names", "old_scores", "scores", "num_failures", "problem")
+        .iterator(chunk_size=20)
+    ):
         steps.num_steps += 1
         steps.num_failures += num_failures
         steps.problem = steps.problem or problem
@@ -153,8 +154,9 @@ def _of_rewards(completions: Records) -> dict[str, Any]:
 
 
 def _of_advantages(completions: Records) -> dict[str, Any]:
-    names = ("old_advantage", "new_advantage")
-    old, new = (clip_all(completions[name]) for name in names)
+    old, new = (
+        clip_all(completions[name]) for name in ("old_advantage", "new_advantage")
+    )
     both = _both(old, new)
     before, after = old[both], new[both]
     differs = ~is_same_advantage(before, after)

@@ -95,8 +95,12 @@ def _score_part(
         samples = samples_of(
             rescoring.run, group, rows.get(group.prompt_index), completions, config
         )
-        name = f"row {group.prompt_index} of step {group.step}"
-        result = scorer.submit(recipe, samples, name=name, step=group.step)
+        result = scorer.submit(
+            recipe,
+            samples,
+            name=f"row {group.prompt_index} of step {group.step}",
+            step=group.step,
+        )
         before = ScoredGroup(
             group=group,
             old=numbers([sampled.reward for sampled in completions]),
@@ -124,8 +128,10 @@ def _score_part(
 def rows_of(run: Run, part: Sequence[Group]) -> dict[int, DatasetRow]:
     positions = [group.prompt_index for group in part]
     assert run.dataset_version, "not imported"
-    rows = run.dataset_version.rows.filter(position__in=positions)
-    return {row.position: row for row in rows}
+    return {
+        row.position: row
+        for row in run.dataset_version.rows.filter(position__in=positions)
+    }
 
 
 def samples_of(

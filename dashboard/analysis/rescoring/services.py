@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -69,7 +68,16 @@ def select_steps(
     else:
         sizes = _rolled_up_sizes(run, first_step, last_step)
     if missing := [step for step in stored_steps if step not in sizes]:
-        sizes |= _counted_sizes(run, missing)
+        sizes |= dict(
+            GroupCompletions.objects.filter(
+                group__run=run,
+                group__superseded_by__isnull=True,
+                group__step__in=missing,
+            )
+            .order_by()
+            .values_list("group__step")
+            .annotate(count=Sum(NUM_COMPLETIONS))
+        )
     steps = stored_steps[:: max(1, every)]
     return Selection(
         first_step=first_step
@@ -98,23 +106,14 @@ def _rolled_up_sizes(
     run: Run, first_step: int | None, last_step: int | None
 ) -> dict[int, int]:
     """Completions by step, from some bytes of each group."""
-    rollups = StepRollup.objects.filter(run=run, superseded_by__isnull=True)
-    packed = _within(rollups, first_step, last_step).values_list("step", "groups")
     return {
         step: int(unpack(bytes(groups), GROUP)["num_completions"].sum())
-        for step, groups in packed
+        for step, groups in _within(
+            StepRollup.objects.filter(run=run, superseded_by__isnull=True),
+            first_step,
+            last_step,
+        ).values_list("step", "groups")
     }
-
-
-def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
-    return dict(
-        GroupCompletions.objects.filter(
-            group__run=run, group__superseded_by__isnull=True, group__step__in=steps
-        )
-        .order_by()
-        .values_list("group__step")
-        .annotate(count=Sum(NUM_COMPLETIONS))
-    )
 
 
 # The estimate, from a few completions that are scored now.
@@ -317,8 +316,11 @@ def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
 @transaction.atomic
 def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
     """Permanent. UserError if it has not ended."""
-    held = Rescoring.objects.select_for_update(of=("self",)).select_related("job")
-    for found in held.filter(pk=rescoring.pk):
+    for found in (
+        Rescoring.objects.select_for_update(of=("self",))
+        .select_related("job")
+        .filter(pk=rescoring.pk)
+    ):
         if found.is_open:
             raise UserError(
                 "rescoring.not_ended", f"{found} is {found.state}. Stop it first."

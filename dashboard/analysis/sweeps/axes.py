@@ -196,10 +196,11 @@ class Axis:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Heights and labels."""
-        heights = self.height_of(np.array(self.shown))
         return [
             (float(height), self.write(position))
-            for height, position in zip(heights, self.shown, strict=True)
+            for height, position in zip(
+                self.height_of(np.array(self.shown)), self.shown, strict=True
+            )
         ]
 
     def write(self, position: float) -> str:

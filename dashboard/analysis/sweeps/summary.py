@@ -135,17 +135,19 @@ def _lines(
     settings: Sequence[SweptSetting],
     shown: Sequence[bool],
 ) -> list[Line]:
-    lines = [
-        Line(
-            run=run,
-            outcome=outcomes[run.pk],
-            values=[setting.texts[i] for setting in settings],
-            is_kept=shown[i],
-        )
-        for i, run in enumerate(runs)
-    ]
     # The best first.
-    return sorted(lines, key=lambda one: (one.outcome is None, -(one.outcome or 0)))
+    return sorted(
+        [
+            Line(
+                run=run,
+                outcome=outcomes[run.pk],
+                values=[setting.texts[i] for setting in settings],
+                is_kept=shown[i],
+            )
+            for i, run in enumerate(runs)
+        ],
+        key=lambda one: (one.outcome is None, -(one.outcome or 0)),
+    )
 
 
 def _measure_importance(
@@ -194,8 +196,12 @@ def _figures(
     if len(axes) < 2 or not np.isfinite(values).any():
         return {}
     found = {"parallel": figures.parallel(runs, axes, shown)}
-    chosen = next((axis for axis in axes if axis.key == scattered), axes[0])
-    found["scatter"] = figures.scatter(runs, chosen, values.tolist(), title=title)
+    found["scatter"] = figures.scatter(
+        runs,
+        next((axis for axis in axes if axis.key == scattered), axes[0]),
+        values.tolist(),
+        title=title,
+    )
     if weighed.rest is not None:
         found["importance"] = figures.bars(
             [one.setting.key for one in weighed.weights if one.setting],

@@ -55,9 +55,9 @@ def narrow_to_annotated(
     if not (tag or kind):
         return list(selections)
     labels = labels_of_completions(read_labels(run, by=reader if by_reader else None))
-    blocks = [selection.block for selection in selections]
     indices = {
-        selection.block.pk: selection.indices for selection in locate(blocks, labels)
+        selection.block.pk: selection.indices
+        for selection in locate([selection.block for selection in selections], labels)
     }
     narrowed = [
         selection.narrow(
@@ -103,8 +103,12 @@ LABELS = """
 
 def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
     """Read labels of the current history, by anyone or one user; one query."""
-    rows = fetch_all(LABELS, {"run": run.pk, "user": by.pk if by else None})
-    return [Label((label, name), *at) for label, name, *at in rows]
+    return [
+        Label((label, name), *at)
+        for label, name, *at in fetch_all(
+            LABELS, {"run": run.pk, "user": by.pk if by else None}
+        )
+    ]
 
 
 def labels_of_completions(labels: Sequence[Label]) -> list[Label]:

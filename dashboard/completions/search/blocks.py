@@ -217,8 +217,12 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
 def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
     """Bytes of blocks, each (block, first byte, size), by index of the part."""
     query = PART.format(column=sql.Identifier(column))
-    columns = [list(each) for each in zip(*parts, strict=True)]
-    return {number - 1: part for number, part in fetch_packed(query, columns)}
+    return {
+        number - 1: part
+        for number, part in fetch_packed(
+            query, [list(each) for each in zip(*parts, strict=True)]
+        )
+    }
 
 
 class ColumnKey(NamedTuple):

@@ -167,8 +167,11 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
 
 def tally_flags(packed: Mapping[str, Column]) -> bytes:
     """Count by value of kinds, full_scores and no_scores, [3, 256]."""
-    tallies = [np.bincount(packed[name], minlength=256) for name in FLAGS]
-    return np.concatenate(tallies).astype(TALLY).tobytes()
+    return (
+        np.concatenate([np.bincount(packed[name], minlength=256) for name in FLAGS])
+        .astype(TALLY)
+        .tobytes()
+    )
 
 
 def compares_answers(run: Run) -> bool:

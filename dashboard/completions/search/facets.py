@@ -169,8 +169,10 @@ class Facets:
     def _of_marks(self, marks: Sequence[Label]) -> list[Facet]:
         by_block = {selection.block.pk: selection for selection in self._selections}
         counts: Counter[tuple[str, str]] = Counter()
-        blocks = [selection.block for selection in self._selections]
-        for marked in locate(blocks, labels_of_completions(marks)):
+        for marked in locate(
+            [selection.block for selection in self._selections],
+            labels_of_completions(marks),
+        ):
             selection = by_block[marked.block.pk]
             for label, indices in marked.indices.items():
                 inside = indices[
@@ -184,10 +186,14 @@ class Facets:
         most_used = [(name, name, n) for name, n in tags[:MOST_TAGS]]
         cut = f"{MOST_TAGS} of {len(tags)} tags" if len(tags) > MOST_TAGS else "Tags"
         marks_of_users = [(name, label, counts["mark", name]) for name, label in MARKS]
-        some = [mark for mark in marks_of_users if mark[2]]
         return [
             Facet(title=cut, values=self._of_field("tag", most_used)),
-            Facet(title="Annotation", values=self._of_field("mark", some)),
+            Facet(
+                title="Annotation",
+                values=self._of_field(
+                    "mark", [mark for mark in marks_of_users if mark[2]]
+                ),
+            ),
         ]
 
     def _value(self, label: str, count: int, chosen: dict[str, str]) -> FacetValue:

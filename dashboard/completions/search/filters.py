@@ -257,8 +257,11 @@ class Ranking:
             is_here = rows == row
             begin = int(self._ends[row]) - len(of_block)
             indices[is_here] = of_block[ranks[is_here] - begin]
-        blocks = [selection.block for selection in self._selections]
-        return Locations(blocks=blocks, rows=rows, indices=indices)
+        return Locations(
+            blocks=[selection.block for selection in self._selections],
+            rows=rows,
+            indices=indices,
+        )
 
 
 def sortable(values: Column, *, is_descending: bool) -> Column:

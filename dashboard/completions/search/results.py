@@ -135,8 +135,12 @@ def _find_text(
     ranking = Ranking(selections, form.value("sort"))
     start = min(form.value("start"), len(ranking))
     before = form.value("before") if start else 0
-    until = max(start_time + TEXT_SECONDS, time.monotonic() + LEAST_SECONDS)
-    matches = search_texts(ranking, text, start=start, until=until)
+    matches = search_texts(
+        ranking,
+        text,
+        start=start,
+        until=max(start_time + TEXT_SECONDS, time.monotonic() + LEAST_SECONDS),
+    )
     next_start = matches.end if matches.end < len(ranking) else None
     if len(matches.ranks) > PAGE_SIZE:
         next_start = int(matches.ranks[PAGE_SIZE])
@@ -162,8 +166,10 @@ def _steps(
 ) -> tuple[int, int] | None:
     if order not in ("step", "-step") or matches.start >= matches.end:
         return None
-    ends = (matches.start, matches.end - 1)
-    steps = [int(ranking.stretch(rank, rank + 1).steps()[0]) for rank in ends]
+    steps = [
+        int(ranking.stretch(rank, rank + 1).steps()[0])
+        for rank in (matches.start, matches.end - 1)
+    ]
     return min(steps), max(steps)
 
 

@@ -200,8 +200,11 @@ def _needles(part: str) -> tuple[str, ...]:
     ('not', 'one', 'two')
     """
     terms = [term for term in part.split(" & ") if not term.startswith("!")]
-    words = [word for term in terms for word in PHRASE.split(term)]
-    lexemes = [match[1] for word in words if (match := LEXEME.search(word))]
+    lexemes = [
+        match[1]
+        for word in [word for term in terms for word in PHRASE.split(term)]
+        if (match := LEXEME.search(word))
+    ]
     return tuple(lexeme.replace("''", "'").replace("\\\\", "\\") for lexeme in lexemes)
 
 

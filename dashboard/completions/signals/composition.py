@@ -108,8 +108,10 @@ def read_compositions(config: str) -> Compositions:
     try:
         phases = RunConfig.model_validate(tree).phase_configs
     except ValueError:
-        rules = tree["reward"]["recipe"]["rules"]
-        weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
+        weights = {
+            rule["name"]: float(rule.get("weight", 1.0))
+            for rule in tree["reward"]["recipe"]["rules"]
+        }
         unknown = Composition(
             kind="sum",
             recipe=None,
@@ -126,8 +128,11 @@ def read_compositions(config: str) -> Compositions:
 def _composition(config: RunConfig) -> Composition:
     recipe = config.reward.recipe
     if config.compares_rules:
-        weights = {"overlong": config.reward.overlong_penalty}
-        return Composition(kind="normalized", recipe=recipe, weights=weights)
+        return Composition(
+            kind="normalized",
+            recipe=recipe,
+            weights={"overlong": config.reward.overlong_penalty},
+        )
     kind: Kind = "product" if recipe.combine == "product" else "sum"
     if recipe.combine == "minimum":
         kind = "minimum"

@@ -261,8 +261,12 @@ def _step_timing() -> dict[str, Any]:
 
 
 def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
-    axis = {"title": {"text": y}, **layout.pop("yaxis", {})}
-    return figure_tree(data, xaxis={"title": {"text": "step"}}, yaxis=axis, **layout)
+    return figure_tree(
+        data,
+        xaxis={"title": {"text": "step"}},
+        yaxis={"title": {"text": y}, **layout.pop("yaxis", {})},
+        **layout,
+    )
 
 
 class SignalForm(FilterForm):

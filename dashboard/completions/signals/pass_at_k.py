@@ -98,8 +98,11 @@ def pass_shares(groups: Records, *, max_k: int) -> Numbers:
 
     (arXiv:2107.03374), as the mean over the groups with n ≥ k; NaN where there is none.
     """
-    pairs = np.stack([groups["num_scored"], groups["num_right"]]).astype(np.float64)
-    (n, c), counts = np.unique(pairs, axis=1, return_counts=True)
+    (n, c), counts = np.unique(
+        np.stack([groups["num_scored"], groups["num_right"]]).astype(np.float64),
+        axis=1,
+        return_counts=True,
+    )
     none_right = np.ones_like(n)
     shares = np.full(max_k, np.nan)
     for k in range(1, max_k + 1):

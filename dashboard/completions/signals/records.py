@@ -268,5 +268,9 @@ def read_groups(
     found = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)
-    groups = found.defer("prompt", "answer").order_by("seq")
-    return [from_row(row) for row in groups.prefetch_related("packed_completions")]
+    return [
+        from_row(row)
+        for row in found.defer("prompt", "answer")
+        .order_by("seq")
+        .prefetch_related("packed_completions")
+    ]

@@ -163,8 +163,11 @@ class _Within:
 
 def _of_a_sum(within: _Within, parts: Numbers, total: Numbers) -> Numbers:
     """Cov(part, total) / Var(total), [groups, rules]; NaN where it does not vary."""
-    covariance = within.sums(parts * total[:, None])
-    return _divide(covariance, within.sums(total**2)[:, None], where_0=np.nan)
+    return _divide(
+        within.sums(parts * total[:, None]),
+        within.sums(total**2)[:, None],
+        where_0=np.nan,
+    )
 
 
 def _divide(values: Numbers, by: Numbers, *, where_0: float) -> Numbers:

@@ -234,8 +234,11 @@ def read_distribution(
     span = find_span(run, first=first, last=last)
     if span is None:
         return {"columns": [], "edges": [], "counts": [], "note": ""}
-    names = [f"{kind}_quantiles", f"{kind}_histogram"]
-    stretches = [s for s in read_stretches(run, span, names) if s.columns[0]]
+    stretches = [
+        s
+        for s in read_stretches(run, span, [f"{kind}_quantiles", f"{kind}_histogram"])
+        if s.columns[0]
+    ]
     table = np.zeros((len(stretches), 2 * LAST_BIN + 1), np.int64)
     for counts, stretch in zip(table, stretches, strict=True):
         counted = unpack(stretch.columns[1], BIN)

@@ -244,8 +244,13 @@ def shown_metrics(features: ChartFeatures) -> frozenset[str]:
 
 def metrics_of(one: Chart) -> set[str]:
     metas = [trace["meta"] for trace in one.figure["data"]]
-    terms = [meta.get(part, []) for meta in metas for part in ("terms", "otherwise")]
-    return {metric for each in terms for metric, _ in each}
+    return {
+        metric
+        for each in [
+            meta.get(part, []) for meta in metas for part in ("terms", "otherwise")
+        ]
+        for metric, _ in each
+    }
 
 
 def is_measured(one: Chart, names: Iterable[str]) -> bool:
@@ -286,9 +291,8 @@ def is_filled(one: Chart, run: Run) -> bool:
 
 
 def _features_of_import(run: Run) -> ChartFeatures:
-    rules = run.config["reward"]["recipe"]["rules"]
     return ChartFeatures(
-        rules=tuple(rule["name"] for rule in rules),
+        rules=tuple(rule["name"] for rule in run.config["reward"]["recipe"]["rules"]),
         scheduled=(),
         eval_sets=(),
         has_reference="kl/mean" in run.metric_names,

@@ -255,8 +255,11 @@ def read_thinned(
     are no rollups at a run's ends. Two queries at most.
     """
     is_current = superseded_by is None
-    long = [run for run in runs if is_current and buckets[run.pk].width >= WIDTH]
-    rollups = _read_rollups(long, names, buckets)
+    rollups = _read_rollups(
+        [run for run in runs if is_current and buckets[run.pk].width >= WIDTH],
+        names,
+        buckets,
+    )
     at: dict[int, list[int]] = {}
     for pk, (last_steps, _) in rollups.items():
         span = buckets[pk]
@@ -417,8 +420,11 @@ def read_history(
                 values=[float(f"{value:.{DIGITS}g}") for value in curves[name].values],
             )
     times = Curve.of(measured.times)
-    clock = Clock(steps=times.steps, times=times.values)
-    return History(curves=curves, clock=clock, width=buckets.width)
+    return History(
+        curves=curves,
+        clock=Clock(steps=times.steps, times=times.values),
+        width=buckets.width,
+    )
 
 
 def find_bounds(
@@ -486,8 +492,10 @@ def carried_to(run: Run, step: int) -> dict[str, float]:
     named = run.name_values(values)
     found = {name: v for name in AXES if (v := named.get(name)) is not None}
     if run.fork_step is None or SECONDS in carried:
-        begins = history.values_list("step", "time")[:2]
-        clock = [(n, moment.timestamp()) for n, moment in begins]
+        clock = [
+            (n, moment.timestamp())
+            for n, moment in history.values_list("step", "time")[:2]
+        ]
         begin = begin_of(clock, fork_step=run.fork_step, carried=carried)
         found[SECONDS] = round(time.timestamp() - begin, 3)
     return found
@@ -549,6 +557,8 @@ def _read_tail(run: Run, metrics: Sequence[str], attempt: int, after: int) -> Ta
         run, metrics, max_points=MAX_SUPERSEDED_POINTS, superseded_by=attempt
     )
     curves = {name: curve for name, curve in history.curves.items() if curve.steps}
-    evaluated = read_evaluated([run], superseded_by=attempt)[run.pk]
-    curves |= {name: Curve.of(series) for name, series in evaluated.items()}
+    curves |= {
+        name: Curve.of(series)
+        for name, series in read_evaluated([run], superseded_by=attempt)[run.pk].items()
+    }
     return Tail(attempt=attempt, after=after, clock=history.clock, curves=curves)

@@ -172,8 +172,11 @@ def _mark(run: Run, rows: list[Listed]) -> None:
 
 def best_of(rows: Iterable[Listed]) -> Listed | None:
     """Find the highest score; of equal ones the earliest."""
-    scored = [row for row in rows if row.score is not None]
-    return max(scored, key=lambda row: (row.score, -row.checkpoint.step), default=None)
+    return max(
+        [row for row in rows if row.score is not None],
+        key=lambda row: (row.score, -row.checkpoint.step),
+        default=None,
+    )
 
 
 def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
@@ -263,8 +266,12 @@ def take_checkpoint(
             f"The manifest of checkpoint {name} changed: its SHA-256 differs from the "
             "recorded one. Fork from another checkpoint.",
         )
-    link = partial(link_or_copy, purpose="forking this run", on_progress=on_progress)
-    link_files(source, target, [*manifest.files, MANIFEST], link=link)
+    link_files(
+        source,
+        target,
+        [*manifest.files, MANIFEST],
+        link=partial(link_or_copy, purpose="forking this run", on_progress=on_progress),
+    )
 
 
 @contextmanager

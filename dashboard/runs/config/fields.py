@@ -76,8 +76,12 @@ def all_fields() -> dict[str, SchemaField]:
 
 @cache
 def main_fields() -> tuple[SchemaField, ...]:
-    main = [field for field in all_fields().values() if "main" in field.about]
-    return tuple(sorted(main, key=lambda field: field.about["main"]))
+    return tuple(
+        sorted(
+            [field for field in all_fields().values() if "main" in field.about],
+            key=lambda field: field.about["main"],
+        )
+    )
 
 
 @cache

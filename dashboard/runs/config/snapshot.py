@@ -144,8 +144,11 @@ def write_setting(value: object) -> str:
         case tuple() if isinstance(value[0], Phase):
             return _write_phases(phase.model_dump() for phase in value)
         case tuple() if isinstance(value[0], BaseModel):
-            trees = [part.model_dump(mode="json") for part in value]
-            return json.dumps(trees, indent=2, ensure_ascii=False)
+            return json.dumps(
+                [part.model_dump(mode="json") for part in value],
+                indent=2,
+                ensure_ascii=False,
+            )
         case list() | tuple() | dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -294,9 +297,8 @@ def rate_at(config: RunConfig, step: int) -> float | None:
 def compare_rates(before: RunConfig, after: RunConfig, *, first: int) -> list[Rate]:
     """Compare an extended run's rates at step `first`, half way and at both ends."""
     end = after.optim.num_steps
-    steps = {first, (first + end) // 2, before.optim.num_steps, end}
     return [
         Rate(step, rate_at(before, step), rate)
-        for step in sorted(steps)
+        for step in sorted({first, (first + end) // 2, before.optim.num_steps, end})
         if first <= step <= end and (rate := rate_at(after, step)) is not None
     ]

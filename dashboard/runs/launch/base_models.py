@@ -166,10 +166,9 @@ def offered_models(team: Team) -> list[StarterModel]:
 
 
 def starter_models() -> list[StarterModel]:
-    folders = sorted((settings.COHORT_DATA / "starter").glob("*/"))
     return [
         StarterModel(key=folder.name, title=title_of(folder.name), folder=folder)
-        for folder in folders
+        for folder in sorted((settings.COHORT_DATA / "starter").glob("*/"))
         if _is_complete(folder)
     ]
 

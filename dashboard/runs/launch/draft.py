@@ -62,8 +62,11 @@ class Choices:
         """Find the newest version that a starter or published model was trained on."""
         if model.dataset:
             return self.find_dataset(str(model.dataset))
-        own = [v for v in self.datasets if v.source.get("kind") == "starter"]
-        newest = max(own, key=lambda version: version.pk, default=None)
+        newest = max(
+            [v for v in self.datasets if v.source.get("kind") == "starter"],
+            key=lambda version: version.pk,
+            default=None,
+        )
         return newest if model.has_settings else None
 
     def own_recipe(self, model: StarterModel) -> RecipeVersion | None:

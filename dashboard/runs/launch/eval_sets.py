@@ -192,16 +192,18 @@ def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
 
 def drafts_of(sets: Iterable[EvaluationSet], choices: Finder) -> list[SetDraft]:
     """Return the rows of a run that is cloned."""
-    drafts = [
-        SetDraft(
-            number=0,
-            dataset=str(chosen.dataset_version_id),
-            name=chosen.name,
-            max_rows="" if chosen.max_rows is None else str(chosen.max_rows),
-        )
-        for chosen in sets
-    ]
-    return number_drafts(drafts, choices)
+    return number_drafts(
+        [
+            SetDraft(
+                number=0,
+                dataset=str(chosen.dataset_version_id),
+                name=chosen.name,
+                max_rows="" if chosen.max_rows is None else str(chosen.max_rows),
+            )
+            for chosen in sets
+        ],
+        choices,
+    )
 
 
 def number_drafts(drafts: list[SetDraft], choices: Finder) -> list[SetDraft]:

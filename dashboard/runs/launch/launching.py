@@ -92,8 +92,11 @@ def _check_choices(draft: LaunchDraft) -> None:
             f"The name {name[:80]!r} contains a line break or another control "
             "character. Remove it.",
         )
-    typed = {"model_other": draft.model_path, "phases": draft.phases, **draft.texts}
-    for control, text in typed.items():
+    for control, text in {
+        "model_other": draft.model_path,
+        "phases": draft.phases,
+        **draft.texts,
+    }.items():
         if "\x00" in text:  # PostgreSQL cannot store it
             problems.add(control, "The text contains a NUL character. Remove it.")
     if not name:
@@ -427,10 +430,14 @@ def _queue(
         )
         for chosen in launch.evaluation_sets
     )
-    fork_point = (
-        {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
+    record(
+        team,
+        user,
+        "run.launched",
+        run,
+        name=launch.name,
+        **{} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step},
     )
-    record(team, user, "run.launched", run, name=launch.name, **fork_point)
     transaction.on_commit(notify_workers)
     return run
 

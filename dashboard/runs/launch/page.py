@@ -248,8 +248,13 @@ def summarize(draft: LaunchDraft) -> Summary:
     if launch is None:
         return Summary()
     config, start, cluster = launch.config, draft.start, draft.choices.cluster
-    largest = max((chosen.num_rows for chosen in launch.evaluation_sets), default=0)
-    memory = estimate_memory(config, largest_set=largest, cluster=cluster)
+    memory = estimate_memory(
+        config,
+        largest_set=max(
+            (chosen.num_rows for chosen in launch.evaluation_sets), default=0
+        ),
+        cluster=cluster,
+    )
     warnings, hints = warn(launch), _hints(launch, start)
     ranks, room = Needs.of(config.model_dump()).ranks, ""
     if ranks is not None:  # on a cluster

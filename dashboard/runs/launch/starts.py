@@ -395,16 +395,21 @@ def save_preset(
             find_changes(contents_of(preset), typed, base, version=version)
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), values)
-        verb = "preset.overwritten" if before else "preset.saved"
         record(
-            team, user, verb, preset, name=name, **{"before": before} if before else {}
+            team,
+            user,
+            "preset.overwritten" if before else "preset.saved",
+            preset,
+            name=name,
+            **{"before": before} if before else {},
         )
     return preset
 
 
 def contents_of(preset: TeamPreset) -> dict[str, Any]:
-    names = ("config", "model", "recipe_version_id")
-    return {name: getattr(preset, name) for name in names}
+    return {
+        name: getattr(preset, name) for name in ("config", "model", "recipe_version_id")
+    }
 
 
 def version_of_preset(preset: TeamPreset) -> str:
@@ -416,8 +421,12 @@ def write_contents(contents: Mapping[str, Any]) -> str:
     reward = str(
         RecipeVersion.objects.filter(pk=contents["recipe_version_id"]).first() or ""
     )
-    tree = {**contents["config"], "model": contents["model"], "reward": reward}
-    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
+    return json.dumps(
+        {**contents["config"], "model": contents["model"], "reward": reward},
+        indent=2,
+        sort_keys=True,
+        ensure_ascii=False,
+    )
 
 
 def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:

@@ -79,14 +79,16 @@ class SweepPlan:
 
     @classmethod
     def read(cls, post: Mapping[str, Any]) -> SweepPlan:
-        rows = [
-            Row(
-                path=post.get(f"sweep-{n}-path", ""),
-                text=post.get(f"sweep-{n}-values", "").strip().replace("\x00", ""),
-            )
-            for n in range(1, NUM_ROWS + 1)
-        ]
-        return cls(rows=rows, mode=PAIRS if post.get("sweep_mode") == PAIRS else GRID)
+        return cls(
+            rows=[
+                Row(
+                    path=post.get(f"sweep-{n}-path", ""),
+                    text=post.get(f"sweep-{n}-values", "").strip().replace("\x00", ""),
+                )
+                for n in range(1, NUM_ROWS + 1)
+            ],
+            mode=PAIRS if post.get("sweep_mode") == PAIRS else GRID,
+        )
 
     @property
     def used(self) -> list[Row]:

@@ -87,8 +87,11 @@ def apply_toml(form: LaunchDraft, text: str) -> TomlDraft:
     draft.problems = find_toml_problems(_completed(form, stated))
     if draft.problems:
         return draft
-    tree = RunConfig.model_validate(_completed(form, stated)).model_dump(mode="json")
-    applied = _Applied(form=form, given=stated, tree=tree)
+    applied = _Applied(
+        form=form,
+        given=stated,
+        tree=RunConfig.model_validate(_completed(form, stated)).model_dump(mode="json"),
+    )
     applied.read(draft)
     if not draft.problems:
         applied.fill()
@@ -176,8 +179,11 @@ class _Applied:
         files = form.eval_files.keys()
         has_sets = "sets" in self.given.get("evaluation", {})
         if has_sets and files & sets.keys() and not files <= sets.keys():
-            message = "Keep all evaluation files of the cloned run, or none."
-            self._refuse(draft, "evaluation.sets", message)
+            self._refuse(
+                draft,
+                "evaluation.sets",
+                "Keep all evaluation files of the cloned run, or none.",
+            )
         for name, file in sets.items():
             if own_sets.get(name) != file:
                 self._refuse(

@@ -41,15 +41,25 @@ def set_priority(*, run: Run, user: User, priority: Priority, base: str = "") ->
 
 def hold_run(*, run: Run, user: User) -> bool:
     """Keep a queued run from workers; False if it is not queued or already on hold."""
-    waits = Q(state=RunState.QUEUED, on_hold=False)
-    return _change(run, user, guard=waits, verb="run.held", on_hold=True)
+    return _change(
+        run,
+        user,
+        guard=Q(state=RunState.QUEUED, on_hold=False),
+        verb="run.held",
+        on_hold=True,
+    )
 
 
 @transaction.atomic
 def release_run(*, run: Run, user: User) -> bool:
     """Let workers take it again; False if it was not on hold."""
-    held = Q(state=RunState.QUEUED, on_hold=True)
-    is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
+    is_released = _change(
+        run,
+        user,
+        guard=Q(state=RunState.QUEUED, on_hold=True),
+        verb="run.released",
+        on_hold=False,
+    )
     if is_released:
         transaction.on_commit(notify_workers)
     return is_released

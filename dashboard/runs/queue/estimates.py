@@ -56,8 +56,11 @@ def past_runs(
     runs: QuerySet[Run], *columns: str
 ) -> Iterator[tuple[Shape, dict[str, Any]]]:
     """Shape and columns of each that made a step, newest first; one query."""
-    past = runs.filter(last_step__gt=0, source={}).order_by("-id")
-    for row in past.values(*columns, *CONFIG_COLUMNS)[:MOST_PAST_RUNS]:
+    for row in (
+        runs.filter(last_step__gt=0, source={})
+        .order_by("-id")
+        .values(*columns, *CONFIG_COLUMNS)[:MOST_PAST_RUNS]
+    ):
         yield shape_of(config_of(row)), row
 
 
@@ -112,16 +115,22 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
     if config.phases:
         return []
     shape = shape_of(config.model_dump(mode="json"))
-    of_model = Run.objects.filter(team=team, config__model__path=config.model.path)
-    known = list(past_runs(of_model, *READ))
+    known = list(
+        past_runs(
+            Run.objects.filter(team=team, config__model__path=config.model.path), *READ
+        )
+    )
     alike = [run for its_shape, run in known if its_shape == shape]
     return _by_device(alike) if alike else _paces_of_other_ranks(config, known)
 
 
 def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
     runs = [Run(**{name: row[name] for name in READ}) for row in alike[:MAX_RUNS]]
-    first = {run.pk: Buckets(first=run.last_step - MAX_STEPS + 1) for run in runs}
-    read = read_steps(runs, [STEP_SECONDS], within=first)
+    read = read_steps(
+        runs,
+        [STEP_SECONDS],
+        within={run.pk: Buckets(first=run.last_step - MAX_STEPS + 1) for run in runs},
+    )
     by_device: dict[str, list[float]] = {}
     for run in runs:
         seconds = read[run.pk].metrics[STEP_SECONDS].values

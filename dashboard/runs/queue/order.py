@@ -202,8 +202,13 @@ def read_queue() -> Queue:
     }
     shapes |= {shape_of(config_of(run)) for run in held if not own_step_seconds(run)}
     paces = past_step_seconds(shapes)
-    slots = _slots(hosts, [(run["worker"], _left(run, paces)) for run in held])
-    return _arrange(waiting, hosts, slots, held, paces)
+    return _arrange(
+        waiting,
+        hosts,
+        _slots(hosts, [(run["worker"], _left(run, paces)) for run in held]),
+        held,
+        paces,
+    )
 
 
 HELD_FIELDS = (

@@ -306,10 +306,9 @@ def quote(text: str) -> str:
 
 def unquote(word: str) -> str:
     """The text of a word with bare and quoted parts."""
-    parts = re.split(rf"({QUOTED})", word)
     return "".join(
         re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)
         if part.startswith('"')
         else part
-        for part in parts
+        for part in re.split(rf"({QUOTED})", word)
     )

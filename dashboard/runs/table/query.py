@@ -298,8 +298,11 @@ def list_values(team: Team, key: str) -> list[str]:
     expression = _expression(key)
     if expression is None:
         return []
-    rows = runs.annotate(value=expression).values_list("value", flat=True)
-    counted = Counter(value for value in rows if value not in (None, ""))
+    counted = Counter(
+        value
+        for value in runs.annotate(value=expression).values_list("value", flat=True)
+        if value not in (None, "")
+    )
     common = (value for value, _ in counted.most_common(MAX_VALUES))
     is_setting = key.startswith(CONFIG)
     return [quote(write_text(value) if is_setting else value) for value in common]

@@ -130,10 +130,13 @@ class Row:
 
 def with_settings(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
     """Annotate the settings of the columns, because configs are long."""
-    shown = {
-        _alias(i): SettingValue(c.setting) for i, c in enumerate(columns) if c.setting
-    }
-    return runs.annotate(**shown)
+    return runs.annotate(
+        **{
+            _alias(i): SettingValue(c.setting)
+            for i, c in enumerate(columns)
+            if c.setting
+        }
+    )
 
 
 def _alias(place: int) -> str:
@@ -195,8 +198,10 @@ def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:
     names = list(metrics)
     if not names or not ids:
         return {}
-    found = MetricSummary.objects.filter(run__in=ids, name__in=names)
-    return {(one.run_id, one.name): one for one in found}
+    return {
+        (one.run_id, one.name): one
+        for one in MetricSummary.objects.filter(run__in=ids, name__in=names)
+    }
 
 
 def _place(run: Run, queue: Queue) -> str:

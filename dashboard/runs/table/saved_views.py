@@ -112,8 +112,14 @@ def change_view(
     with _own_name(view.name):
         view.save(update_fields=list(changes))
         if view.is_shared or locked.is_shared:
-            data = {"name": view.name, **describe_change(now, changes)}
-            record(view.team, user, "view.changed", view, **data)
+            record(
+                view.team,
+                user,
+                "view.changed",
+                view,
+                name=view.name,
+                **describe_change(now, changes),
+            )
     if not view.is_shared:  # others no longer see it, so it cannot be their default
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
 
