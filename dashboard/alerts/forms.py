@@ -77,18 +77,15 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
             self.fields["for_steps"].help_text = f"Empty: {condition.for_steps}."
 
     def clean_threshold(self) -> float | None:
-        return check_finite(self.cleaned_data["threshold"])
+        value: float | None = self.cleaned_data["threshold"]
+        if value is not None and not math.isfinite(value):
+            raise forms.ValidationError(
+                f"Enter a finite number; got {value}.", code="not_finite"
+            )
+        return value
 
     def clean_for_steps(self) -> int | None:
         return check_steps(self.cleaned_data["for_steps"])
-
-
-def check_finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise forms.ValidationError(
-            f"Enter a finite number; got {value}.", code="not_finite"
-        )
-    return value
 
 
 def check_steps(count: int | None) -> int | None:

@@ -121,8 +121,16 @@ def delete_rule(*, rule: Rule, user: User) -> None:
 
 
 def _record(rule: Rule, user: User, verb: str, **more: Any) -> None:
-    detail = {"name": rule.name, "reads": describe(rule), "pauses": rule.pauses_run}
-    record(rule.team, user, verb, rule, **detail, **more)
+    record(
+        rule.team,
+        user,
+        verb,
+        rule,
+        name=rule.name,
+        reads=describe(rule),
+        pauses=rule.pauses_run,
+        **more,
+    )
 
 
 def _withdraw(rule: Rule) -> None:
@@ -148,8 +156,14 @@ def acknowledge(*, alert: Alert, user: User) -> bool:
         pk=alert.pk, state=AlertState.FIRING
     ).update(state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user)
     if num_acknowledged:
-        detail: dict[str, Any] = {"run": alert.run_id, "name": alert.read_as["name"]}
-        record(alert.run.team, user, "alert.acknowledged", alert, **detail)
+        record(
+            alert.run.team,
+            user,
+            "alert.acknowledged",
+            alert,
+            run=alert.run_id,
+            name=alert.read_as["name"],
+        )
     return bool(num_acknowledged)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.completions.flags import OUTCOMES, FlagFilter
@@ -17,6 +17,8 @@ from dashboard.completions.sparklines import Balance, draw_balance
 from dashboard.runs.models import Run
 from trainer.rewards.scoring import Correctness, correctness_of, parts_of
 from trainer.rewards.spec import Recipe, recipe_bounds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,11 +144,18 @@ SORT_KEYS: dict[str, Callable[[GroupRank], float | None]] = {
 
 
 def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
-    """Sorted by `reward`, `-length` …; completions without a value come last."""
-    key = SORT_KEYS[sort.removeprefix("-")]
-    keyed = [(value, s) for s in ranks if (value := key(s)) is not None]
+    """Sort by `reward`, `-length` …"""
+    return sort_by(SORT_KEYS, ranks, sort)
+
+
+def sort_by(
+    keys: Mapping[str, Callable[[T], float | None]], rows: Sequence[T], sort: str
+) -> list[T]:
+    """Sort rows by one of the keys, descending after "-"; those without come last."""
+    key = keys[sort.removeprefix("-")]
+    keyed = [(value, row) for row in rows if (value := key(row)) is not None]
     keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    return [s for _, s in keyed] + [s for s in ranks if key(s) is None]
+    return [row for _, row in keyed] + [row for row in rows if key(row) is None]
 
 
 def merge_equal(

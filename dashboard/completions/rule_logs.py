@@ -64,16 +64,13 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     """Find notes, the newest step's first, within a step as they came."""
     notes = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
     values = {
-        lookup: form.value(name)
-        for name, lookup in {
-            "text": "text__icontains",
-            "rule": "rule",
-            "first_step": "step__gte",
-            "last_step": "step__lte",
-            "prompt": "group__prompt_index",
-        }.items()
+        "text__icontains": form.value("text"),
+        "rule": form.value("rule"),
+        "step__gte": form.value("first_step"),
+        "step__lte": form.value("last_step"),
+        "group__prompt_index": form.value("prompt"),
+        "is_error": KINDS.get(form.value("kind")),
     }
-    values["is_error"] = KINDS.get(form.value("kind"))
     return notes.filter(
         **{k: v for k, v in values.items() if v not in (None, "")}
     ).order_by("-step", "id")
@@ -82,7 +79,13 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
 def read_entries(run: Run, ids: list[int]) -> list[Entry]:
     """Three queries."""
     notes = RuleNote.objects.select_related("group").in_bulk(ids)
-    num_kept = count_kept({note.group_id for note in notes.values()})
+    group_ids = {note.group_id for note in notes.values()}
+    num_kept = dict(
+        RuleNote.objects.filter(group__in=group_ids)
+        .values_list("group")
+        .annotate(num=Count("id"))
+        .order_by()
+    )
     snippets = read_snippets(run, [note.group for note in notes.values()])
     return [
         Entry(
@@ -93,16 +96,6 @@ def read_entries(run: Run, ids: list[int]) -> list[Entry]:
         for i in ids
         if i in notes
     ]
-
-
-def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
-    """Number of stored entries by group; groups without entries are missing."""
-    return dict(
-        RuleNote.objects.filter(group__in=group_ids)
-        .values_list("group")
-        .annotate(num=Count("id"))
-        .order_by()
-    )
 
 
 _notes_of = FixedQuery(

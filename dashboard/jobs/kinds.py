@@ -6,11 +6,13 @@ is first needed, so commands without jobs do not import them.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from django.db.models import Count, QuerySet
@@ -93,6 +95,19 @@ def delete_old(rows: QuerySet[Target], *, keep: timedelta, most: int) -> int:
 
 def _delete(rows: QuerySet[Target]) -> int:
     return rows.delete()[1].get(rows.model._meta.label, 0)
+
+
+def delete_folders(parent: Path, needed: QuerySet[Any]) -> None:
+    """Delete this machine's numbered folders of rows that are not among the needed.
+
+    Each worker does so for itself: they need not share a disk.
+    """
+    if not parent.is_dir():
+        return
+    folders = {int(p.name): p for p in parent.iterdir() if p.name.isdecimal()}
+    kept = needed.filter(pk__in=folders).values_list("pk", flat=True)
+    for pk in folders.keys() - set(kept):
+        shutil.rmtree(folders[pk], ignore_errors=True)
 
 
 def all_purges() -> Collection[Callable[[], object]]:

@@ -55,6 +55,7 @@ from dashboard.analysis.compare.verdicts import (
 )
 from dashboard.analysis.compare.win_rate import (
     MAX_PROMPTS,
+    SORTS,
     Choice,
     CommonSteps,
     PairedPrompt,
@@ -62,11 +63,11 @@ from dashboard.analysis.compare.win_rate import (
     read_choice,
     read_pairs,
     read_sides,
-    sort_pairs,
     summarise,
 )
 from dashboard.completions.models import Group
 from dashboard.completions.prompts import read_snippets
+from dashboard.completions.rewards import sort_by
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 
@@ -283,7 +284,7 @@ def compare_prompt(request: Request, team: str) -> HttpResponse:
     if choice.runs:
         common_steps = choice.common_steps()
         pairs = read_pairs(choice.runs, common_steps.found)
-        ordered = sort_pairs(pairs, choice.form.value("sort"))
+        ordered = sort_by(SORTS, pairs, choice.form.value("sort"))
         page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
         marks = line_styles(choice.selection.ids)
         context |= {

@@ -343,16 +343,16 @@ def confinements_of(run: Run) -> list[Confinement]:
     Empty until the trainer starts, and if no rule runs code.
     """
     started = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
-    found = list(_read(started.values_list("step", "body__versions__sandbox")))
+    found = [
+        Confinement(
+            level=(level := words.removeprefix("level ")),
+            name=next((name for known, name in NAMES.items() if known == level), ""),
+            first_step=step + 1,
+        )
+        for step, words in started.values_list("step", "body__versions__sandbox")
+        if words
+    ]
     changes = [
         later for earlier, later in pairwise(found) if later.level != earlier.level
     ]
     return [*found[:1], *changes]
-
-
-def _read(started: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
-    for step, words in started:
-        if words:
-            level = words.removeprefix("level ")
-            name = next((name for known, name in NAMES.items() if known == level), "")
-            yield Confinement(level=level, name=name, first_step=step + 1)

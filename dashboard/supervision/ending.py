@@ -69,11 +69,6 @@ class Ending:
             how = _STATUS_NAMES.get(self.status, f"exit status {self.status}")
         return f"{how} at step {self.step}"
 
-    @property
-    def is_a_crash(self) -> bool:
-        """The program's own doing; SIGKILL comes from a person or from the kernel."""
-        return self.status not in (FINISHED, STOPPED, PAUSED, -signal.SIGKILL)
-
 
 @transaction.atomic
 def conclude(claim: Claim, ending: Ending) -> None:
@@ -232,7 +227,8 @@ def _release(run: Run, ending: Ending, *, why: str) -> None:
 
 def _is_poison(claim: Claim, ending: Ending) -> bool:
     """Tell whether the attempt before died at the same step in the same way."""
-    if not ending.is_a_crash:
+    # SIGKILL comes from a person or from the kernel.
+    if ending.status in (FINISHED, STOPPED, PAUSED, -signal.SIGKILL):
         return False
     last = (
         RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)

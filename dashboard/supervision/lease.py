@@ -178,11 +178,6 @@ def close_attempt(run_id: int, number: int, outcome: str) -> None:
 # Losing a run.
 
 
-def back_off(num_losses: int) -> timedelta:
-    """Return 10 s, 30 s, 90 s after the first, second and third loss."""
-    return timedelta(seconds=10 * 3**num_losses)
-
-
 @transaction.atomic
 def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     """Requeue a held run after a back-off; at the fourth loss in a row it fails.
@@ -236,7 +231,8 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         sources=[RunState.LOST],
         target=RunState.QUEUED,
         num_losses=run.num_losses + 1,
-        not_before=Now() + back_off(run.num_losses),
+        # 10 s, 30 s and 90 s after the first, second and third loss.
+        not_before=Now() + timedelta(seconds=10 * 3**run.num_losses),
     )
 
 

@@ -17,7 +17,7 @@ from dashboard.analysis.compare.figures import (
 )
 from dashboard.analysis.compare.points import Points, read_drawn
 from dashboard.analysis.compare.seeds import (
-    IQM,
+    STATISTICS,
     Arrangement,
     ConfidenceBand,
     RunSet,
@@ -37,7 +37,7 @@ from dashboard.analysis.compare.series import (
     window_means,
 )
 from dashboard.analysis.compare.verdicts import Figure, Verdict, judge, make_figures
-from dashboard.analysis.statistics import Array, iqm_interval, mean_interval
+from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.chart import NOTE, clip
 from dashboard.runs.models import MetricSummary, Run
 from trainer.metric_names import title_of
@@ -90,7 +90,7 @@ def compare_with_baseline(
         "last": [_mean_of(one, last) for one in sets],
         "best": [_mean_of(one, best) for one in sets],
     }
-    interval_of = iqm_interval if statistic == IQM else mean_interval
+    _, interval_of, _ = STATISTICS[statistic]
     estimates = [interval_of(_column(one.runs, means)) for one in sets]
     values["window"] = [_number(estimate.value[0]) for estimate in estimates]
     nums = [int(estimate.num[0]) for estimate in estimates]

@@ -228,7 +228,7 @@ def make_bands(
     aligned: Aligned, *, statistic: str, most: int = MAX_POINTS
 ) -> list[ConfidenceBand]:
     """A band a set, at the at most 1,000 positions that are drawn of it."""
-    centre_of, interval_of = _STATISTICS[statistic]
+    centre_of, interval_of, _ = STATISTICS[statistic]
     return [
         _band(aligned.at, values, centre_of, interval_of, most)
         for values in aligned.sets
@@ -243,13 +243,12 @@ def make_difference(
     Paired: run by run, in the order of the sets; the statistic is of the differences.
     """
     ours, theirs = aligned.sets[other], aligned.sets[base]
-    centre_of, interval_of = _STATISTICS[statistic]
+    centre_of, interval_of, difference_of = STATISTICS[statistic]
     if is_paired:
         return _band(aligned.at, subtract(ours, theirs), centre_of, interval_of)
     drawn = _drawn(aligned.at, subtract(centre_of(ours), centre_of(theirs)), 0.0)
-    difference = welch_difference if statistic == MEAN else iqm_difference
     return ConfidenceBand(
-        at=aligned.at[drawn], estimate=difference(theirs[:, drawn], ours[:, drawn])
+        at=aligned.at[drawn], estimate=difference_of(theirs[:, drawn], ours[:, drawn])
     )
 
 
@@ -275,13 +274,17 @@ def _drawn(
     return there[thin(low[there], high[there], most)]
 
 
-def _mean(values: Array) -> Array:
-    return moments(values)[1]
-
-
-_STATISTICS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Estimate]]] = {
-    MEAN: (_mean, mean_interval),
-    IQM: (interquartile_mean, iqm_interval),
+# Of each statistic its value, its interval, and the interval of a difference.
+STATISTICS: dict[
+    str,
+    tuple[
+        Callable[[Array], Array],
+        Callable[[Array], Estimate],
+        Callable[[Array, Array], Estimate],
+    ],
+] = {
+    MEAN: (lambda values: moments(values)[1], mean_interval, welch_difference),
+    IQM: (interquartile_mean, iqm_interval, iqm_difference),
 }
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from dashboard.analysis.compare.points import Points, read_means
@@ -120,7 +119,13 @@ def list_metrics(
 ) -> list[tuple[str, list[str]]]:
     """Names by group, of all the runs together, and the one shown. One query."""
     names = {name for run in runs for name in run.metric_names}
-    evaluated = {name for one in latest_evaluations(runs) for name in one.metrics}
+    # Of each run and held-out set.
+    latest = (
+        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
+        .order_by("run_id", "name", "-step")
+        .distinct("run_id", "name")
+    )
+    evaluated = {name for evaluation in latest for name in evaluation.metrics}
     names |= {name for name in evaluated if not is_bound(name)}
     names.add(shown)  # no run may have measured it yet
     return group_names(names)
@@ -154,15 +159,6 @@ def choose_pins(chosen: Sequence[str], known: Iterable[str]) -> list[str]:
     sets = sorted(n for n in there if n.startswith("eval/") and n.endswith("/mean"))
     usual = [name for name in (*PINNED, *sets[:1], *STAND_INS) if name in there]
     return list(dict.fromkeys(usual))[:MAX_PINS] or [REWARD]
-
-
-def latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
-    """Of each run and held-out set."""
-    return (
-        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
-        .order_by("run_id", "name", "-step")
-        .distinct("run_id", "name")
-    )
 
 
 # The window: the last steps that all runs have made.

@@ -12,7 +12,7 @@ import numpy as np
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.compare.differences import Setting
 from dashboard.analysis.compare.points import read_drawn
-from dashboard.analysis.compare.seeds import IQM, MEAN, Arrangement, RunSet
+from dashboard.analysis.compare.seeds import MEAN, STATISTICS, Arrangement, RunSet
 from dashboard.analysis.compare.series import (
     Better,
     Window,
@@ -23,14 +23,10 @@ from dashboard.analysis.statistics import (
     MOST_SEEDS,
     Array,
     Estimate,
-    iqm_difference,
-    iqm_interval,
-    mean_interval,
     moments,
     seeds_needed,
     subtract,
     t_quantile,
-    welch_difference,
 )
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.charts.chart import clip, clip_all
@@ -148,7 +144,10 @@ def judge(
     nums = _count(base), _count(other)
     if 0 in nums:
         return Verdict(kind="none", finding="no values in the window")
-    found = _difference(base, other, statistic=statistic, is_paired=is_paired)
+    _, interval_of, difference_of = STATISTICS[statistic]
+    found = (
+        interval_of(subtract(other, base)) if is_paired else difference_of(base, other)
+    )
     kind, finding = _kind_and_finding(found, nums, better)
     needed = ""
     if kind == "open":
@@ -165,16 +164,6 @@ def judge(
 
 def _count(values: Array) -> int:
     return int(np.isfinite(values).sum())
-
-
-def _difference(
-    base: Array, other: Array, *, statistic: str, is_paired: bool
-) -> Estimate:
-    if is_paired:
-        return (iqm_interval if statistic == IQM else mean_interval)(
-            subtract(other, base)
-        )
-    return (iqm_difference if statistic == IQM else welch_difference)(base, other)
 
 
 def _kind_and_finding(

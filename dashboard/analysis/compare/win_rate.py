@@ -291,14 +291,6 @@ SORTS: dict[str, Callable[[PairedPrompt], float | None]] = {
 }
 
 
-def sort_pairs(pairs: Sequence[PairedPrompt], sort: str) -> list[PairedPrompt]:
-    """By `rate`, `-delta` …; those without a value come last."""
-    key = SORTS[sort.removeprefix("-")]
-    keyed = [(value, pair) for pair in pairs if (value := key(pair)) is not None]
-    keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    return [pair for _, pair in keyed] + [pair for pair in pairs if key(pair) is None]
-
-
 def _rewards(
     run: Run, common_steps: Sequence[CommonStep], side: int
 ) -> dict[int, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +20,7 @@ from dashboard.accounts.services import record
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import lock_untrashed
-from dashboard.jobs.kinds import delete_old
+from dashboard.jobs.kinds import delete_folders, delete_old
 from dashboard.jobs.models import OPEN, Job, JobState
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.project.errors import UserError
@@ -208,19 +207,8 @@ def release_tested_checkpoints() -> None:
 
 
 def sweep_folders() -> None:
-    """Remove from this machine the files of probes that were deleted.
-
-    Each worker does so for itself: they need not share a disk.
-    """
-    folder = probes_folder()
-    if not folder.is_dir():
-        return
-    folders = {
-        int(path.name): path for path in folder.iterdir() if path.name.isdecimal()
-    }
-    probe_ids = set(Probe.objects.filter(pk__in=folders).values_list("pk", flat=True))
-    for pk in folders.keys() - probe_ids:
-        shutil.rmtree(folders[pk], ignore_errors=True)
+    """Remove from this machine the files of probes that were deleted."""
+    delete_folders(probes_folder(), Probe.objects.all())
 
 
 def probes_folder() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +25,7 @@ from dashboard.completions.models import (
 )
 from dashboard.completions.signals.records import GROUP, unpack
 from dashboard.datasets.trash import lock_untrashed
-from dashboard.jobs.kinds import delete_old
+from dashboard.jobs.kinds import delete_folders, delete_old
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.project.errors import UserError
@@ -340,22 +339,15 @@ def purge_rescorings() -> int:
 
 
 def folder_of(rescoring_id: int) -> Path:
-    return _folder() / str(rescoring_id)
+    return rescorings_folder() / str(rescoring_id)
 
 
 def sweep_folders() -> None:
     """Delete the judge replies of ended rescorings from this machine."""
-    if not _folder().is_dir():
-        return
-    found = {
-        int(path.name): path for path in _folder().iterdir() if path.name.isdecimal()
-    }
-    is_open = Rescoring.objects.filter(pk__in=found, job__state__in=OPEN)
-    for pk in found.keys() - set(is_open.values_list("pk", flat=True)):
-        shutil.rmtree(found[pk], ignore_errors=True)
+    delete_folders(rescorings_folder(), Rescoring.objects.filter(job__state__in=OPEN))
 
 
-def _folder() -> Path:
+def rescorings_folder() -> Path:
     return Path(settings.COHORT_DATA) / "rescorings"
 
 

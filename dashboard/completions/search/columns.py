@@ -151,6 +151,8 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
     """
     # Numbers beyond single precision become infinite.
     with np.errstate(over="ignore"):
+        # Of the first rules, to the precision of filters.
+        scores = columns.scores[:MOST_TALLIED].astype(NUMBER)
         return {
             "prompts": columns.prompts,
             "group_ids": columns.group_ids,
@@ -159,8 +161,8 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
             "advantages": columns.advantages.astype(NUMBER),
             "lengths": columns.lengths,
             "kinds": compute_kinds(run, columns),
-            "full_scores": full_score_bits(columns),
-            "no_scores": no_score_bits(columns),
+            "full_scores": _as_bits(scores >= 1, columns.num_completions),
+            "no_scores": _as_bits(scores <= 0, columns.num_completions),
             "scores": columns.scores.astype(NUMBER),
         }
 
@@ -249,22 +251,6 @@ def _is_high_and_short(rewards: Column, lengths: Column) -> Column:
 
 def _at(ordered: Column, share: float) -> float:
     return float(ordered[round(share * (len(ordered) - 1))])
-
-
-def full_score_bits(columns: Columns) -> Column:
-    """Set a bit for each of the first eight rules that gave 1 or more."""
-    return _as_bits(_first_scores(columns) >= 1, columns.num_completions)
-
-
-def no_score_bits(columns: Columns) -> Column:
-    """Set a bit for each that gave 0 or less."""
-    return _as_bits(_first_scores(columns) <= 0, columns.num_completions)
-
-
-def _first_scores(columns: Columns) -> Column:
-    """Round to the precision of filters."""
-    with np.errstate(over="ignore"):
-        return columns.scores[:MOST_TALLIED].astype(NUMBER)
 
 
 def _as_bits(is_so: Column, num: int) -> Column:

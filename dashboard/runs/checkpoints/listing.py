@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -159,7 +159,13 @@ def _mark(run: Run, rows: list[Listed]) -> None:
     newest = f"newest {keep_last}" if keep_last > 1 else "newest"
     for row in history[:keep_last]:
         row.reasons.append(newest)
-    if best := best_of(current):
+    # The highest score; of equal ones the earliest.
+    best = max(
+        [row for row in current if row.score is not None],
+        key=lambda row: (row.score, -row.checkpoint.step),
+        default=None,
+    )
+    if best is not None:
         best.is_best = True
         if run.best_by != NOTHING:
             best.reasons.append("best")
@@ -168,15 +174,6 @@ def _mark(run: Run, rows: list[Listed]) -> None:
             row.reasons.append("pinned")
         if row.checkpoint.superseded_by is not None:
             row.reasons.append(f"superseded by attempt {row.checkpoint.superseded_by}")
-
-
-def best_of(rows: Iterable[Listed]) -> Listed | None:
-    """Find the highest score; of equal ones the earliest."""
-    return max(
-        [row for row in rows if row.score is not None],
-        key=lambda row: (row.score, -row.checkpoint.step),
-        default=None,
-    )
 
 
 def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:

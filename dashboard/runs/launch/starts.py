@@ -164,7 +164,13 @@ def find_start(
         return start_of_team_preset(get_team_preset(team, int(match[1])))
     for starter in starters:
         if starter.key == key and starter.has_settings:
-            return start_of_starter(starter)
+            return Start(
+                key=key,
+                title=f"Settings for {starter.title}",
+                name=starter.title,
+                summary=f"Recommended settings for {starter.title} on its own task.",
+                **_read(starter.read_settings()),
+            )
     return start_of_preset(key, scaled=scaled)
 
 
@@ -277,16 +283,6 @@ def start_of_fork(run: Run, name: str) -> Start:
             f"{run.name} has no checkpoint {name}. Choose one on its Checkpoints tab.",
         )
     return replace(start_of_run(run), key=f"fork-{run.pk}-{name}", fork=checkpoint)
-
-
-def start_of_starter(starter: StarterModel) -> Start:
-    return Start(
-        key=starter.key,
-        title=f"Settings for {starter.title}",
-        name=starter.title,
-        summary=f"Recommended settings for {starter.title} on its own task.",
-        **_read(starter.read_settings()),
-    )
 
 
 def start_of_team_preset(preset: TeamPreset) -> Start:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,12 +57,7 @@ def give_verdict(
     """
     if "signal/share" not in metrics or not metrics.get("num_prompts"):
         return None
-    reasons = [
-        *_of_scores(metrics),
-        *_of_signal(metrics, group_size),
-        *_of_length(metrics, max_new_tokens),
-        *_of_update(metrics),
-    ]
+    reasons = list(_find_reasons(metrics, group_size, max_new_tokens))
     answers = {reason.answer for reason in reasons}
     order: tuple[Answer, ...] = ("cannot", "hardly", "can")
     answer: Answer = next((answer for answer in order if answer in answers), "can")
@@ -84,48 +79,52 @@ def verdict_of(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Verdict
     )
 
 
-def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
-    share = metrics["num_unscored"] / (metrics["num_prompts"] * metrics["num_samples"])
-    if share < MANY_UNSCORED:
-        return []
-    return [
-        _Reason(
+def _find_reasons(
+    metrics: Mapping[str, Any], group_size: int, max_new_tokens: int
+) -> Iterator[_Reason]:
+    total = metrics["num_prompts"] * metrics["num_samples"]
+    if (share := metrics["num_unscored"] / total) >= MANY_UNSCORED:
+        yield _Reason(
             "cannot",
             f"no rule can score {share:.0%} of the completions",
             "Check the errors in the reward editor: the rows lack data that the rules "
             "need.",
         )
-    ]
+    yield _of_signal(metrics, group_size)
+    if (share := metrics["frac_truncated"]) >= SOME_TRUNCATED:
+        yield _Reason(
+            "hardly" if share >= MANY_TRUNCATED else "can",
+            f"{share:.0%} of completions are truncated at {max_new_tokens:,} tokens",
+            "Raise rollout.max_new_tokens, or prompt the model to be brief.",
+        )
+    if problem := metrics.get("update_problem"):
+        yield _Reason("cannot", f"an update failed: {str(problem).rstrip('.')}")
 
 
-def _of_signal(metrics: Mapping[str, Any], group_size: int) -> list[_Reason]:
+def _of_signal(metrics: Mapping[str, Any], group_size: int) -> _Reason:
     share, high = metrics["signal/share"], metrics["signal/high"]
     solved = metrics.get("pass@1") or 0.0
     seen = (
         f"{share:.0%} of groups of {group_size} are expected to have different rewards"
     )
     if solved >= MUCH_SOLVED:
-        return [
-            _Reason(
-                "hardly",
-                f"{solved:.0%} of completions are already correct, and {seen}",
-                "Use harder rows, or a smaller model.",
-            )
-        ]
+        return _Reason(
+            "hardly",
+            f"{solved:.0%} of completions are already correct, and {seen}",
+            "Use harder rows, or a smaller model.",
+        )
     if share == 0:
-        return [
-            _Reason(
-                "cannot",
-                f"rewards differed in none of {metrics['num_prompts']:,} groups (95 % "
-                f"upper bound: {high:.0%} of groups)",
-                _more_signal(solved),
-            )
-        ]
+        return _Reason(
+            "cannot",
+            f"rewards differed in none of {metrics['num_prompts']:,} groups (95 % "
+            f"upper bound: {high:.0%} of groups)",
+            _more_signal(solved),
+        )
     answer: Answer = "hardly" if share < LITTLE_SIGNAL else "can"
     remedy = _more_signal(solved) if answer == "hardly" else ""
     if not metrics.get(f"pass@{metrics['num_samples']}"):
         seen += ", but no completion is correct: only partial credit differs"
-    return [_Reason(answer, seen, remedy)]
+    return _Reason(answer, seen, remedy)
 
 
 def _more_signal(solved: float) -> str:
@@ -135,27 +134,6 @@ def _more_signal(solved: float) -> str:
         "Use easier rows, larger groups, a rule with partial credit, or a stronger "
         "model."
     )
-
-
-def _of_length(metrics: Mapping[str, Any], max_new_tokens: int) -> list[_Reason]:
-    share = metrics["frac_truncated"]
-    if share < SOME_TRUNCATED:
-        return []
-    answer: Answer = "hardly" if share >= MANY_TRUNCATED else "can"
-    return [
-        _Reason(
-            answer,
-            f"{share:.0%} of completions are truncated at {max_new_tokens:,} tokens",
-            "Raise rollout.max_new_tokens, or prompt the model to be brief.",
-        )
-    ]
-
-
-def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
-    problem = metrics.get("update_problem")
-    if not problem:
-        return []
-    return [_Reason("cannot", f"an update failed: {str(problem).rstrip('.')}")]
 
 
 def warn_of_probe(launch: Launch) -> str:

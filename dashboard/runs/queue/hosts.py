@@ -285,15 +285,13 @@ class Cluster:
         gpus.sort(key=lambda device: -device.memory_bytes)
         return [*gpus, *([cpu] if self.alive else [])]
 
-    def is_for_gpus(self, device: str) -> bool:
-        """Tell whether ranks of a run with this model.device take GPUs here."""
-        return device == "cuda" or (device == "auto" and self.num_gpus > 0)
-
     def room(self, ranks: Ranks) -> Room | None:
         """Measure its place for a run; None: its nodes are not known."""
         if self.problem or not self.nodes:
             return None
-        uses_gpus = self.is_for_gpus(ranks.device)
+        uses_gpus = ranks.device == "cuda" or (
+            ranks.device == "auto" and self.num_gpus > 0
+        )
         free = [int(n.gpus_free if uses_gpus else n.cpus_free) for n in self.alive]
         has = [int(n.num_gpus if uses_gpus else n.cpus) for n in self.alive]
         return Room(

@@ -107,12 +107,8 @@ def _read(row: Mapping[str, Any]) -> Waiting:
 
 def list_startable() -> list[Waiting]:
     """List the runs that free workers take, in order; two queries."""
-    return take_turns(list_waiting(Run.objects.filter(STARTABLE)), count_held())
-
-
-def count_held() -> Counter[int]:
-    """Count the runs of each team on workers; one query."""
-    return Counter(Run.objects.filter(state__in=HELD).values_list("team_id", flat=True))
+    held = Run.objects.filter(state__in=HELD).values_list("team_id", flat=True)
+    return take_turns(list_waiting(Run.objects.filter(STARTABLE)), Counter(held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

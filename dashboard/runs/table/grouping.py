@@ -104,7 +104,7 @@ def group_runs(
         averages[f"num_{i}"] = Count(value)
     grouped: QuerySet[Run, dict[str, Any]] = (
         runs.order_by()
-        .annotate(**dict(zip(names, map(_expression, keys), strict=True)))
+        .annotate(**dict(zip(names, map(expression_of, keys), strict=True)))
         .alias(**joined)
         .values(*names)
         .annotate(
@@ -125,12 +125,12 @@ def group_runs(
 
 
 def count_groups(runs: QuerySet[Run], keys: Sequence[str]) -> int:
-    names = {f"key_{i}": _expression(key) for i, key in enumerate(keys)}
+    names = {f"key_{i}": expression_of(key) for i, key in enumerate(keys)}
     count: int = runs.order_by().annotate(**names).values(*names).distinct().count()
     return count
 
 
-def _expression(key: str) -> Any:
+def expression_of(key: str) -> Any:
     if key == "tag":
         return Tags(F("tags"))
     if key.startswith(CONFIG):
@@ -179,7 +179,7 @@ def runs_of(runs: QuerySet[Run], group: GroupedRuns) -> QuerySet[Run]:
         else:
             name = f"group_key_{i}"
             own = Q(**({f"{name}__isnull": True} if value is None else {name: value}))
-            runs = runs.alias(**{name: _expression(key)}).filter(own)
+            runs = runs.alias(**{name: expression_of(key)}).filter(own)
     return runs
 
 

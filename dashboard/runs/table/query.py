@@ -19,15 +19,13 @@ from django.db.models import (
     Case,
     Count,
     Exists,
-    F,
     OuterRef,
     Q,
     QuerySet,
-    TextField,
     When,
 )
 from django.db.models.fields.json import KeyTransform
-from django.db.models.functions import Cast, Coalesce
+from django.db.models.functions import Coalesce
 
 from dashboard.accounts.models import Team, User
 from dashboard.project.database import FixedQuery
@@ -53,10 +51,8 @@ from dashboard.runs.table.columns import (
 from dashboard.runs.table.expressions import (
     CONFIG,
     STATS,
-    SettingText,
-    Tags,
 )
-from dashboard.runs.table.grouping import write_text
+from dashboard.runs.table.grouping import expression_of, write_text
 from dashboard.runs.table.parser import (
     EVERYTHING,
     FLAGS,
@@ -294,24 +290,13 @@ def list_values(team: Team, key: str) -> list[str]:
     """The most common values of a key, as a query writes them; at most one query."""
     if key == "state":
         return list(STATES)
-    runs = Run.objects.kept().filter(team=team).order_by()
-    expression = _expression(key)
-    if expression is None:
+    is_setting = key.startswith(CONFIG) and key != CONFIG
+    if not (is_setting or key == "tag" or key in PATHS):
         return []
-    counted = Counter(
-        value
-        for value in runs.annotate(value=expression).values_list("value", flat=True)
-        if value not in (None, "")
-    )
-    common = (value for value, _ in counted.most_common(MAX_VALUES))
-    is_setting = key.startswith(CONFIG)
-    return [quote(write_text(value) if is_setting else value) for value in common]
-
-
-def _expression(key: str) -> Any:
-    if key == "tag":
-        return Tags(F("tags"))
-    if key.startswith(CONFIG) and key != CONFIG:
-        return SettingText(key.removeprefix(CONFIG))
-    path = PATHS.get(key)
-    return Cast(F(path), TextField()) if path else None
+    runs = Run.objects.kept().filter(team=team).order_by()
+    values = runs.annotate(value=expression_of(key)).values_list("value", flat=True)
+    counted = Counter(value for value in values if value not in (None, ""))
+    return [
+        quote(write_text(value) if is_setting else value)
+        for value, _ in counted.most_common(MAX_VALUES)
+    ]
