@@ -174,17 +174,22 @@ class FilterForm(forms.Form):
             if name not in self.defaults
         )
 
-    def refuse_empty_range(self, low: str, high: str, noun: str) -> None:
-        first, last = self.cleaned_data.get(low), self.cleaned_data.get(high)
-        if first is not None and last is not None and first > last:
-            self.add_error(
-                high,
-                ValidationError(
-                    f"The {noun} range {first} to {last} is empty. Swap the values or "
-                    "clear one.",
-                    code="empty_range",
-                ),
-            )
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse a range that ends before it begins."""
+        for name in self.fields:
+            low, _, noun = name.partition("_")
+            high = f"{HIGHS.get(low)}_{noun}"
+            first, last = self.cleaned_data.get(name), self.cleaned_data.get(high)
+            if first is not None and last is not None and first > last:
+                self.add_error(
+                    high,
+                    ValidationError(
+                        f"The {noun} range {first} to {last} is empty. Swap the values "
+                        "or clear one.",
+                        code="empty_range",
+                    ),
+                )
+        return super().clean()
 
 
 def offer_rules(form: FilterForm, rules: Iterable[str]) -> None:
@@ -385,18 +390,14 @@ class CompletionFilterForm(FilterForm):
     before = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 
     def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        self.refuse_empty_range("min_reward", "max_reward", "reward")
-        self.refuse_empty_range("min_advantage", "max_advantage", "advantage")
-        self.refuse_empty_range("min_length", "max_length", "length")
-        self.refuse_empty_range("min_score", "max_score", "score")
+        data = super().clean()
         bounds = (self.cleaned_data.get(name) for name in ("min_score", "max_score"))
         if not self.cleaned_data.get("rule") and any(b is not None for b in bounds):
             self.add_error(
                 "rule",
                 ValidationError("Choose a rule for the score range.", code="required"),
             )
-        return super().clean()
+        return data
 
     @classmethod
     def of_run(cls, query: QueryDict, run: Run) -> Self:

@@ -81,7 +81,7 @@ class PromptFilterForm(FilterForm):
     page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
 
     def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
+        data = super().clean()
         low, high = (self.value(name) for name in ("low", "high"))
         if "high" not in self.errors and low > high:
             self.add_error(
@@ -92,7 +92,7 @@ class PromptFilterForm(FilterForm):
                     code="empty_range",
                 ),
             )
-        return super().clean()
+        return data
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -201,7 +201,3 @@ class PromptViewForm(FilterForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["visits"].widget.attrs["placeholder"] = str(self.defaults["visits"])
-
-    def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        return super().clean()

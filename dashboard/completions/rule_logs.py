@@ -48,10 +48,6 @@ class RewardLogForm(FilterForm):
         offer_rules(form, rules)
         return form
 
-    def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        return super().clean()
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:

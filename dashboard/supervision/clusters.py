@@ -143,7 +143,18 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
 # As a worker reads it.
 
 
-class ClusterReader:
+class _Side:
+    """A command beside a worker's heartbeat, one at a time."""
+
+    _command: _Command | None = None
+
+    def stop(self) -> None:
+        if self._command is not None:
+            self._command.end()
+            self._command = None
+
+
+class ClusterReader(_Side):
     """Reads clusters in a subprocess, one at a time, beside a worker's heartbeat.
 
     `tick` never waits: it starts a reading that is due, or takes its result. Each
@@ -153,7 +164,6 @@ class ClusterReader:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._address = ""
-        self._command: _Command | None = None
 
     def tick(self) -> None:
         """DatabaseError: the next call goes on."""
@@ -164,11 +174,6 @@ class ClusterReader:
             self._store(self._read(self._command))
         elif self._command.seconds > READ_SECONDS:
             self._store(_failed(f"It did not respond within {READ_SECONDS:.0f} s."))
-
-    def stop(self) -> None:
-        if self._command is not None:
-            self._command.end()
-            self._command = None
 
     def _start(self, address: str) -> None:
         self._address = address
@@ -191,16 +196,14 @@ class ClusterReader:
         )
 
 
-class StorageCleaner:
+class StorageCleaner(_Side):
     """Deletes the folders of deleted runs in COHORT_RAY_STORAGE, in a subprocess beside
     a worker's heartbeat: only workers have its credentials and file system package.
 
     `tick` never waits.
     """
 
-    def __init__(self) -> None:
-        self._command: _Command | None = None
-        self._due = 0.0
+    _due = 0.0
 
     def tick(self) -> None:
         if self._command is None:
@@ -213,11 +216,6 @@ class StorageCleaner:
             )
         elif self._command.seconds > DELETE_SECONDS:
             self._finish(1, f"it took more than {DELETE_SECONDS:.0f} s")
-
-    def stop(self) -> None:
-        if self._command is not None:
-            self._command.end()
-            self._command = None
 
     def _start(self) -> None:
         try:

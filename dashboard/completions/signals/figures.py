@@ -278,10 +278,6 @@ class SignalForm(FilterForm):
     first_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
     last_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 
-    def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        return super().clean()
-
     @property
     def steps(self) -> dict[str, int | None]:
         return {"first": self.value("first_step"), "last": self.value("last_step")}
