@@ -50,7 +50,8 @@ class Estimate:
 
 
 def t_quantile(p: float, df: Array) -> Array:
-    """The p-quantile of Student's t with df degrees of freedom, 0.5 <= p < 1, df >= 1.
+    """Return the p-quantile of Student's t with df degrees of freedom, 0.5 <= p < 1, df
+    >= 1.
 
     With t = √df·tan θ the distribution function is 1/2 + c·∫₀^θ cos^(df-1), where
     c = Γ((df+1)/2) / (√π·Γ(df/2)). The integral is taken by 64 Gauss-Legendre nodes;
@@ -102,7 +103,7 @@ def moments(values: Array) -> tuple[Indices, Array, Array]:
 
 
 def interquartile_mean(values: Array) -> Array:
-    """The mean without the lowest and the highest ⌊n/4⌋ of the seeds at each position.
+    """Average without the lowest and the highest ⌊n/4⌋ of the seeds at each position.
 
     scipy.stats.trim_mean(x, 0.25), as in Agarwal et al. 2021, arXiv:2108.13264. Below 4
     seeds it is the mean.
@@ -115,7 +116,9 @@ def interquartile_mean(values: Array) -> Array:
 
 
 def iqm_interval(values: Array) -> Estimate:
-    """The IQM with the percentile interval of its bootstrap; n = 1: no interval."""
+    """Return the IQM with the percentile interval of its bootstrap; n = 1: no
+    interval.
+    """
     low, high = np.full((2, values.shape[1]), np.nan)
     for positions, iqms, of in resample_iqm(values, seed=0):
         low[positions], high[positions] = _percentiles(iqms, of)
@@ -247,13 +250,17 @@ def _by_count(values: Array) -> list[tuple[int, Indices, Array]]:
 
 
 def _t_upper(df: Array) -> Array:
-    """The 0.975 quantile of each; NaN below 1 degree of freedom. Each value once."""
+    """Return the 0.975 quantile of each; NaN below 1 degree of freedom. Each value
+    once.
+    """
     distinct, back = np.unique(np.where(df >= 1, df, np.nan), return_inverse=True)
     return t_quantile((1 + CONFIDENCE) / 2, distinct)[back]
 
 
 def _percentiles(found: Array, of: Indices) -> tuple[Array, Array]:
-    """The 2.5th and the 97.5th of found[of], [R, P], as np.percentile has them."""
+    """Return the 2.5th and the 97.5th of found[of], [R, P], as np.percentile
+    has them.
+    """
     positions = (len(of) - 1) * np.array([1 - CONFIDENCE, 1 + CONFIDENCE]) / 2
     below = positions.astype(np.int64)
     rank = _rank_few if 2 * len(found) < len(of) else _rank_many

@@ -25,7 +25,7 @@ MAX_TAG_CHARS = 40
 
 
 def lock_reason(run: Run) -> str:
-    """Why the run may not change, to follow its name; "" if it may."""
+    """Say why the run may not change, to follow its name; "" if it may."""
     if run.locked_at is None:
         return ""
     by = run.locked_by
@@ -47,7 +47,9 @@ def refuse_locked(run: Run) -> None:
 
 
 def check_tag(text: str) -> str:
-    """The tag without surrounding spaces. UserError says what is wrong with it."""
+    """Return the tag without surrounding spaces. UserError says what is wrong
+    with it.
+    """
     tag = " ".join(text.split())
     if not tag:
         raise UserError("runs.tag_missing", "A tag cannot be empty. Enter a tag.")

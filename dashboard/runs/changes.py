@@ -47,7 +47,7 @@ def setting_of(config: Mapping[str, object], path: str) -> int:
 
 
 def first_config(run: Run) -> RunConfig:
-    """The launch settings: trainers start with them, then apply the changes."""
+    """Return the launch settings: trainers start with them, then apply the changes."""
     config = RunConfig.model_validate(run.config)
     for change in run.changes.order_by("-number"):
         config = change_settings(config, change.before)
@@ -196,12 +196,12 @@ def _change(
 
 
 def interval_fields() -> list[SchemaField]:
-    """The settings that may change besides the number of steps."""
+    """List the settings that may change besides the number of steps."""
     return [all_fields()[path] for path in MAY_CHANGE if path != STEPS]
 
 
 def next_step(run: Run) -> int:
-    """The first one that an extension could change."""
+    """Return the first step that an extension could change."""
     if run.state not in ENDED_WELL:
         return run.last_step + 1
     saved = resumable(run)
@@ -209,7 +209,7 @@ def next_step(run: Run) -> int:
 
 
 def propose_steps(text: str, run: Run) -> int | None:
-    """The last step to preview, None if empty. UserError: it is out of range."""
+    """Return the last step to preview, None if empty. UserError: it is out of range."""
     text = text.strip().replace(",", "")
     if not text:
         return None

@@ -90,7 +90,7 @@ def cancel_run(*, run: Run, user: User) -> bool:
 
 
 def describe_loss(run: Run) -> str:
-    """The steps lost if the run ends now without a checkpoint."""
+    """Describe the steps lost if the run ends now without a checkpoint."""
     saved = run.newest_checkpoint.step if run.newest_checkpoint else 0
     lost = run.last_step - saved
     if lost <= 0:
@@ -155,13 +155,13 @@ def resume_run(
 
 
 def common_share(config: dict[str, Any]) -> float | None:
-    """The share that all phases allow; None if they differ."""
+    """Return the share that all phases allow; None if they differ."""
     shares = {reward.get(ERROR_SHARE) for reward in _rewards(config)}
     return shares.pop() if len(shares) == 1 else None
 
 
 def allow_share(config: dict[str, Any], share: float) -> dict[str, Any]:
-    """The configuration with this share of errors allowed, in every phase."""
+    """Allow this share of errors in every phase of the configuration."""
     tree = copy.deepcopy(config)
     for reward in _rewards(tree):
         reward[ERROR_SHARE] = share
@@ -169,7 +169,7 @@ def allow_share(config: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def _rewards(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of the run, and of each phase that has a share of its own."""
+    """List the settings of the run, and of each phase that has a share of its own."""
     yield config["reward"]
     for phase in config.get("phases") or ():
         reward = phase.get("changes", {}).get("reward", {})

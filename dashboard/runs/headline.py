@@ -147,7 +147,7 @@ _checkpoints_of = FixedQuery(
 
 
 def _read_steps(run: Run, also: AbstractSet[int]) -> Curves:
-    """The whole history; of a long one its recent steps and some of the others."""
+    """Read the whole history; of a long one its recent steps and some of the others."""
     is_long = run.last_step > MAX_WHOLE
     metrics = read_steps(
         [run], READ, at={run.pk: _sampled_steps(run) | also} if is_long else None
@@ -197,7 +197,7 @@ def _find_best(
     reward: Curve,
     evaluated: Evaluated,
 ) -> Best | None:
-    """By the metric that the run keeps its best checkpoint by."""
+    """Find the best checkpoint by the metric that the run keeps it by."""
     scores = {
         name: dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
         for name, series in evaluated.items()
@@ -223,7 +223,8 @@ def write_verdict(
     num_steps: int,
     is_live: bool,
 ) -> Verdict:
-    """From the first step to the mean of the last tenth; from the first evaluation on.
+    """Compare the first step with the mean of the last tenth; evaluations from the
+    first on.
 
     >>> curve = Curve(steps=[*range(1, 41)], values=[step / 40 for step in range(40)])
     >>> write_verdict(curve, None, last_step=40, num_steps=50, is_live=True).text
@@ -265,7 +266,9 @@ def _recent_mean(reward: Curve, last_step: int) -> float:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """The deviation of one value, from how neighbours differ: a trend is no noise."""
+    """Return the deviation of one value, from how neighbours differ: a trend is no
+    noise.
+    """
     if len(values) < 4:
         return math.inf
     return statistics.stdev(
@@ -289,7 +292,7 @@ def _describe_held_out(held_out: HeldOut | None) -> str:
 
 
 def _unchanged_since(held_out: HeldOut) -> int | None:
-    """The first of at least three evaluations within the interval of the last.
+    """Find the first of at least three evaluations within the interval of the last.
 
     None if a line through them rises or falls: little change is not none.
     """
@@ -307,7 +310,8 @@ def _unchanged_since(held_out: HeldOut) -> int | None:
 
 
 def _slope(points: Points) -> tuple[float, float]:
-    """Of a line through them, with half of its 95 % interval; NaN below 3 points.
+    """Fit a line, and return its slope with half of its 95 % interval; NaN below 3
+    points.
 
     By the normal quantile the interval of few points is short: it rather finds a trend.
     """
@@ -342,7 +346,7 @@ def _compare(
 
 
 def _is_stalled(reward: Curve) -> bool:
-    """Whether a line through the last steps does not clearly rise."""
+    """Tell whether a line through the last steps does not clearly rise."""
     if not reward.steps or reward.steps[-1] - reward.steps[0] < STALL_STEPS - 1:
         return False
     begin = reward.steps[-1] - STALL_STEPS
@@ -366,7 +370,7 @@ def make_tiles(
 
 
 def _held_out_tile(held_out: HeldOut | None) -> Tile:
-    """The last evaluation alone: it has an interval of its own."""
+    """Show the last evaluation alone: it has an interval of its own."""
     title = title_of(f"eval/{MAIN_SET}/mean")
     if held_out is None:
         return Tile(metric=f"eval/{MAIN_SET}/mean", title=title, value=NOTHING)
@@ -381,7 +385,7 @@ def _held_out_tile(held_out: HeldOut | None) -> Tile:
 
 
 def _groups_tile(curves: Mapping[str, Curve], last_step: int) -> Tile:
-    """As a number of groups where that is known, else as a share.
+    """Show a number of groups where that is known, else a share.
 
     Fewer are neither better nor worse: the others may all be right.
     """
@@ -420,7 +424,9 @@ def _tile(
     note: str = "",
     write: Callable[[float], str] | None = None,
 ) -> Tile:
-    """The mean of the last tenth of `last_step` steps; of 0 steps the last value."""
+    """Show the mean of the last tenth of `last_step` steps; of 0 steps the last
+    value.
+    """
     write = write or _score
     if not curve.values:
         return Tile(metric=metric, title=title, value=NOTHING)
@@ -455,7 +461,7 @@ def _trend(metric: str, by: float) -> Trend:
 
 
 def draw_spark(values: Sequence[float]) -> str:
-    """At most 60 points, the last one included; none of a single value.
+    """Draw at most 60 points, the last one included; none of a single value.
 
     >>> draw_spark([0.0, 1.0, 0.5])
     '0,23 50,1 100,12'

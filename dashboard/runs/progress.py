@@ -81,7 +81,7 @@ ENDS = {RunState.FINISHED: "✓", RunState.STOPPED: "■", RunState.FAILED: "✕
 
 
 def tab_title(run: Run) -> str:
-    """The name after its progress: "7/10 · name", "✓ name"."""
+    """Write the name after its progress: "7/10 · name", "✓ name"."""
     if run.state in ENDS:
         return f"{ENDS[RunState(run.state)]} {run.name}"
     if run.last_step and run.num_steps:
@@ -90,7 +90,6 @@ def tab_title(run: Run) -> str:
 
 
 def describe_fork(run: Run) -> dict[str, int | float | None] | None:
-    """The fork point."""
     if run.fork_step is None:
         return None
     seconds = (run.fork_totals or {}).get("seconds")
@@ -98,7 +97,7 @@ def describe_fork(run: Run) -> dict[str, int | float | None] | None:
 
 
 def seconds_left(run: Run) -> float | None:
-    """For the remaining steps at the latest pace, without evaluations."""
+    """Estimate the remaining steps at the latest pace, without evaluations."""
     num_left = run.num_steps - run.last_step
     if run.state in RESTING or num_left <= 0 or silent_seconds(run):
         return None
@@ -121,14 +120,14 @@ def describe_silence(run: Run) -> str:
 
 
 def _pace(run: Run) -> float | None:
-    """The seconds of a step; the run list reads them without the summary."""
+    """Return the seconds of a step; the run list reads them without the summary."""
     if hasattr(run, "pace"):
         return step_seconds(run.pace, None) if isinstance(run.pace, list) else run.pace
     return step_seconds(run.summary.get("step_seconds"), run.summary.get("last"))
 
 
 def _left_out(run: Run) -> str:
-    """Of an external run: the events and metrics that were skipped."""
+    """Count the events and metrics of an external run that were skipped."""
     if not run.is_external:
         return ""
     sentences = []
@@ -168,7 +167,7 @@ def _num_losses(run: Run) -> str:
 
 
 def _last_outcome(run: Run) -> str:
-    """How its last attempt ended, after a colon."""
+    """Say after a colon how its last attempt ended."""
     outcome = (
         run.attempts.filter(ended_at__isnull=False)
         .exclude(outcome="")
@@ -222,7 +221,7 @@ def _lost(run: Run) -> str:
 
 
 def _last_contact(run: Run) -> datetime:
-    """Of an external run's trainer."""
+    """Return when an external run's trainer last reported."""
     if run.lease_until:
         return run.lease_until - CONTACT
     return run.active_at or run.created_at

@@ -54,7 +54,7 @@ class Keyed(Generic[T]):
 
 
 def as_of(run: Run, *moment: Hashable) -> Keyed[Run]:
-    """The run as of an event or a step, for answers that hold until the next one."""
+    """Key the run by an event or a step, for answers that hold until the next one."""
     return Keyed((run.pk, run.attempt, *moment), run)
 
 
@@ -72,7 +72,7 @@ class Lineage:
 
 
 def find_lineage(run: Run) -> Lineage:
-    """The tree that a run belongs to; a query for each generation."""
+    """Find the tree that a run belongs to; a query for each generation."""
     root = Member(_first_ancestor(run))
     known, generation, is_whole = {root.run.id}, [root], True
     for _ in range(MAX_DEPTH):
@@ -94,15 +94,16 @@ def find_lineage(run: Run) -> Lineage:
 
 
 def list_children(run: Run) -> list[Run]:
-    """Its forks and clones, newest first; one query, or none where it is known to have
-    none."""
+    """List its forks and clones, newest first; one query, or none where it is known to
+    have none.
+    """
     if getattr(run, "has_children", True) is False:
         return []
     return list(_children_of([run.id]).order_by("-id")[:MAX_RUNS])
 
 
 def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
-    """The runs that a fork continues, nearest first, each up to a step."""
+    """List the runs that a fork continues, nearest first, each up to a step."""
     step = run.fork_step
     for _ in range(MAX_DEPTH):
         if step is None or run.forked_from is None:
@@ -133,7 +134,7 @@ def _first_ancestor(run: Run) -> Run:
 
 
 def eval_rows(name: str) -> str:
-    """The file name of an evaluation set in the run's folder."""
+    """Return the file name of an evaluation set in the run's folder."""
     return f"eval-{name}.jsonl"
 
 
@@ -204,7 +205,7 @@ class RunDirectory:
 
     @property
     def attempts(self) -> Path:
-        """One directory for each attempt, by number."""
+        """The folder with one directory for each attempt, by number."""
         return self.path / "epochs"  # as such folders have always been named
 
     def attempt(self, number: int) -> AttemptDirectory:
@@ -222,7 +223,7 @@ def run_directory(run_id: int) -> RunDirectory:
 
 
 def get_run(team: Team, run_id: int) -> Run:
-    """The team's run with all that its pages name; one query, or 404."""
+    """Find the team's run with all that its pages name; one query, or 404."""
     run = get_any_run(team, run_id)
     if run.trashed_at is not None:
         raise Http404(
@@ -233,7 +234,7 @@ def get_run(team: Team, run_id: int) -> Run:
 
 
 def get_any_run(team: Team, run_id: int) -> Run:
-    """In the trash or not; one query, or 404."""
+    """Find a run, in the trash or not; one query, or 404."""
     run = _any_run.first(team.pk, run_id)
     if run is None:
         raise Http404("Run not found.")
@@ -257,7 +258,7 @@ def _any_run(team: int, run_id: int) -> QuerySet[Run]:
 
 
 def settings_of(run: Run) -> RunConfig | None:
-    """None: it was imported, and no one knows them.
+    """Return None for an imported run: no one knows them.
 
     During an upgrade, a web process of the release before shows runs that have settings
     which it does not know.
@@ -290,14 +291,14 @@ def settings_in(config: Mapping[str, Any]) -> RunConfig:
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:
-    """In the order in which they were chosen; one query."""
+    """List them in the order in which they were chosen; one query."""
     return list(
         run.evaluation_sets.select_related("dataset_version__dataset").order_by("pk")
     )
 
 
 def list_changes(run: Run) -> list[SettingChange]:
-    """Of the settings, the newest first; one query."""
+    """List changes of the settings, the newest first; one query."""
     return list(run.changes.select_related("actor").order_by("-number"))
 
 
@@ -317,7 +318,7 @@ def where_it_runs(run: Run) -> tuple[str, str]:
 
 
 def get_team_preset(team: Team, pk: int) -> TeamPreset:
-    """One query, or 404."""
+    """Make one query, or answer 404."""
     presets = TeamPreset.objects.select_related("recipe_version", "saved_by")
     try:
         return presets.get(team=team, pk=pk)
@@ -327,7 +328,7 @@ def get_team_preset(team: Team, pk: int) -> TeamPreset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """How reward code was sandboxed from a step on.
+    """The sandbox of reward code from a step on.
 
     >>> Confinement(level="A", name="bubblewrap", first_step=1)
     """
@@ -338,7 +339,7 @@ class Confinement:
 
 
 def confinements_of(run: Run) -> list[Confinement]:
-    """One for each change, oldest first; one query.
+    """List each change, oldest first; one query.
 
     Empty until the trainer starts, and if no rule runs code.
     """

@@ -69,7 +69,7 @@ class Feed:
     async def read_after(
         self, position: Position, notified_seq: int | None
     ) -> Encoded | None:
-        """The updates for a viewer at this position; None if there are none.
+        """Return the updates for a viewer at this position; None if there are none.
 
         `notified_seq`: the number of a notification; None: it polls.
         """
@@ -139,7 +139,7 @@ class Feed:
 
 
 def feed_of(run_id: int) -> Feed:
-    """The process's feed of this run; it exists while a viewer references it."""
+    """Return the process's feed of this run; it exists while a viewer references it."""
     return _feeds.setdefault(run_id, Feed(run_id))
 
 
@@ -170,14 +170,16 @@ def read_run(run_id: int) -> Run:
 
 
 def read_frame(run: Run, position: Position) -> Frame:
-    """The updates for a page at this position; an empty batch if there are none."""
+    """Read the updates for a page at this position; an empty batch if there are
+    none.
+    """
     if is_within_reach(run, position):
         return read_batch(run, position.seq)
     return read_snapshot(run)
 
 
 def is_within_reach(run: Run, position: Position) -> bool:
-    """Whether a batch can bring the page up to date, or only a snapshot."""
+    """Tell whether a batch can bring the page up to date, or only a snapshot."""
     behind = run.seq - position.seq
     return (
         position.seq > 0
@@ -292,7 +294,7 @@ def describe_tail(tail: Tail) -> dict[str, Any]:
 
 
 def _describe_curve(curve: Curve, clock: Clock) -> dict[str, Any]:
-    """A curve with a value at each of the clock's steps need not repeat them."""
+    """Leave out the steps of a curve with a value at each of the clock's steps."""
     if curve.steps == clock.steps:
         return {"values": curve.values}
     return asdict(curve)

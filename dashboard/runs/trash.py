@@ -97,7 +97,7 @@ def _hide(run: Run) -> None:
 
 
 def delete_hidden_rows(*, until: float) -> None:
-    """Of all hidden runs, the oldest first, until `time.monotonic()` is `until`."""
+    """Delete all hidden runs, the oldest first, until `time.monotonic()` is `until`."""
     for run in (
         Run.everywhere.exclude(deleted_at=None).order_by("deleted_at").only("pk")
     ):
@@ -110,7 +110,7 @@ def delete_hidden_rows(*, until: float) -> None:
 
 
 def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
-    """Whether there were any. Only rows of this run are locked, and it itself."""
+    """Tell whether there were any. Only rows of this run are locked, and it itself."""
     model = rows.model
     at_a_time = PARENTS_AT_A_TIME if _pointing_at(model) else ROWS_AT_A_TIME
     with transaction.atomic():
@@ -141,7 +141,7 @@ def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:
 
 
 def _goes_by_sql(model: type[models.Model]) -> bool:
-    """Whether all rows that reference it cascade, recursively."""
+    """Tell whether all rows that reference it cascade, recursively."""
     return all(
         relation.on_delete is models.CASCADE and _goes_by_sql(relation.related_model)
         for relation in _pointing_at(model)
@@ -149,7 +149,9 @@ def _goes_by_sql(model: type[models.Model]) -> bool:
 
 
 def _delete_by_sql(model: type[models.Model], column: str, values: list[Any]) -> None:
-    """In a third of the time of Django's own: objects are not made of the rows."""
+    """Delete in a third of the time of Django's own: objects are not made of
+    the rows.
+    """
     table, key = map(connection.ops.quote_name, (model._meta.db_table, column))
     pk = connection.ops.quote_name(str(model._meta.pk.column))
     with connection.cursor() as cursor:
@@ -183,7 +185,8 @@ def _remove_files(run_id: int) -> None:
 
 
 def stored_folders_to_delete() -> Path:
-    """A file for each folder of a deleted run in COHORT_RAY_STORAGE, named like it.
+    """Return the folder with a file for each folder of a deleted run in
+    COHORT_RAY_STORAGE, named like it.
 
     This process has neither the storage's address nor its credentials: a training
     worker deletes the folder, then the file (training/clusters.py).

@@ -62,7 +62,7 @@ class BaselineComparison:
 
 
 def can_pair(base: RunSet, other: RunSet) -> bool:
-    """Whether each seed is in both sets, once."""
+    """Tell whether each seed is in both sets, once."""
     ours, theirs = ([str(seed) for seed in one.seeds] for one in (base, other))
     return sorted(ours) == sorted(theirs) and len(set(ours)) == len(ours) > 1
 
@@ -81,7 +81,7 @@ def compare_with_baseline(
     statistic: str,
     wants_pairs: bool,
 ) -> list[BaselineComparison]:
-    """The first set is the baseline. At most two queries, for long runs."""
+    """Compare each set with the first. At most two queries, for long runs."""
     runs = [run for one in sets for run in one.runs]
     means = window_means(runs, metric, points, window)
     last = {pk: float(own.values[-1]) for pk, own in points.items() if len(own)}
@@ -131,7 +131,9 @@ def _mean_of(one: RunSet, values: dict[int, float]) -> float | None:
 def _best(
     runs: Sequence[Run], metric: str, points: dict[int, Points], better: Better
 ) -> dict[int, float]:
-    """Of a long run, of which some points were read, as its summary keeps it."""
+    """Read the best value of each run; of a long run, of which some points were read,
+    as its summary keeps it.
+    """
     if better == "neither":
         return {run.pk: math.nan for run in runs if len(points[run.pk])}
     end = "high" if better == "higher" else "low"
@@ -185,7 +187,7 @@ def better_of(arrangement: Arrangement, form: CompareForm) -> Better:
 
 
 def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
-    """One query; up to five for long runs and on some axes."""
+    """Make one query; up to five for long runs and on some axes."""
     metric = form.value("metric")
     points = _read(arrangement, [metric], form, most=MAX_POINTS)[metric]
     window = find_window(arrangement.runs, points, form.value("window"))
@@ -231,7 +233,7 @@ def _read(
 def draw_charts(
     arrangement: Arrangement, form: CompareForm, metrics: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """A small chart of each metric; the queries of `read_drawn`."""
+    """Draw a small chart of each metric; the queries of `read_drawn`."""
     found = _read(arrangement, metrics, form, most=SMALL_POINTS)
     styles = line_styles(one.pk for one in arrangement.sets)
     charts = []

@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """As in the launch form; else the key."""
+        """The title in the launch form; else the key."""
         field = self._field
         if field is None:
             return self.key
@@ -75,7 +75,9 @@ class Setting:
 
     @property
     def cells(self) -> list[tuple[str | None, bool, bool]]:
-        """Each value, whether it differs from the baseline's, whether it is unknown."""
+        """The values, whether each differs from the baseline's, whether it is
+        unknown.
+        """
         return [
             (
                 value,
@@ -89,7 +91,9 @@ class Setting:
 def join_settings(
     settings: Iterable[Setting], sets: Sequence[Sequence[int]]
 ) -> list[Setting]:
-    """A value a set of runs, by their indices; several values are listed."""
+    """Join the values of each set of runs, by their indices; several values are
+    listed.
+    """
     return [
         Setting(
             key=setting.key,
@@ -151,7 +155,7 @@ def _phase_of(key: str) -> str:
 
 
 def lack_settings(run: Run) -> bool:
-    """Whether its training settings are unknown."""
+    """Tell whether its training settings are unknown."""
     return run.is_imported and not (
         run.is_external and any(reported_settings(run.config))
     )
@@ -189,7 +193,7 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:
-    """Of an outside run: the settings that its trainer sent, by its own names."""
+    """List the settings that the trainer of an outside run sent, by its own names."""
     for rule in run.config["reward"]["recipe"]["rules"]:
         yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
     for key, value in reported_settings(run.config):
@@ -197,7 +201,7 @@ def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def whole_config(config: dict[str, Any]) -> dict[str, Any]:
-    """With today's defaults for what the run did not set, where it still validates."""
+    """Add today's defaults for what the run did not set, where it still validates."""
     try:
         return RunConfig.model_validate(config).model_dump(mode="json")
     except ValueError:
@@ -222,7 +226,7 @@ class RunAnswer:
 
 
 def choose_prompt(runs: Sequence[Run]) -> int | None:
-    """At random one of the newest prompts that the most of these runs sampled.
+    """Choose at random one of the newest prompts that the most of these runs sampled.
 
     None: no two of them sampled the same one. Two queries.
     """
@@ -253,7 +257,9 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
 
 
 def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[RunAnswer]:
-    """Of each run's step nearest to `step`, by default its newest. Two queries."""
+    """Find each run's group at the step nearest to `step`, by default its newest. Two
+    queries.
+    """
     version = runs[0].dataset_version_id
     groups = Group.objects.current().filter(
         run__in=[run.pk for run in runs if run.dataset_version_id == version],
@@ -328,7 +334,7 @@ def _compare_recipes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Chang
 
 
 def formula_of(run: Run) -> str:
-    """On one line; empty where today's rules do not read it."""
+    """Write the recipe on one line; empty where today's rules do not read it."""
     try:
         return write_formula(Recipe.model_validate(run.config["reward"]["recipe"]))
     except (KeyError, ValueError):

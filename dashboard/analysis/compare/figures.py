@@ -34,7 +34,7 @@ def overlay(
     smoothing: float,
     log_y: bool,
 ) -> dict[str, Any]:
-    """One line per run; under a smoothed line, the measured one, faint."""
+    """Draw one line per run; under a smoothed line, the measured one, faint."""
     drawn = list(zip(runs, series, strict=True))
     faint = drawn if smoothing > 0 else []
     layout = {
@@ -93,7 +93,7 @@ def draw_small(
     *,
     axis: str,
 ) -> list[dict[str, Any]]:
-    """The traces of a small chart: each set's line, or its band and its mean."""
+    """Draw a small chart: each set's line, or its band and its mean."""
     traces: list[dict[str, Any]] = []
     for one, series in zip(sets, lines, strict=False):
         line = _line(one.run, series, styles[one.pk], bold=one is sets[0])
@@ -143,7 +143,9 @@ def draw_bands(
     axis: str,
     log_y: bool,
 ) -> dict[str, Any]:
-    """Each set's band, line and number of runs; single runs are drawn behind them."""
+    """Draw each set's band, line and number of runs; single runs are drawn
+    behind them.
+    """
     traces = [
         {
             "type": "scatter",
@@ -179,7 +181,7 @@ def draw_bands(
 
 
 def _lowest_above_0(bands: Sequence[ConfidenceBand]) -> float | None:
-    """Where bands that reach below 0 end on a logarithmic axis."""
+    """Find where bands that reach below 0 end on a logarithmic axis."""
     values = np.concatenate([band.estimate.value for band in bands])
     above = values[values > 0]
     return float(above.min()) if len(above) else None
@@ -193,7 +195,7 @@ def draw_differences(
     metric: str,
     axis: str,
 ) -> dict[str, Any]:
-    """Of each set but the first, less the first."""
+    """Draw the difference of each set but the first to the first."""
     traces: list[dict[str, Any]] = []
     for one, band in zip(sets[1:], differences, strict=True):
         traces += _band(
@@ -228,7 +230,9 @@ def _band(
     bold: bool,
     floor: float | None = None,
 ) -> list[dict[str, Any]]:
-    """A single run has no interval, so its band has no width."""
+    """Draw a band and its line; a single run has no interval, so its band has
+    no width.
+    """
     name, value = escape_label(label), band.estimate.value
     edges = []
     if np.isfinite(band.estimate.low).any():

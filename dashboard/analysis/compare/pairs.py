@@ -131,7 +131,7 @@ def number() -> forms.IntegerField:
 
 
 class PairForm(FilterForm):
-    """Which two runs, which prompt, and how its completions are read."""
+    """The two runs, the prompt, and how its completions are read."""
 
     defaults: ClassVar[dict[str, Any]] = {
         "sort": "prompt",

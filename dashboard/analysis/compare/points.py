@@ -66,7 +66,7 @@ ByRun = dict[int, Points]
 
 
 def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> ByRun:
-    """Every point, by run. One query; two for held-out scores.
+    """Read every point, by run. One query; two for held-out scores.
 
     Held-out scores are measured between steps, so they are placed between them.
     """
@@ -82,7 +82,7 @@ def read_drawn(
     most: int,
     is_aligned: bool = False,
 ) -> dict[str, ByRun]:
-    """What a chart draws of each metric: of a long run about `most` points.
+    """Read what a chart draws of each metric: of a long run about `most` points.
 
     Aligned: at steps that are the same for all runs, for means over them. Otherwise
     with each run's extremes. Two queries; one more for held-out scores, and one for
@@ -121,7 +121,9 @@ def read_drawn(
 def read_means(
     runs: Sequence[Run], metric: str, points: ByRun, first: int, last: int
 ) -> dict[int, float]:
-    """Each run's mean over these steps; none without a value. At most one query."""
+    """Read each run's mean over these steps; none without a value. At most one
+    query.
+    """
     means: dict[int, float] = {}
     long = [run for run in runs if not points[run.pk].is_whole]
     for run in runs:
@@ -139,7 +141,7 @@ def read_means(
 def _read_means(
     keyed: Keyed[tuple[Sequence[Run], str]], first: int, last: int
 ) -> dict[int, float]:
-    """All rows of the window, as the rollups hold no sums."""
+    """Read all rows of the window, as the rollups hold no sums."""
     runs, metric = keyed.value
     window = Buckets(first=first, last=last)
     return series.read_means(runs, metric, {run.pk: window for run in runs})
@@ -149,7 +151,7 @@ read_means_once = lru_cache(maxsize=32)(_read_means)
 
 
 def _read_along(metrics: Sequence[str], axis: str) -> list[str]:
-    """The metrics of steps, and the one that counts along the axis."""
+    """List the metrics of steps, and the one that counts along the axis."""
     names = [metric for metric in metrics if not metric.startswith("eval/")]
     return [*names, *([TOTALS[axis]] if axis in TOTALS else [])]
 
@@ -191,7 +193,7 @@ def _place(
 
 
 def _clock_of(run: Run, axis: str, measured: Measured) -> Series:
-    """Where steps lie on the axis: in minutes since the first step, or as counted.
+    """Place steps on the axis: in minutes since the first step, or as counted.
 
     A fork continues its parent's time.
     """

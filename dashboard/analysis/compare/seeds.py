@@ -156,7 +156,7 @@ def _make(
 
 
 def _joined(names: list[str]) -> str:
-    """What the names begin with, where that is more than a letter.
+    """Return what the names begin with, where that is more than a letter.
 
     >>> _joined(["calm-otter-1", "calm-otter-2"])
     'calm-otter'
@@ -171,7 +171,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _named(settings: Sequence[Setting], index: int) -> Iterator[str]:
-    """By their titles; by their keys, where two have the same title."""
+    """Name settings by their titles; by their keys, where two have the same title."""
     titles = Counter(setting.title for setting in settings)
     for setting in settings:
         value = setting.values[index]
@@ -227,7 +227,7 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
 def make_bands(
     aligned: Aligned, *, statistic: str, most: int = MAX_POINTS
 ) -> list[ConfidenceBand]:
-    """A band a set, at the at most 1,000 positions that are drawn of it."""
+    """Make a band for each set, at the at most 1,000 positions that are drawn of it."""
     centre_of, interval_of, _ = STATISTICS[statistic]
     return [
         _band(aligned.at, values, centre_of, interval_of, most)
@@ -238,7 +238,7 @@ def make_bands(
 def make_difference(
     aligned: Aligned, base: int, other: int, *, statistic: str, is_paired: bool
 ) -> ConfidenceBand:
-    """Of set `other` less set `base`, where both have values.
+    """Subtract set `base` from set `other`, where both have values.
 
     Paired: run by run, in the order of the sets; the statistic is of the differences.
     """
@@ -268,7 +268,7 @@ def _band(
 def _drawn(
     at: Array, centre: Array, spread: Array | float, most: int = MAX_POINTS
 ) -> NDArray[np.int64]:
-    """Of the positions with a value those that keep the band's extremes."""
+    """Choose, of the positions with a value, those that keep the band's extremes."""
     there = np.flatnonzero(np.isfinite(centre))
     low, high = centre - spread, centre + spread
     return there[thin(low[there], high[there], most)]

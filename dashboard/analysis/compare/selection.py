@@ -53,7 +53,7 @@ class Selection:
         return [run.pk for run in self.runs]
 
     def kept_in(self, arrangement: Arrangement) -> Selection:
-        """What is compared of it, still in the order in which it was named."""
+        """Keep what is compared, still in the order in which it was named."""
         kept = {run.pk for run in arrangement.runs}
         runs = [run for run in self.runs if run.pk in kept]
         return replace(
@@ -79,7 +79,9 @@ def join_ids(ids: Iterable[int]) -> str:
 
 
 def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Selection:
-    """The team's runs in the order they were named; 404 when one is not its own."""
+    """Read the team's runs in the order they were named; 404 when one is not
+    its own.
+    """
     # `runs=3,5` as this page writes it, or `runs=3&runs=5` as ticked boxes do.
     words = [
         word.strip() for value in query.getlist("runs") for word in value.split(",")
@@ -126,7 +128,9 @@ class Choice:
 
 
 def list_choices(team: Team, selection: Selection) -> list[Choice]:
-    """The runs of a sweep to choose from, with the settings in which they differ."""
+    """List the runs of a sweep to choose from, with the settings in which they
+    differ.
+    """
     found = _runs(team).in_bulk(selection.choices)
     runs = [found[pk] for pk in selection.choices if pk in found]
     differing = [s for s in compare_settings(runs) if s.differs][:MAX_VALUES]
@@ -153,7 +157,7 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
 
 
 def offer_alike(team: Team, run: Run) -> list[Run]:
-    """The newest other runs of its dataset; of one without, the newest."""
+    """List the newest other runs of its dataset; of one without, the newest."""
     runs = _runs(team).filter(archived_at=None).exclude(pk=run.pk).order_by("-pk")
     if run.dataset_version is not None:
         runs = runs.filter(dataset_version__dataset_id=run.dataset_version.dataset_id)
@@ -185,7 +189,7 @@ def _runs(team: Team) -> QuerySet[Run]:
 
 
 class CompareForm(FilterForm):
-    """What is shown, held in the address. A bad value gives way to its default."""
+    """The view, held in the address. A bad value gives way to its default."""
 
     defaults: ClassVar[dict[str, Any]] = {
         "metric": REWARD,

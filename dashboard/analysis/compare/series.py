@@ -33,7 +33,7 @@ class Series:
 
 
 def make_series(points: Points, *, smoothing: float, most: int = MAX_POINTS) -> Series:
-    """At most 1,000 of the points, spikes kept; what is drawn is what is smoothed."""
+    """Keep at most 1,000 of the points, with their spikes, and smooth these."""
     drawn = points.take(thin(points.values, points.values, most))
     values = drawn.values.tolist()
     return Series(
@@ -99,7 +99,9 @@ def smooth_all(values: Array, weight: float) -> Array:
 
 
 def declare(metric: str, config: dict[str, Any]) -> Better:
-    """As declared; of a rule's score by the sign of its weight in this run's recipe."""
+    """Tell which way is better; for a rule's score by the sign of its weight in this
+    run's recipe.
+    """
     if rule := RULE.fullmatch(metric):
         name = rule["rule"]
         weights = [
@@ -151,7 +153,7 @@ STAND_INS = (
 
 
 def choose_pins(chosen: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The chosen metrics, else the usual ones that are known; at most six."""
+    """Return the chosen metrics, else the usual ones that are known; at most six."""
     names = [name[:120] for one in chosen if (name := one.replace("\x00", "").strip())]
     if names:
         return list(dict.fromkeys(names))[:MAX_PINS]
@@ -181,7 +183,7 @@ class Window:
 def find_window(
     runs: Sequence[Run], points: dict[int, Points], wanted: int | None
 ) -> Window | None:
-    """The last `wanted` of the common steps, or a tenth of them.
+    """Find the last `wanted` of the common steps, or a tenth of them.
 
     Runs without a value do not count. None: no run has one, or no step is common.
     """
@@ -207,7 +209,7 @@ def find_window(
 def window_means(
     runs: Sequence[Run], metric: str, points: dict[int, Points], window: Window | None
 ) -> dict[int, float]:
-    """Each run's mean over the window; NaN where it has no value in it."""
+    """Read each run's mean over the window; NaN where it has no value in it."""
     nothing = dict.fromkeys((run.pk for run in runs), math.nan)
     if window is None:
         return nothing

@@ -58,7 +58,7 @@ class Figure:
 def make_figures(
     values: Sequence[float | None], nums: Sequence[int], better: Better
 ) -> list[Figure]:
-    """Of each set, which has so many runs; the first is the baseline."""
+    """Compare the value of each set, which has so many runs, with that of the first."""
     base = values[0]
     return [
         Figure(
@@ -137,7 +137,9 @@ class Verdict:
 def judge(
     base: Array, other: Array, *, statistic: str, better: Better, is_paired: bool
 ) -> Verdict:
-    """Both are [S, 1], a value of the window for each run; pairs are of one row."""
+    """Judge two sets, [S, 1]: a value of the window for each run; pairs are of
+    one row.
+    """
     if is_paired:
         there = np.isfinite(base - other)
         base, other = np.where(there, base, np.nan), np.where(there, other, np.nan)
@@ -215,7 +217,7 @@ MOST_CORRELATED = 0.9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """One metric of each set that has it, at the same steps."""
+    """A metric of each set that has it, at the same steps."""
 
     metric: str
     window: Window
@@ -253,7 +255,8 @@ class Conclusion:
 
 
 def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusion:
-    """By the held-out reward where all sets have it at one step, else by the reward.
+    """Rank by the held-out reward where all sets have it at one step, else by the
+    reward.
 
     One query for held-out rewards; else two to four.
     """
@@ -291,7 +294,9 @@ def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusi
 
 
 def have_different_rewards(settings: Sequence[Setting]) -> bool:
-    """Whether rules, their combination or a penalty differ: scores do not compare."""
+    """Tell whether rules, their combination or a penalty differ: scores do not
+    compare.
+    """
     parts = ("rules.", "recipe.", "reward.overlong")
     keys = (s.key.removeprefix(f"phases.{s.phase}.") for s in settings if s.differs)
     return any(key.startswith(parts) for key in keys)
@@ -327,13 +332,13 @@ def _refuse(arrangement: Arrangement) -> Conclusion:
 
 
 def _read_scores(arrangement: Arrangement, window: int | None) -> Scores | None:
-    """None: fewer than two sets have a score."""
+    """Return None if fewer than two sets have a score."""
     scores = _read_held_out(arrangement) or _read_rewards(arrangement, window)
     return scores if scores and len(scores.sets) > 1 else None
 
 
 def _narrow(arrangement: Arrangement) -> tuple[Arrangement, list[str]]:
-    """The most sets whose runs share a step, and why others are left out.
+    """Keep the most sets whose runs share a step, and say why others are left out.
 
     The baseline's first step is tried first.
     """
@@ -365,7 +370,9 @@ def _leave(run: Run, steps: range | None) -> str:
 
 
 def _read_held_out(arrangement: Arrangement) -> Scores | None:
-    """Of the last step at which every run was evaluated on the same set."""
+    """Read the scores at the last step at which every run was evaluated on the same
+    set.
+    """
     runs = arrangement.runs
     current = Evaluation.objects.filter(run__in=runs, superseded_by=None)
     found: dict[str, dict[int, dict[int, dict[str, float | None]]]] = {}
@@ -399,7 +406,7 @@ def _margin(metrics: dict[str, float | None], metric: str) -> float | None:
 
 
 def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None:
-    """Each run's mean over the last steps that all runs have made."""
+    """Read each run's mean over the last steps that all runs have made."""
     runs = arrangement.runs
     points = read_drawn(runs, [REWARD], axis="step", most=100, is_aligned=True)[REWARD]
     window = find_window(runs, points, wanted)
@@ -422,7 +429,7 @@ def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None
 
 
 def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
-    """Of several seeds over them; of one each over held-out prompts or steps."""
+    """Compare several seeds over them; one each over held-out prompts or steps."""
     ours, theirs = scores.of(other), scores.of(base)
     found = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=False)
     if found.kind != "one" or not (base.is_single and other.is_single):
@@ -444,13 +451,13 @@ def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
 
 
 def _joint_margin(ours: float | None, theirs: float | None) -> float | None:
-    """Of the difference of two independent means."""
+    """Return the margin of the difference of two independent means."""
     return None if ours is None or theirs is None else math.hypot(ours, theirs)
 
 
 def _step_margin(base: Run, other: Run, window: Window) -> float | None:
-    """Of the mean of the differences at the same steps, which may follow each other:
-    n steps with a correlation r count as n (1 - r) / (1 + r).
+    """Return the margin of the mean of the differences at the same steps, which may
+    follow each other: n steps with a correlation r count as n (1 - r) / (1 + r).
     """
     num = min(window.num, MAX_PAIRED)
     steps = np.unique(np.linspace(window.first, window.last, num).round().astype(int))
@@ -473,7 +480,7 @@ def _step_margin(base: Run, other: Run, window: Window) -> float | None:
 
 
 def _find_caveats(arrangement: Arrangement, scores: Scores) -> list[str]:
-    """Why the scores may not be of the same thing."""
+    """Say why the scores may not be of the same thing."""
     differing = {setting.key for setting in arrangement.settings if setting.differs}
     found = []
     if "dataset" in differing:
@@ -491,7 +498,7 @@ def _write(
     pair: tuple[RunSet, RunSet],
     verdict: Verdict,
 ) -> str:
-    """One sentence; a second one about the others."""
+    """Write one sentence; a second one about the others."""
     ours, theirs = pair
     is_live = any(not run.has_ended for run in arrangement.runs)
     where = _where(scores.window)
@@ -537,7 +544,9 @@ def _name(one: RunSet) -> str:
 
 
 def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str:
-    """In parentheses: the interval, of what it is, and whether it may be chance."""
+    """Write in parentheses the interval, of what it is, and whether it may be
+    chance.
+    """
     nums = [len(theirs.runs), len(ours.runs)]
     parts = []
     if verdict.interval:

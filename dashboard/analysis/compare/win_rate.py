@@ -55,7 +55,9 @@ class Matching:
 
 
 def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
-    """Of the first run's prompts. One query, where the versions differ in content."""
+    """Match the first run's prompts. One query, where the versions differ in
+    content.
+    """
     mine, its = ours.dataset_version, theirs.dataset_version
     if mine is None or its is None:
         without = ours.name if mine is None else theirs.name
@@ -74,7 +76,7 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommonStep:
-    """One prompt at a step of each run; its number may differ between them."""
+    """A prompt at a step of each run; its number may differ between them."""
 
     prompts: tuple[int, int]
     steps: tuple[int, int]
@@ -92,7 +94,7 @@ class CommonSteps:
     steps: tuple[dict[int, Steps], dict[int, Steps]]  # of each run, by its own numbers
 
     def of(self, prompt: int, near: int | None) -> CommonStep | None:
-        """By the first run's number; None: not both have sampled it."""
+        """Find it by the first run's number; None: not both have sampled it."""
         other = self.matching.other(prompt)
         ours, theirs = self.steps[0].get(prompt), self.steps[1].get(other or 0)
         if other is None or ours is None or theirs is None:
@@ -102,7 +104,7 @@ class CommonSteps:
         )
 
     def equal_steps(self, common_step: CommonStep) -> list[int]:
-        """At which both sampled it."""
+        """List the steps at which both sampled it."""
         ours, theirs = (
             steps[prompt]
             for steps, prompt in zip(self.steps, common_step.prompts, strict=True)
@@ -118,7 +120,7 @@ class CommonSteps:
 
 
 def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
-    """For each prompt the common step nearest to `near`, by default the newest."""
+    """Find for each prompt the common step nearest to `near`, by default the newest."""
     ours, theirs = (_visits(run) for run in runs)
     matching = match_rows(*runs, ours["prompt"])
     steps = _by_prompt(ours), _by_prompt(theirs)
@@ -143,7 +145,7 @@ def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
 
 
 def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
-    """The common step nearest to `near`, else the two steps nearest to each other.
+    """Find the common step nearest to `near`, else the two steps nearest to each other.
 
     Ties are resolved towards `near`, by default the newest.
 
@@ -217,7 +219,7 @@ def read_choice(team: Team, query: QueryDict) -> Choice:
 def read_sides(
     runs: tuple[Run, Run], common_step: CommonStep
 ) -> tuple[Side, Side] | None:
-    """None: a group was deleted after its step was rolled up. Four queries."""
+    """Return None if a group was deleted after its step was rolled up. Four queries."""
     ours, theirs = (
         read_side(run, prompt, step)
         for run, prompt, step in zip(
@@ -244,7 +246,9 @@ class PairedPrompt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Of all prompts; each counts once. The interval is of prompts, not of seeds."""
+    """A summary of all prompts; each counts once. The interval is of prompts, not of
+    seeds.
+    """
 
     num: int
     rate: float | None

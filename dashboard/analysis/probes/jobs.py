@@ -96,15 +96,11 @@ def write_snapshot(probe: Probe, folder: Path) -> None:
     """Write the configuration and the rows into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    found = (
-        row.as_row()
-        for row in probe.dataset_version.rows.filter(
-            position__in=probe.positions
-        ).order_by("position")
-    )
+    rows = probe.dataset_version.rows.filter(position__in=probe.positions)
+    chosen = (row.as_row() for row in rows.order_by("position"))
     typed = [Row(prompt=probe.prompt)]
     with (folder / "rows.jsonl").open("wb") as file:
-        write_content(typed if probe.prompt else found, file)
+        write_content(typed if probe.prompt else chosen, file)
     (folder / "probe.json").write_text(
         json.dumps(
             {**probe.config, "data": {**probe.config["data"], "rows": "rows.jsonl"}}

@@ -89,7 +89,7 @@ def list_blocks(text: str) -> list[Block]:
 
 
 def replace_blocks(text: str, blocks: list[Block]) -> str:
-    """The text with its blocks replaced, in order."""
+    """Replace the text's blocks, in order."""
     left = iter(blocks)
     lines = []
     for line, is_code in read_lines(text):
@@ -103,7 +103,7 @@ def replace_blocks(text: str, blocks: list[Block]) -> str:
 
 
 def read_lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it belongs to fenced code."""
+    """Read each line, and whether it belongs to fenced code."""
     fence = ""
     for line in text.split("\n"):
         found = FENCE.match(line)
@@ -229,7 +229,7 @@ OPTIONS: dict[str, dict[str, tuple[Reader, str | None]]] = {
 
 
 def read_options(block: Block) -> dict[str, Any]:
-    """Every option of the block's kind; ValueError names the invalid one."""
+    """Read every option of the block's kind; ValueError names the invalid one."""
     if block.problem:
         raise ValueError(block.problem)
     known = OPTIONS[block.kind]
@@ -263,8 +263,9 @@ def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
 
 
 def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
-    """The team's runs in this order, and a message for each missing one. Three
-    queries."""
+    """Find the team's runs in this order, and write a message for each missing one.
+    Three queries.
+    """
     found = (
         Run.objects.kept()
         .filter(team=team)
@@ -293,7 +294,7 @@ def describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def newest_of(runs: Sequence[Run]) -> dict[str, Any]:
-    """How new what a block shows is."""
+    """Tell how new what a block shows is."""
     return {
         "newest_step": max((run.last_step for run in runs), default=None),
         "is_going_on": any(not run.has_ended for run in runs),
@@ -301,7 +302,7 @@ def newest_of(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 class InsertForm(FilterForm):
-    """Which block is to be written, as far as it is chosen."""
+    """The block that is to be written, as far as it is chosen."""
 
     defaults: ClassVar[dict[str, Any]] = {"kind": "chart", "metric": REWARD, "q": ""}
 

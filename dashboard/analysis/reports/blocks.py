@@ -92,7 +92,7 @@ def read_chart(team: Team, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_from(runs: Sequence[Run], options: dict[str, Any]) -> dict[str, Any]:
-    """The points, as measured: what smooths and draws them comes later."""
+    """Read the points, as measured: what smooths and draws them comes later."""
     axis = options["x"]
     points = read_points(runs, options["metric"], axis=axis)
     return {
@@ -159,7 +159,9 @@ def _cut_value(value: str | None) -> str | None:
 
 
 def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
-    """The newest value of each metric; a query per run that is asked for `eval/…`."""
+    """Read the newest value of each metric; a query per run that is asked for
+    `eval/…`.
+    """
     runs, missing = find_runs(team, options["runs"])
     metrics = options["metrics"]
     return {

@@ -50,7 +50,9 @@ def show_report(report: Report) -> list[str | Shown]:
 
 
 def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]:
-    """With `report` None: of one that is not saved yet, so that has no pins."""
+    """Show a text; with `report` None, of one that is not saved yet, so that has no
+    pins.
+    """
     parts = list(split_text(text))
     blocks = [part for part in parts if isinstance(part, Block)]
     pins = _find_pins(report, {block.pin for block in blocks if block.pin is not None})
@@ -149,7 +151,7 @@ def describe_block(shown: Shown) -> str:
 
 
 def describe_newest(shown: Shown) -> str:
-    """The newest step; empty if the block shows only one step."""
+    """Name the newest step; empty if the block shows only one step."""
     newest = shown.data.get("newest_step")
     return "" if newest is None else f"newest step {newest:,}"
 

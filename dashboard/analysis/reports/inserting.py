@@ -81,7 +81,7 @@ def _group(team: Team, at: dict[str, Any], address: SplitResult) -> str:
 
 
 def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
-    """A note below the block counts the runs beyond its limit."""
+    """Add a note below the block that counts the runs beyond its limit."""
     query = QueryDict(address.query)
     try:
         selection = read_selection(team, query)
@@ -104,7 +104,8 @@ def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
 
 
 def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
-    """The chart that the address names after its #, or the reward's; a block a metric.
+    """Write the chart that the address names after its #, or the reward's; a block a
+    metric.
 
     Empty where the run has no such chart.
     """
@@ -207,7 +208,7 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
 
 
 def _groups(chosen: Sequence[Run], step: int | None) -> list[Group]:
-    """Of the step, or of the newest ones."""
+    """List the groups of the step, or the newest ones."""
     if not chosen:
         return []
     groups = Group.objects.current().filter(run=chosen[0])
@@ -224,7 +225,7 @@ def _describe(group: Group) -> str:
 def _line(
     kind: str, chosen: Sequence[Run], metric: str, group: str, pinned: bool
 ) -> tuple[str, str]:
-    """The block's line, or what is missing for one."""
+    """Write the block's line, or what is missing for one."""
     if not chosen:
         return "", "Choose a run." if kind == "group" else "Choose one or more runs."
     if kind == "compare" and len(chosen) < 2:

@@ -14,7 +14,7 @@ MAX_TITLE = 160
 
 
 class Report(models.Model):
-    """As it was last saved; `number` rises with each save."""
+    """A report as it was last saved; `number` rises with each save."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="reports")
     title = models.CharField(max_length=MAX_TITLE)
@@ -96,7 +96,7 @@ class ReportVersion(models.Model):
 
 
 class Pin(models.Model):
-    """What a block showed at a moment: it stays when its runs go."""
+    """The data of a block at a moment: they stay when its runs go."""
 
     report = models.ForeignKey(Report, models.CASCADE, related_name="pins")
     number = models.PositiveIntegerField()  # pin=3 in the report's text

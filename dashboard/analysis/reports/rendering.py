@@ -47,7 +47,7 @@ def _markdown() -> MarkdownIt:
 
 
 def heading_level(token: Token) -> int:
-    """The author's, but for the first: the page's own heading is its title."""
+    """Return the author's level, but for the first: the page's heading is its title."""
     return max(int(token.tag[1]), 2)
 
 
@@ -90,7 +90,7 @@ def standalone_css() -> str:
 
 @cache
 def policy() -> str:
-    """Nothing is loaded, run or sent: only this very stylesheet counts."""
+    """Allow to load, run or send nothing: only this very stylesheet counts."""
     known = base64.b64encode(
         hashlib.sha256(standalone_css().encode()).digest()
     ).decode()
@@ -113,7 +113,7 @@ def render_standalone(report: Report, *, without_hosts: Collection[str]) -> str:
 
 
 def html_of(request: HttpRequest, report: Report) -> HttpResponse:
-    """One page that needs nothing else."""
+    """Render one page that needs nothing else."""
     response = HttpResponse(
         render_standalone(report, without_hosts=own_hosts(request)).encode(),
         content_type="text/html; charset=utf-8",

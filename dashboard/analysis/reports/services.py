@@ -101,7 +101,7 @@ def check(title: str, text: str) -> tuple[str, str]:
 
 
 def _store(report: Report, user: User, *, title: str, text: str) -> None:
-    """The report's row is locked, or not yet visible to others."""
+    """Store a report whose row is locked, or not yet visible to others."""
     last = report.pins.aggregate(last=Max("number"))["last"] or 0
     blocks = []
     for block in list_blocks(text):
@@ -122,7 +122,7 @@ def _store(report: Report, user: User, *, title: str, text: str) -> None:
 
 
 def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
-    """None: no data to pin; the page shows the reason."""
+    """Return None if there are no data to pin; the page shows the reason."""
     if block.problem or not block.wants_pin:
         return None
     try:
@@ -178,7 +178,7 @@ def delete_report(*, report: Report, user: User) -> None:
 
 
 def publish(*, report: Report, user: User) -> str:
-    """The token of the new public link; the previous link stops working."""
+    """Make a new public link and return its token; the previous link stops working."""
     token = secrets.token_urlsafe(32)
     with transaction.atomic():
         Report.objects.filter(pk=report.pk).update(
@@ -207,7 +207,7 @@ def own_hosts(request: HttpRequest) -> set[str]:
 
 
 def get_report(team: Team, report_id: int) -> Report:
-    """One query, or 404."""
+    """Make one query, or answer 404."""
     reports = Report.objects.select_related(
         "team", "created_by", "saved_by", "published_by"
     )
@@ -225,7 +225,7 @@ def get_version(report: Report, number: int) -> ReportVersion:
 
 
 def find_public_report(token: str) -> Report:
-    """One query, or 404, the same for a revoked link as for an unknown one."""
+    """Make one query, or answer 404, for a revoked link as for an unknown one."""
     reports = Report.objects.select_related("team")
     try:
         return reports.get(public_sha256=digest(token))

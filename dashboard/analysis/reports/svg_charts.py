@@ -82,7 +82,7 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def draw_chart(chart: dict[str, Any]) -> Drawing | None:
-    """None where no run has a value that can be drawn."""
+    """Return None where no run has a value that can be drawn."""
     weight, is_log = chart["smoothing"], chart["is_log"]
     curves = []
     for line in chart["lines"]:
@@ -146,7 +146,7 @@ def _scale(
 def _points(
     x: Sequence[float], y: Sequence[float], scale_x: Scale, scale_y: Scale
 ) -> list[tuple[float, float]]:
-    """Of a logarithmic axis those above 0: the others have no place on it."""
+    """Place points; a logarithmic axis has no place for those up to 0."""
     positions = []
     for at, value in zip(x, y, strict=True):
         try:

@@ -194,7 +194,7 @@ AT_WORK = (
 
 
 def find_column(key: str) -> Column | None:
-    """None if there is no such column."""
+    """Return None if there is no such column."""
     key = ALIASES.get(key, key)
     if key in OWN or key == NAME.key:
         return OWN.get(key, NAME)
@@ -234,7 +234,7 @@ def read_columns(text: str) -> tuple[Column, ...]:
 
 
 def write_columns(columns: Iterable[Column]) -> str:
-    """As `cols=` has them; "" for the defaults."""
+    """Write them as `cols=` has them; "" for the defaults."""
     keys = [column.key for column in columns]
     if keys == list(DEFAULT):
         return ""
@@ -248,7 +248,7 @@ def default_columns() -> tuple[Column, ...]:
 
 
 def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
-    """By a column's key, descending after "-"; runs without a value come last."""
+    """Sort by a column's key, descending after "-"; runs without a value come last."""
     # On a tie, and without an order of its own.
     newest_first = OrderBy(F("id"), descending=True)
     column = find_column(sort.removeprefix("-")) if sort else None

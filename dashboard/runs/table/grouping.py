@@ -60,7 +60,7 @@ class GroupedRuns:
 
     @property
     def token(self) -> str:
-        """As `open=` has it."""
+        """The values as `open=` has them."""
         return json.dumps(self.values, ensure_ascii=False, separators=(",", ":"))
 
     @property
@@ -76,7 +76,7 @@ class GroupedRuns:
         return ", ".join(f"{key} {value}" for key, value in self.parts)
 
     def query(self, text: str) -> str:
-        """A query for the group, within the current one."""
+        """Write a query for the group, within the current one."""
         terms = [
             f"{key}:{'none' if value is None else quote(_shown(value, key))}"
             for key, value in zip(self.keys, self.values, strict=True)
@@ -87,7 +87,7 @@ class GroupedRuns:
 def group_runs(
     runs: QuerySet[Run], keys: Sequence[str], columns: Sequence[Column], sort: str
 ) -> QuerySet[Run, dict[str, Any]]:
-    """A row of values for each group; one query."""
+    """Select a row of values for each group; one query."""
     names = [f"key_{i}" for i in range(len(keys))]
     metrics = [column for column in columns if column.metric]
     joined = {
@@ -153,7 +153,7 @@ def _settings(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Aggre
 def _orders(
     keys: Sequence[str], names: Sequence[str], metrics: Sequence[Column], sort: str
 ) -> list[OrderBy]:
-    """As requested; then by the keys, numbers by size."""
+    """Order as requested; then by the keys, numbers by size."""
     descending = sort.startswith("-")
     chosen = {column.key: f"mean_{i}" for i, column in enumerate(metrics)}.get(
         sort.removeprefix("-")
@@ -225,7 +225,7 @@ def _average(
 
 
 def write_text(text: str) -> str:
-    """A setting's value as pages show it, from its JSON text."""
+    """Write a setting's value as pages show it, from its JSON text."""
     try:
         return write_number(float(text))
     except ValueError:
@@ -233,7 +233,7 @@ def write_text(text: str) -> str:
 
 
 def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
-    """The mean, and the best value, or the range if no direction is better."""
+    """Show the mean, and the best value, or the range if no direction is better."""
     num = row[f"num_{place}"]
     if not num:
         return Average(column=column, note="n 0")

@@ -96,7 +96,7 @@ EVERYTHING = And(())
 
 
 def walk(node: Node) -> Iterator[Term]:
-    """Its terms, left to right."""
+    """List its terms, left to right."""
     if isinstance(node, Term):
         yield node
     elif isinstance(node, Not):
@@ -107,7 +107,7 @@ def walk(node: Node) -> Iterator[Term]:
 
 
 def parse(text: str) -> Node:
-    """The tree of a query; an empty one matches everything.
+    """Parse a query into its tree; an empty one matches everything.
 
     >>> parse("lr > 1").key
     'lr'
@@ -244,7 +244,7 @@ class _Parser:
             self._at = match.end()
 
     def _sees_word(self, word: str) -> bool:
-        """Whether this word follows, not as a key or a part of a longer word."""
+        """Tell whether this word follows, not as a key or a part of a longer word."""
         match = _WORD.match(self._text, self._at)
         if match is None or match[0].lower() != word:
             return False
@@ -281,7 +281,7 @@ class _Parser:
 
 
 def _values(word: str) -> Iterator[Value]:
-    """The values between commas outside quotes."""
+    """Split the values at commas outside quotes."""
     text, is_quoted = "", False
     for quoted, comma, plain in _PARTS.findall(word):
         if comma:
@@ -296,7 +296,7 @@ def _values(word: str) -> Iterator[Value]:
 
 
 def quote(text: str) -> str:
-    """As a query writes it, so that it is parsed as this text."""
+    """Write a text as a query does, so that it is parsed as this text."""
     is_plain = re.fullmatch(r"[\w./@+#][\w./@+#-]*", text)
     is_word = text.lower() in ("and", "or", "not", "none", *FLAGS)
     if is_plain and not is_word:
@@ -305,7 +305,7 @@ def quote(text: str) -> str:
 
 
 def unquote(word: str) -> str:
-    """The text of a word with bare and quoted parts."""
+    """Return the text of a word with bare and quoted parts."""
     return "".join(
         re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)
         if part.startswith('"')

@@ -120,7 +120,7 @@ class ListQuery:
             return EVERYTHING, error
 
     def find(self, team: Team | int, user: User | int) -> QuerySet[Run]:
-        """The runs, unordered. QueryError if the query is invalid."""
+        """Find the runs, unordered. QueryError if the query is invalid."""
         tree, error = self._parsed
         if error:
             raise error
@@ -145,7 +145,7 @@ class ListQuery:
 
 
 def read_group_keys(text: str) -> tuple[str, ...]:
-    """At most three keys, each once."""
+    """Read at most three keys, each once."""
     keys = (key.strip() for key in text.replace("\x00", "")[:600].split(","))
     known = [
         k for k in keys if k in GROUPABLE or (k.startswith(CONFIG) and k != CONFIG)
@@ -174,7 +174,9 @@ def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:
 
 
 def pace_of_active() -> Case:
-    """The latest steps' seconds, or the last step's, of runs that have not ended."""
+    """Select the latest steps' seconds, or the last step's, of runs that have not
+    ended.
+    """
     latest = KeyTransform("step_seconds", "summary")
     last = KeyTransform(STEP_SECONDS, KeyTransform("last", "summary"))
     return Case(When(state__in=ENDED, then=None), default=Coalesce(latest, last))
@@ -216,7 +218,7 @@ def _evaluated_datasets(team: int) -> QuerySet[EvaluationSet, tuple[int, str]]:
 
 
 def read_facets(team: Team) -> Facets:
-    """One query over the distinct combinations, one over evaluation sets."""
+    """Make one query over the distinct combinations, one over evaluation sets."""
     rows = _owners_models_and_datasets(team.pk)
     owners, models, datasets = {}, set(), {}
     for owner_id, owner, model, dataset_id, dataset in rows:
@@ -247,7 +249,7 @@ _numbers_of = FixedQuery(
 
 
 def count_runs(team: Team) -> dict[str, int]:
-    """By whether the list shows them; one query."""
+    """Count runs by whether the list shows them; one query."""
     _, *numbers = _numbers_of.first(team.pk) or (team.pk, 0, 0, 0, 0)
     return dict(zip(NUMBERS, numbers, strict=True))
 
@@ -287,7 +289,9 @@ def list_keys(team: Team) -> dict[str, Any]:
 
 
 def list_values(team: Team, key: str) -> list[str]:
-    """The most common values of a key, as a query writes them; at most one query."""
+    """List the most common values of a key, as a query writes them; at most one
+    query.
+    """
     if key == "state":
         return list(STATES)
     is_setting = key.startswith(CONFIG) and key != CONFIG

@@ -85,12 +85,12 @@ class Row:
 
     @property
     def silence(self) -> str:
-        """How long a trainer stands still."""
+        """The time that a trainer has stood still."""
         return describe_silence(self.run)
 
     @property
     def colour(self) -> int:
-        """As in a comparison."""
+        """The colour in a comparison."""
         return (self.run.pk - 1) % NUM_COLOURS + 1
 
     @property
@@ -107,7 +107,7 @@ class Row:
 
     @property
     def tags(self) -> list[tuple[str, str]]:
-        """Each with the address of the runs that have it."""
+        """The tags, each with the address of the runs that have it."""
         queries = (urlencode({"q": f"tag:{quote(tag)}"}) for tag in self.run.tags)
         return [
             (t, f"?{query}") for t, query in zip(self.run.tags, queries, strict=True)
@@ -150,8 +150,8 @@ def make_rows(
     draws_all: bool = True,
     has_panel: bool = False,
 ) -> list[Row]:
-    """One query more if there are metrics, another for the curves of the reward, four
-    if a run is queued.
+    """Make one query more if there are metrics, another for the curves of the reward,
+    four if a run is queued.
     """
     found = list(runs)
     drawn = [run for run in found if draws_all or run.state not in ENDED]
@@ -223,7 +223,7 @@ def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:
 
 
 def _rested(run: Run) -> str:
-    """The time since its start in which no attempt trained."""
+    """Return the time since its start in which no attempt trained."""
     trained = getattr(run, "trained", None)
     if run.started_at is None or trained is None:
         return ""
@@ -240,7 +240,7 @@ def _metric_cell(column: Column, summary: MetricSummary | None) -> Cell:
 
 
 def value_of(column: Column, summary: MetricSummary) -> tuple[float, str]:
-    """The number, and its explanation."""
+    """Return the number, and its explanation."""
     stat = extreme_of(column.metric) if column.stat == "best" else column.stat
     if stat == "mean":
         return summary.total / summary.num, f"mean of {summary.num:,} values"

@@ -24,7 +24,7 @@ MAX_QUERY = 4_000
 
 
 def visible_views(team: Team | int, user: User | int) -> QuerySet[SavedView]:
-    """The user's own views and the team's, by name, with `is_default`."""
+    """List the user's own views and the team's, by name, with `is_default`."""
     defaults = DefaultView.objects.filter(view=OuterRef("pk"), user=user)
     return (
         SavedView.objects.filter(Q(owner=user) | Q(is_shared=True), team=team)
@@ -38,12 +38,12 @@ _visible_views = FixedQuery(visible_views)
 
 
 def list_views(team: Team, user: User) -> list[SavedView]:
-    """The visible views; one query."""
+    """Make one query."""
     return _visible_views(team.pk, user.pk)
 
 
 def get_view(team: Team, user: User, code: str) -> SavedView:
-    """404 for views of other teams, and personal views of other users."""
+    """Answer 404 for views of other teams, and personal views of other users."""
     view = visible_views(team, user).filter(code=code).first()
     if view is None:
         raise Http404("View not found.")
@@ -51,7 +51,7 @@ def get_view(team: Team, user: User, code: str) -> SavedView:
 
 
 def clean_query(query: str) -> str:
-    """The part of an address that a view saves. UserError if it is too long."""
+    """Return the part of an address that a view saves. UserError if it is too long."""
     kept = QueryDict(query, mutable=True)
     for name in NOT_SAVED:
         kept.pop(name, None)
@@ -145,7 +145,7 @@ def _own_name(name: str) -> Iterator[None]:
 
 
 def find_default(team: Team, user: User) -> SavedView | None:
-    """One query."""
+    """Make one query."""
     found = (
         DefaultView.objects.filter(team=team, user=user)
         .select_related("view")

@@ -89,7 +89,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 
 
 def condition(tree: Node, user: User | int) -> Q:
-    """A query's condition; excludes archived and trashed runs unless it names them."""
+    """Compile a query; excludes archived and trashed runs unless it names them."""
     flags = {term.name for term in walk(tree) if isinstance(term, Flag)}
     found = compile_node(tree, user)
     if "archived" not in flags:
@@ -297,7 +297,7 @@ def join_or(words: Sequence[str]) -> str:
 
 
 def read_literal_number(text: str) -> float | None:
-    """A finite number; None for any other text.
+    """Read a finite number; None for any other text.
 
     >>> read_literal_number("1e-5"), read_literal_number("5%"), read_literal_number("a")
     (1e-05, 0.05, None)
@@ -321,7 +321,7 @@ def read_number(text: str, key: str) -> float:
 
 
 def read_moment(text: str, key: str) -> datetime:
-    """2026-11-01, 2026-11-01T12:30 (UTC), or an age: 7d."""
+    """Read 2026-11-01, 2026-11-01T12:30 (UTC), or an age: 7d."""
     seconds = _seconds(text)
     if seconds is not None and seconds < 3e9:
         return timezone.now() - timedelta(seconds=seconds)
