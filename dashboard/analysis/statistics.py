@@ -75,9 +75,9 @@ def t_quantile(p: float, df: Array) -> Array:
 
 def subtract(ours: Array, theirs: Array) -> Array:
     """ours - theirs; 0 if the difference is within rounding error."""
-    found = ours - theirs
+    difference = ours - theirs
     lost = ROUNDING * np.maximum(np.abs(ours), np.abs(theirs))
-    return np.where(np.abs(found) <= lost, 0.0, found)
+    return np.where(np.abs(difference) <= lost, 0.0, difference)
 
 
 def mean_interval(values: Array) -> Estimate:
@@ -108,11 +108,11 @@ def interquartile_mean(values: Array) -> Array:
     scipy.stats.trim_mean(x, 0.25), as in Agarwal et al. 2021, arXiv:2108.13264. Below 4
     seeds it is the mean.
     """
-    found = np.full(values.shape[1], np.nan)
+    means = np.full(values.shape[1], np.nan)
     for num, positions, ranked in _by_count(values):
         cut = int(TRIMMED * num)
-        found[positions] = ranked[cut : num - cut].mean(axis=0)
-    return found
+        means[positions] = ranked[cut : num - cut].mean(axis=0)
+    return means
 
 
 def iqm_interval(values: Array) -> Estimate:
@@ -242,11 +242,11 @@ def _by_count(values: Array) -> list[tuple[int, Indices, Array]]:
     """Positions with equally many seeds: how many, which, values sorted [n, P]."""
     num = np.isfinite(values).sum(axis=0)
     ranked = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0)
-    found = []
+    counted = []
     for count in np.unique(num[num > 0]).tolist():
         positions = np.flatnonzero(num == count)
-        found.append((count, positions, ranked[:count, positions]))
-    return found
+        counted.append((count, positions, ranked[:count, positions]))
+    return counted
 
 
 def _t_upper(df: Array) -> Array:

@@ -137,7 +137,7 @@ def fetch_all(
     """Run one query and return its rows, as tuples."""
     with connection.cursor() as cursor:
         cursor.execute(query, parameters)
-        return cursor.fetchall()
+        return list(cursor)
 
 
 @contextmanager

@@ -107,8 +107,8 @@ def describe_run(
     return list(changes)
 
 
-def _tags(given: Any) -> list[str]:
-    return read_tags(given if isinstance(given, str) else ", ".join(given))
+def _tags(typed: Any) -> list[str]:
+    return read_tags(typed if isinstance(typed, str) else ", ".join(typed))
 
 
 def _name(text: str) -> str:

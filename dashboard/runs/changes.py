@@ -42,8 +42,8 @@ MAX_STEPS = 10_000_000
 def setting_of(config: Mapping[str, object], path: str) -> int:
     value = settings_in(config)
     part, name = path.split(".")
-    found: int = getattr(getattr(value, part), name)
-    return found
+    setting: int = getattr(getattr(value, part), name)
+    return setting
 
 
 def first_config(run: Run) -> RunConfig:

@@ -96,10 +96,10 @@ class Headline:
 
 def read_headline(run: Run) -> Headline:
     """Two queries; of an ended run one, which also finds its newest checkpoint."""
-    kept = list(_kept_checkpoints(run)) if run.has_ended else []
+    checkpoints = list(_kept_checkpoints(run)) if run.has_ended else []
     # What an ended run measured does not change until it is extended.
     curves, evaluated = (_read_once if run.has_ended else _read)(
-        as_of(run, run.seq), frozenset(one.step for one in kept)
+        as_of(run, run.seq), frozenset(checkpoint.step for checkpoint in checkpoints)
     )
     held_out = held_out_of(evaluated)
     verdict = write_verdict(
@@ -115,7 +115,7 @@ def read_headline(run: Run) -> Headline:
     return Headline(
         verdict=verdict,
         tiles=tiles,
-        best=_find_best(run, kept, curves[REWARD], evaluated),
+        best=_find_best(run, checkpoints, curves[REWARD], evaluated),
         reward=curves[REWARD],
     )
 
@@ -132,11 +132,12 @@ _read_once = lru_cache(maxsize=100)(_read)
 
 
 def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
-    found = _checkpoints_of(run.pk)
-    for each in found:
-        each.run = run
-    run.newest_checkpoint = found[0] if found else None  # as the property finds it
-    return found
+    checkpoints = _checkpoints_of(run.pk)
+    for checkpoint in checkpoints:
+        checkpoint.run = run
+    # As the property finds it.
+    run.newest_checkpoint = checkpoints[0] if checkpoints else None
+    return checkpoints
 
 
 _checkpoints_of = FixedQuery(
@@ -467,17 +468,17 @@ def draw_spark(values: Sequence[float]) -> str:
     '0,23 50,1 100,12'
     """
     stride = -(-len(values) // NUM_SPARK)
-    shown = values[::-1][::stride][::-1]
-    if len(shown) < 2:
+    drawn = values[::-1][::stride][::-1]
+    if len(drawn) < 2:
         return ""
-    low, high = min(shown), max(shown)
+    low, high = min(drawn), max(drawn)
     size = high - low
     if not size or not math.isfinite(size):
-        heights = [12.0] * len(shown)
+        heights = [12.0] * len(drawn)
     else:
-        heights = [23 - 22 * (value - low) / size for value in shown]
+        heights = [23 - 22 * (value - low) / size for value in drawn]
     return " ".join(
-        f"{100 * place / (len(shown) - 1):.4g},{height:.3g}"
+        f"{100 * place / (len(drawn) - 1):.4g},{height:.3g}"
         for place, height in enumerate(heights)
     )
 

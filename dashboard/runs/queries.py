@@ -74,23 +74,23 @@ class Lineage:
 def find_lineage(run: Run) -> Lineage:
     """Find the tree that a run belongs to; a query for each generation."""
     root = Member(_first_ancestor(run))
-    known, generation, is_whole = {root.run.id}, [root], True
+    ids, generation, is_whole = {root.run.id}, [root], True
     for _ in range(MAX_DEPTH):
         parents = {member.run.id: member for member in generation}
-        made = list(_children_of(parents)[: MAX_RUNS - len(known) + 1])
-        if len(known) + len(made) > MAX_RUNS:
-            made, is_whole = made[: MAX_RUNS - len(known)], False
+        made = list(_children_of(parents)[: MAX_RUNS - len(ids) + 1])
+        if len(ids) + len(made) > MAX_RUNS:
+            made, is_whole = made[: MAX_RUNS - len(ids)], False
         generation = []
-        for each in made:
-            if each.id in known:
+        for run_ in made:
+            if run_.id in ids:
                 continue
-            known.add(each.id)
-            member = Member(each)
-            parents[_parent_of(each) or 0].children.append(member)
+            ids.add(run_.id)
+            member = Member(run_)
+            parents[_parent_of(run_) or 0].children.append(member)
             generation.append(member)
         if not generation or not is_whole:
             break
-    return Lineage(root, len(known), is_whole)
+    return Lineage(root, len(ids), is_whole)
 
 
 def list_children(run: Run) -> list[Run]:
@@ -174,12 +174,12 @@ class AttemptDirectory:
     @property
     def rank_logs(self) -> dict[int, Path]:
         """Output of each process of a run on a cluster, by rank."""
-        found = {}
+        logs = {}
         for path in self.path.glob("rank-*.log"):
             number = path.stem.removeprefix("rank-")
             if number.isdecimal() and number.isascii():
-                found[int(number)] = path
-        return dict(sorted(found.items()))
+                logs[int(number)] = path
+        return dict(sorted(logs.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +307,13 @@ def where_it_runs(run: Run) -> tuple[str, str]:
 
     Empty until the trainer starts, and for trainers that do not report them.
     """
-    found = (
+    reported = (
         run.events.filter(type__in=("run_started", "run_resumed"))
         .order_by("-seq")
         .values_list("body__device", "body__engine")
         .first()
     )
-    device, engine = found or (None, None)
+    device, engine = reported or (None, None)
     return device or "", engine or ""
 
 
@@ -344,7 +344,7 @@ def confinements_of(run: Run) -> list[Confinement]:
     Empty until the trainer starts, and if no rule runs code.
     """
     started = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
-    found = [
+    confinements = [
         Confinement(
             level=(level := words.removeprefix("level ")),
             name=next((name for known, name in NAMES.items() if known == level), ""),
@@ -354,6 +354,8 @@ def confinements_of(run: Run) -> list[Confinement]:
         if words
     ]
     changes = [
-        later for earlier, later in pairwise(found) if later.level != earlier.level
+        later
+        for earlier, later in pairwise(confinements)
+        if later.level != earlier.level
     ]
-    return [*found[:1], *changes]
+    return [*confinements[:1], *changes]

@@ -191,8 +191,8 @@ def is_within_reach(run: Run, position: Position) -> bool:
 def _held_attempt(run: Run, position: Position) -> int:
     if position.attempt is not None:
         return position.attempt
-    known = RunEvent.objects.filter(run=run, seq__lte=position.seq)
-    return known.order_by("-seq").values_list("attempt", flat=True).first() or 0
+    events = RunEvent.objects.filter(run=run, seq__lte=position.seq)
+    return events.order_by("-seq").values_list("attempt", flat=True).first() or 0
 
 
 def read_batch(run: Run, after: int) -> Frame:

@@ -50,25 +50,25 @@ class Busy(Exception):
 def delete_run(run: Run, user: User | None) -> None:
     """Delete it with all its data. UserError if it was restored."""
     with transaction.atomic():
-        found = (
+        locked = (
             Run.objects.select_for_update(of=("self",))
             .select_related("team")
             .filter(pk=run.pk, trashed_at__isnull=False)
             .first()
         )
-        if found is None:
+        if locked is None:
             raise UserError(
                 "runs.not_in_trash",
                 f"{run.name} is not in the trash. Move it there before deleting it.",
             )
-        record(found.team, user, "run.deleted", found, name=found.name)
-        few = [rows for rows in _own_rows(found) if not rows[FEW_ROWS:].exists()]
+        record(locked.team, user, "run.deleted", locked, name=locked.name)
+        few = [rows for rows in _own_rows(locked) if not rows[FEW_ROWS:].exists()]
         for rows in few:
             rows.delete()
-        if len(few) == len(list(_own_rows(found))):
-            found.delete()
+        if len(few) == len(list(_own_rows(locked))):
+            locked.delete()
         else:
-            _hide(found)
+            _hide(locked)
             transaction.on_commit(notify_deletion)
         transaction.on_commit(partial(_remove_files, run.pk))
 
@@ -114,8 +114,8 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
     model = rows.model
     at_a_time = PARENTS_AT_A_TIME if _pointing_at(model) else ROWS_AT_A_TIME
     with transaction.atomic():
-        held = Run.everywhere.select_for_update(skip_locked=True).filter(pk=run.pk)
-        if not held.exists() and Run.everywhere.filter(pk=run.pk).exists():
+        free = Run.everywhere.select_for_update(skip_locked=True).filter(pk=run.pk)
+        if not free.exists() and Run.everywhere.filter(pk=run.pk).exists():
             raise Busy
         pks = list(rows.values_list("pk", flat=True)[:at_a_time])
         if not pks:
@@ -125,18 +125,18 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
         else:
             model._base_manager.filter(pk__in=pks).delete()
         # For the operators' page; cascaded rows are not counted.
-        found = Run.everywhere.filter(pk=run.pk).only("summary").first()
-        if found is not None:
-            found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + len(pks)
-            found.save(update_fields=["summary"])
+        row = Run.everywhere.filter(pk=run.pk).only("summary").first()
+        if row is not None:
+            row.summary[NUM_DELETED] = row.summary.get(NUM_DELETED, 0) + len(pks)
+            row.save(update_fields=["summary"])
         return True
 
 
 def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:
     return [
-        each
-        for each in model._meta.get_fields(include_hidden=True)
-        if isinstance(each, models.ManyToOneRel)
+        field
+        for field in model._meta.get_fields(include_hidden=True)
+        if isinstance(field, models.ManyToOneRel)
     ]
 
 
@@ -161,7 +161,7 @@ def _delete_by_sql(model: type[models.Model], column: str, values: list[Any]) ->
                 f"SELECT {pk} FROM {table} WHERE {key} = ANY(%s)",  # nosec B608 # noqa: S608 - names of our own
                 [values],
             )
-            pks = [each for (each,) in cursor]
+            pks = [pk_ for (pk_,) in cursor]
         else:
             pks = values
         for relation in pointing if pks else ():

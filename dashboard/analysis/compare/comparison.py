@@ -63,12 +63,12 @@ class BaselineComparison:
 
 def can_pair(base: RunSet, other: RunSet) -> bool:
     """Tell whether each seed is in both sets, once."""
-    ours, theirs = ([str(seed) for seed in one.seeds] for one in (base, other))
+    ours, theirs = ([str(seed) for seed in run_set.seeds] for run_set in (base, other))
     return sorted(ours) == sorted(theirs) and len(set(ours)) == len(ours) > 1
 
 
-def by_seed(one: RunSet) -> list[Run]:
-    return sorted(one.runs, key=lambda run: str(run.config.get("seed")))
+def by_seed(run_set: RunSet) -> list[Run]:
+    return sorted(run_set.runs, key=lambda run: str(run.config.get("seed")))
 
 
 def compare_with_baseline(
@@ -82,38 +82,38 @@ def compare_with_baseline(
     wants_pairs: bool,
 ) -> list[BaselineComparison]:
     """Compare each set with the first. At most two queries, for long runs."""
-    runs = [run for one in sets for run in one.runs]
+    runs = [run for run_set in sets for run in run_set.runs]
     means = window_means(runs, metric, points, window)
     last = {pk: float(own.values[-1]) for pk, own in points.items() if len(own)}
     best = _best(runs, metric, points, better)
     values = {
-        "last": [_mean_of(one, last) for one in sets],
-        "best": [_mean_of(one, best) for one in sets],
+        "last": [_mean_of(run_set, last) for run_set in sets],
+        "best": [_mean_of(run_set, best) for run_set in sets],
     }
     _, interval_of, _ = STATISTICS[statistic]
-    estimates = [interval_of(_column(one.runs, means)) for one in sets]
+    estimates = [interval_of(_column(run_set.runs, means)) for run_set in sets]
     values["window"] = [_number(estimate.value[0]) for estimate in estimates]
     nums = [int(estimate.num[0]) for estimate in estimates]
     figures = {
-        name: make_figures(found, nums, better) for name, found in values.items()
+        name: make_figures(numbers, nums, better) for name, numbers in values.items()
     }
     return [
         BaselineComparison(
-            set=one,
+            set=run_set,
             num=int(estimates[i].num[0]),
             interval=estimates[i].interval,
             verdict=None
             if i == 0
             else judge(
                 _column(by_seed(sets[0]), means),
-                _column(by_seed(one), means),
+                _column(by_seed(run_set), means),
                 statistic=statistic,
                 better=better,
-                is_paired=wants_pairs and can_pair(sets[0], one),
+                is_paired=wants_pairs and can_pair(sets[0], run_set),
             ),
-            **{name: found[i] for name, found in figures.items()},
+            **{name: numbers[i] for name, numbers in figures.items()},
         )
-        for i, one in enumerate(sets)
+        for i, run_set in enumerate(sets)
     ]
 
 
@@ -122,10 +122,10 @@ def _column(runs: Sequence[Run], values: dict[int, float]) -> Array:
     return np.array([[values[run.pk]] for run in runs])
 
 
-def _mean_of(one: RunSet, values: dict[int, float]) -> float | None:
+def _mean_of(run_set: RunSet, values: dict[int, float]) -> float | None:
     """Over the runs that have a value."""
-    found = [values[run.pk] for run in one.runs if run.pk in values]
-    return _number(float(np.mean(found))) if found else None
+    measured = [values[run.pk] for run in run_set.runs if run.pk in values]
+    return _number(float(np.mean(measured))) if measured else None
 
 
 def _best(
@@ -138,12 +138,12 @@ def _best(
         return {run.pk: math.nan for run in runs if len(points[run.pk])}
     end = "high" if better == "higher" else "low"
     pick = np.max if better == "higher" else np.min
-    found = {pk: float(pick(own.values)) for pk, own in points.items() if len(own)}
+    best = {pk: float(pick(own.values)) for pk, own in points.items() if len(own)}
     long = [run.pk for run in runs if not points[run.pk].is_whole]
     if long:
-        kept = MetricSummary.objects.filter(run__in=long, name=metric)
-        found |= {pk: clip(value) for pk, value in kept.values_list("run_id", end)}
-    return found
+        summaries = MetricSummary.objects.filter(run__in=long, name=metric)
+        best |= {pk: clip(value) for pk, value in summaries.values_list("run_id", end)}
+    return best
 
 
 def _number(value: float) -> float | None:
@@ -211,7 +211,9 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
         ),
         window=window,
         better=better,
-        pairable=[one for one in arrangement.sets[1:] if can_pair(base, one)],
+        pairable=[
+            run_set for run_set in arrangement.sets[1:] if can_pair(base, run_set)
+        ],
         uncounted=[run for run in arrangement.runs if not points[run.pk].is_placed],
         has_each=has_each and arrangement.has_bands,
         note=NOTE if any(points[run.pk].is_clipped for run in arrangement.runs) else "",
@@ -234,12 +236,12 @@ def draw_charts(
     arrangement: Arrangement, form: CompareForm, metrics: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Draw a small chart of each metric; the queries of `read_drawn`."""
-    found = _read(arrangement, metrics, form, most=SMALL_POINTS)
-    styles = line_styles(one.pk for one in arrangement.sets)
+    points = _read(arrangement, metrics, form, most=SMALL_POINTS)
+    styles = line_styles(run_set.pk for run_set in arrangement.sets)
     charts = []
     for metric in metrics:
         curves = _measure(
-            arrangement, found[metric], form, has_each=False, most=SMALL_POINTS
+            arrangement, points[metric], form, has_each=False, most=SMALL_POINTS
         )
         traces = draw_small(
             arrangement.sets,
@@ -276,11 +278,16 @@ def _measure(
     sets = arrangement.sets
     # By seed, so that the rows of two sets are pairs.
     aligned = align(
-        [[points[run.pk] for run in by_seed(one)] for one in sets],
+        [[points[run.pk] for run in by_seed(run_set)] for run_set in sets],
         axis=axis,
         smoothing=smoothing,
     )
-    behind = [(one, run) for one in sets for run in one.runs if not one.is_single]
+    behind = [
+        (run_set, run)
+        for run_set in sets
+        for run in run_set.runs
+        if not run_set.is_single
+    ]
     return Curves(
         bands=make_bands(aligned, statistic=form.value("stat"), most=most),
         differences=[
@@ -289,15 +296,15 @@ def _measure(
                 0,
                 index,
                 statistic=form.value("stat"),
-                is_paired=bool(form.value("paired")) and can_pair(sets[0], one),
+                is_paired=bool(form.value("paired")) and can_pair(sets[0], run_set),
             )
-            for index, one in enumerate(sets[1:], start=1)
+            for index, run_set in enumerate(sets[1:], start=1)
         ]
         if most == MAX_POINTS
         else [],
         members=[
-            (one, make_series(points[run.pk], smoothing=smoothing))
-            for one, run in behind
+            (run_set, make_series(points[run.pk], smoothing=smoothing))
+            for run_set, run in behind
         ]
         if has_each
         else [],
@@ -313,7 +320,7 @@ def _draw(
         form.value("y") == "log",
     )
     sets = arrangement.sets
-    styles = line_styles(one.pk for one in sets)
+    styles = line_styles(run_set.pk for run_set in sets)
     if not arrangement.has_bands:
         figure = overlay(
             arrangement.runs,

@@ -45,8 +45,8 @@ class Setting:
 
     @property
     def differs(self) -> bool:
-        known = [v for i, v in enumerate(self.values) if i not in self.unknown]
-        return self.varies or any(value != known[0] for value in known)
+        values = [v for i, v in enumerate(self.values) if i not in self.unknown]
+        return self.varies or any(value != values[0] for value in values)
 
     @property
     def title(self) -> str:
@@ -179,9 +179,12 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     if run.dataset_version:
         yield "dataset", str(run.dataset_version)
     frozen = set()
-    for one in run.evaluation_sets.all():
-        frozen.add(f"evaluation.sets.{one.name}")
-        yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
+    for evaluation_set in run.evaluation_sets.all():
+        frozen.add(f"evaluation.sets.{evaluation_set.name}")
+        yield (
+            f"eval.{evaluation_set.name}",
+            f"{evaluation_set.dataset_version}, {evaluation_set.num_rows:,} rows",
+        )
     if run.is_external:
         yield from _reported_settings(run)
     if run.is_imported:
@@ -267,12 +270,12 @@ def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[Run
     )
     away = [] if step is None else [Abs(F("step") - step)]
     nearest = groups.order_by("run_id", *away, "-step").distinct("run_id")
-    found = {
+    group_of = {
         group.run_id: group
         for group in nearest.prefetch_related("packed_completions")
         if version is not None
     }
-    return [_answer(run, runs[0], prompt, found.get(run.pk)) for run in runs]
+    return [_answer(run, runs[0], prompt, group_of.get(run.pk)) for run in runs]
 
 
 def _answer(run: Run, baseline: Run, prompt: int, group: Group | None) -> RunAnswer:
@@ -320,7 +323,7 @@ def find_changes(base: Run, others: Sequence[Run]) -> list[list[Change]]:
 def _compare_recipes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Change]:
     mine = {rule["name"]: rule for rule in ours.get("rules", [])}
     its = {rule["name"]: rule for rule in theirs.get("rules", [])}
-    found = [
+    changes = [
         *(_one("removed", mine[name]) for name in mine if name not in its),
         *(_one("added", its[name]) for name in its if name not in mine),
         *(
@@ -330,7 +333,7 @@ def _compare_recipes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Chang
         ),
         _changed(WHOLE, _whole_settings(ours), _whole_settings(theirs)),
     ]
-    return [change for change in found if change is not None]
+    return [change for change in changes if change is not None]
 
 
 def formula_of(run: Run) -> str:

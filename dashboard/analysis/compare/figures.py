@@ -47,14 +47,16 @@ def overlay(
     }
     raw = [
         {
-            **_xy(one, one.values),
+            **_xy(line, line.values),
             "line": {"color": colour_of(styles[run.pk]), "width": 1},
             "opacity": 0.28,
             "hoverinfo": "skip",
         }
-        for run, one in faint
+        for run, line in faint
     ]
-    lines = [_line(run, one, styles[run.pk], bold=run is runs[0]) for run, one in drawn]
+    lines = [
+        _line(run, line, styles[run.pk], bold=run is runs[0]) for run, line in drawn
+    ]
     return {"data": raw + lines, "layout": layout}
 
 
@@ -95,8 +97,8 @@ def draw_small(
 ) -> list[dict[str, Any]]:
     """Draw a small chart: each set's line, or its band and its mean."""
     traces: list[dict[str, Any]] = []
-    for one, series in zip(sets, lines, strict=False):
-        line = _line(one.run, series, styles[one.pk], bold=one is sets[0])
+    for run_set, series in zip(sets, lines, strict=False):
+        line = _line(run_set.run, series, styles[run_set.pk], bold=run_set is sets[0])
         traces.append(
             {
                 **line,
@@ -105,12 +107,14 @@ def draw_small(
                 ),
             }
         )
-    for one, band in zip(sets, bands, strict=False):
-        for trace in _band(one.label, band, styles[one.pk], axis, bold=one is sets[0]):
+    for run_set, band in zip(sets, bands, strict=False):
+        for trace in _band(
+            run_set.label, band, styles[run_set.pk], axis, bold=run_set is sets[0]
+        ):
             trace.pop("text", None)  # of the larger chart
             if "hoverinfo" not in trace:
                 trace["hovertemplate"] = "%{y:.4~g}"
-                trace["meta"] = {"run": one.pk}
+                trace["meta"] = {"run": run_set.pk}
             traces.append(trace)
     return traces
 
@@ -150,22 +154,27 @@ def draw_bands(
         {
             "type": "scatter",
             "mode": "lines",
-            "name": escape_label(one.label),
+            "name": escape_label(run_set.label),
             "x": series.x,
             "y": [float(f"{v:.6g}") for v in series.smoothed],
-            "line": {"color": colour_of(styles[one.pk]), "width": 1},
+            "line": {"color": colour_of(styles[run_set.pk]), "width": 1},
             "opacity": 0.35,
             "hoverinfo": "skip",
         }
-        for one, series in members
+        for run_set, series in members
     ]
     floor = _lowest_above_0(bands) if log_y else None
-    for one, band in zip(sets, bands, strict=True):
+    for run_set, band in zip(sets, bands, strict=True):
         traces += _band(
-            one.label, band, styles[one.pk], axis, bold=one is sets[0], floor=floor
+            run_set.label,
+            band,
+            styles[run_set.pk],
+            axis,
+            bold=run_set is sets[0],
+            floor=floor,
         )
-        traces.append(_counts(one.label, band, styles[one.pk], axis))
-    most = max((len(one.runs) for one in sets), default=1)
+        traces.append(_counts(run_set.label, band, styles[run_set.pk], axis))
+    most = max((len(run_set.runs) for run_set in sets), default=1)
     strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
     layout = {
         "xaxis": {"title": {"text": AXES[axis]}, "anchor": "y2"},
@@ -197,9 +206,13 @@ def draw_differences(
 ) -> dict[str, Any]:
     """Draw the difference of each set but the first to the first."""
     traces: list[dict[str, Any]] = []
-    for one, band in zip(sets[1:], differences, strict=True):
+    for run_set, band in zip(sets[1:], differences, strict=True):
         traces += _band(
-            f"{one.label} − {sets[0].label}", band, styles[one.pk], axis, bold=False
+            f"{run_set.label} − {sets[0].label}",
+            band,
+            styles[run_set.pk],
+            axis,
+            bold=False,
         )
     zero = {
         "type": "line",
@@ -298,12 +311,12 @@ def _numbers(values: Array) -> list[float | None]:
 
 
 def _hover_lines(band: ConfidenceBand) -> list[str]:
-    found = band.estimate
+    estimate = band.estimate
     rows = zip(
-        found.value.tolist(),
-        found.low.tolist(),
-        found.high.tolist(),
-        found.num.tolist(),
+        estimate.value.tolist(),
+        estimate.low.tolist(),
+        estimate.high.tolist(),
+        estimate.num.tolist(),
         strict=True,
     )
     return [

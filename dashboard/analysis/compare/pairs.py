@@ -104,10 +104,10 @@ def align_pairs(ours: Side, theirs: Side, *, by: str) -> list[Pair]:
 
 def compare_rules(ours: Side, theirs: Side) -> list[RuleDelta]:
     """Mean scores before weights; None where a recipe has no such rule."""
-    found = [_rule_means(side) for side in (ours, theirs)]
+    means = [_rule_means(side) for side in (ours, theirs)]
     return [
-        RuleDelta(name=name, means=(found[0].get(name), found[1].get(name)))
-        for name in dict.fromkeys([*found[0], *found[1]])
+        RuleDelta(name=name, means=(means[0].get(name), means[1].get(name)))
+        for name in dict.fromkeys([*means[0], *means[1]])
     ]
 
 
@@ -123,7 +123,7 @@ def _rule_means(side: Side) -> dict[str, float | None]:
         for name, score in side.rules_of(completion):
             if score is not None:
                 scores[name].append(score)
-    return {n: fmean(found) if found else None for n, found in scores.items()}
+    return {n: fmean(own) if own else None for n, own in scores.items()}
 
 
 def number() -> forms.IntegerField:

@@ -73,7 +73,7 @@ class Arrangement:
 
     @property
     def runs(self) -> list[Run]:
-        return [run for one in self.sets for run in one.runs]
+        return [run for run_set in self.sets for run in run_set.runs]
 
     @property
     def choices(self) -> list[str]:
@@ -82,11 +82,11 @@ class Arrangement:
 
     @property
     def has_bands(self) -> bool:
-        return any(not one.is_single for one in self.sets)
+        return any(not run_set.is_single for run_set in self.sets)
 
     @property
     def num_runs(self) -> int:
-        return sum(len(one.runs) for one in self.sets)
+        return sum(len(run_set.runs) for run_set in self.sets)
 
 
 def arrange(runs: Sequence[Run], by: str) -> Arrangement:
@@ -136,20 +136,20 @@ def _make(
     naming: list[Setting],
     differing: list[Setting],
 ) -> RunSet:
-    kept = indices[:MAX_SEEDS]
+    used = indices[:MAX_SEEDS]
     first = indices[0]
     varied = [
         setting.key
         for setting in differing
-        if setting.key != SEED and len({setting.values[i] for i in kept}) > 1
+        if setting.key != SEED and len({setting.values[i] for i in used}) > 1
     ]
     common = [s for s in naming if len({s.values[i] for i in indices}) == 1]
     is_named = 0 < len(common) <= MAX_NAMED
     names = [runs[index].name for index in indices]
     return RunSet(
         label=", ".join(_named(common, first)) if is_named else _joined(names),
-        runs=[runs[i] for i in kept],
-        indices=kept,
+        runs=[runs[i] for i in used],
+        indices=used,
         num_found=len(indices),
         varied=varied,
     )
@@ -166,7 +166,7 @@ def _joined(names: list[str]) -> str:
     # Of sorted names the first and the last share what all of them do.
     first, last = min(names), max(names)
     shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    start = "".join(one for one, _ in shared).rstrip("-_ .#0123456789")
+    start = "".join(character for character, _ in shared).rstrip("-_ .#0123456789")
     return start if len(start) > 1 else f"{names[0]} …"
 
 
@@ -208,7 +208,7 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
 
     Smoothing goes before: each run by itself, over all of its points.
     """
-    every = [points for one in sets for points in one if len(points)]
+    every = [points for run_set in sets for points in run_set if len(points)]
     if not every:
         return Aligned(at=np.empty(0), sets=[np.empty((len(s), 0)) for s in sets])
     at = _union(every) if axis == "step" else _grid(every)
@@ -217,9 +217,12 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
         at=at,
         sets=[
             np.array(
-                [value_at(points, _smoothed(points, smoothing), at) for points in one]
-            ).reshape(len(one), len(at))
-            for one in sets
+                [
+                    value_at(points, _smoothed(points, smoothing), at)
+                    for points in run_set
+                ]
+            ).reshape(len(run_set), len(at))
+            for run_set in sets
         ],
     )
 
@@ -312,9 +315,9 @@ def _grid(every: Sequence[Points]) -> Array:
 def _by_step(points: Points, values: Array, at: Array) -> Array:
     if len(points) == len(at):  # each of its steps is among them
         return values
-    found = np.full(len(at), np.nan)
-    found[np.searchsorted(at, points.steps)] = values
-    return found
+    placed = np.full(len(at), np.nan)
+    placed[np.searchsorted(at, points.steps)] = values
+    return placed
 
 
 def _between(points: Points, values: Array, at: Array) -> Array:

@@ -54,8 +54,8 @@ class Selection:
 
     def kept_in(self, arrangement: Arrangement) -> Selection:
         """Keep what is compared, still in the order in which it was named."""
-        kept = {run.pk for run in arrangement.runs}
-        runs = [run for run in self.runs if run.pk in kept]
+        compared = {run.pk for run in arrangement.runs}
+        runs = [run for run in self.runs if run.pk in compared]
         return replace(
             self,
             runs=runs,
@@ -101,12 +101,12 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
             .values_list("pk", flat=True)
         )
         ids = ids or choices
-    found = _runs(team).in_bulk(ids[:most])
-    missing = [pk for pk in ids[:most] if pk not in found]
+    runs = _runs(team).in_bulk(ids[:most])
+    missing = [pk for pk in ids[:most] if pk not in runs]
     if missing:
         raise Http404(_describe_missing(team, missing))
     return Selection(
-        runs=[found[pk] for pk in ids[:most]],
+        runs=[runs[pk] for pk in ids[:most]],
         num_chosen=len(ids),
         sweep=sweep,
         choices=choices[:MAX_CHOICES] if len(choices) > MAX_SETS else [],
@@ -131,8 +131,8 @@ def list_choices(team: Team, selection: Selection) -> list[Choice]:
     """List the runs of a sweep to choose from, with the settings in which they
     differ.
     """
-    found = _runs(team).in_bulk(selection.choices)
-    runs = [found[pk] for pk in selection.choices if pk in found]
+    by_id = _runs(team).in_bulk(selection.choices)
+    runs = [by_id[pk] for pk in selection.choices if pk in by_id]
     differing = [s for s in compare_settings(runs) if s.differs][:MAX_VALUES]
     return [
         Choice(

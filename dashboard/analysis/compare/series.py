@@ -55,18 +55,18 @@ def thin(low: Array, high: Array, most: int = MAX_POINTS) -> NDArray[np.int64]:
         return np.arange(num)
     width = -(-num // (most // POINTS_PER_BUCKET))
     whole = num // width * width
-    kept = []
+    positions = []
     for part in (slice(0, whole), slice(whole, num)):
         begins = np.arange(part.start, part.stop, width)
         if len(begins):
             lowest = np.where(np.isnan(low[part]), np.inf, low[part])
             highest = np.where(np.isnan(high[part]), -np.inf, high[part])
-            kept += [
+            positions += [
                 begins + lowest.reshape(len(begins), -1).argmin(axis=1),
                 begins + highest.reshape(len(begins), -1).argmax(axis=1),
                 np.minimum(begins + width, part.stop) - 1,
             ]
-    return np.unique(np.concatenate(kept))
+    return np.unique(np.concatenate(positions))
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
@@ -89,13 +89,13 @@ def smooth_all(values: Array, weight: float) -> Array:
 
     Stops when weight^width is below the precision of a float.
     """
-    found, norm, width = values * 1.0, np.ones(len(values)), 1
+    sums, norm, width = values * 1.0, np.ones(len(values)), 1
     while width < len(values) and weight**width > 1e-17:
         share = weight**width
-        found[width:] += share * found[:-width].copy()
+        sums[width:] += share * sums[:-width].copy()
         norm[width:] += share * norm[:-width].copy()
         width *= 2
-    return found / norm
+    return sums / norm
 
 
 def declare(metric: str, config: dict[str, Any]) -> Better:
@@ -154,7 +154,9 @@ STAND_INS = (
 
 def choose_pins(chosen: Sequence[str], known: Iterable[str]) -> list[str]:
     """Return the chosen metrics, else the usual ones that are known; at most six."""
-    names = [name[:120] for one in chosen if (name := one.replace("\x00", "").strip())]
+    names = [
+        name[:120] for text in chosen if (name := text.replace("\x00", "").strip())
+    ]
     if names:
         return list(dict.fromkeys(names))[:MAX_PINS]
     there = set(known)

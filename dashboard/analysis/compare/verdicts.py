@@ -101,7 +101,7 @@ def compare_summaries(
             (f"{title_of(name)}, last", [last for last, _ in last_and_best]),
             (f"{title_of(name)}, best", [best for _, best in last_and_best]),
         ]
-    nums = [len(one) for one in sets]
+    nums = [len(run_set) for run_set in sets]
     return [
         Column(
             title=title,
@@ -112,8 +112,8 @@ def compare_summaries(
 
 
 def _mean(values: Sequence[float | None], indices: Sequence[int]) -> float | None:
-    found = [clip(v) for index in indices if (v := values[index]) is not None]
-    return sum(found) / len(found) if found else None
+    numbers = [clip(v) for index in indices if (v := values[index]) is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 # Verdicts on two sets of seeds.
@@ -147,19 +147,19 @@ def judge(
     if 0 in nums:
         return Verdict(kind="none", finding="no values in the window")
     _, interval_of, difference_of = STATISTICS[statistic]
-    found = (
+    estimate = (
         interval_of(subtract(other, base)) if is_paired else difference_of(base, other)
     )
-    kind, finding = _kind_and_finding(found, nums, better)
+    kind, finding = _kind_and_finding(estimate, nums, better)
     needed = ""
     if kind == "open":
-        needed = _needed(found.value[0], base, other, nums, is_paired=is_paired)
+        needed = _needed(estimate.value[0], base, other, nums, is_paired=is_paired)
     return Verdict(
         kind=kind,
         finding=finding,
         needed=needed,
-        difference=float(found.value[0]),
-        interval=found.interval,
+        difference=float(estimate.value[0]),
+        interval=estimate.interval,
         is_paired=is_paired,
     )
 
@@ -169,9 +169,9 @@ def _count(values: Array) -> int:
 
 
 def _kind_and_finding(
-    found: Estimate, nums: tuple[int, int], better: Better
+    estimate: Estimate, nums: tuple[int, int], better: Better
 ) -> tuple[Kind, str]:
-    value, low, high = found.value[0], found.low[0], found.high[0]
+    value, low, high = estimate.value[0], estimate.low[0], estimate.high[0]
     if min(nums) == 1:
         whose = "each" if nums == (1, 1) else "on one side"
         return "one", f"one run {whose}: no test"
@@ -225,12 +225,12 @@ class Scores:
     values: dict[int, float]  # of each run
     margins: dict[int, float | None]  # half of the 95 % interval of a run's own value
 
-    def of(self, one: RunSet) -> Array:
+    def of(self, run_set: RunSet) -> Array:
         """[S, 1]: of each run."""
-        return np.array([[self.values[run.pk]] for run in one.runs])
+        return np.array([[self.values[run.pk]] for run in run_set.runs])
 
-    def mean(self, one: RunSet) -> float:
-        return float(np.nanmean(self.of(one)))
+    def mean(self, run_set: RunSet) -> float:
+        return float(np.nanmean(self.of(run_set)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,7 +272,7 @@ def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusi
     if scores is None:
         return Conclusion(kind="none", text="These runs share no steps.")
     base = scores.sets[0]
-    ranked = sorted(scores.sets, key=lambda one: -scores.mean(one))
+    ranked = sorted(scores.sets, key=lambda run_set: -scores.mean(run_set))
     if len(scores.sets) == 2:
         ours, theirs = scores.sets[1], base
     elif ranked[0] is base:
@@ -303,7 +303,7 @@ def have_different_rewards(settings: Sequence[Setting]) -> bool:
 
 
 def _refuse(arrangement: Arrangement) -> Conclusion:
-    base, *others = (one.run for one in arrangement.sets)
+    base, *others = (run_set.run for run_set in arrangement.sets)
     recipe = base.recipe_version
     names = [
         str(version)
@@ -353,9 +353,14 @@ def _narrow(arrangement: Arrangement) -> tuple[Arrangement, list[str]]:
         [s for s in arrangement.sets if all(at in spans.get(r.pk, ()) for r in s.runs)]
         for at in (steps.start for steps in spans.values())
     ]
-    kept = max(together, key=len, default=[])
-    left_out = [run for one in arrangement.sets if one not in kept for run in one.runs]
-    return replace(arrangement, sets=kept), [
+    sets = max(together, key=len, default=[])
+    left_out = [
+        run
+        for run_set in arrangement.sets
+        if run_set not in sets
+        for run in run_set.runs
+    ]
+    return replace(arrangement, sets=sets), [
         _leave(run, spans.get(run.pk)) for run in left_out
     ]
 
@@ -375,15 +380,15 @@ def _read_held_out(arrangement: Arrangement) -> Scores | None:
     """
     runs = arrangement.runs
     current = Evaluation.objects.filter(run__in=runs, superseded_by=None)
-    found: dict[str, dict[int, dict[int, dict[str, float | None]]]] = {}
+    evaluated: dict[str, dict[int, dict[int, dict[str, float | None]]]] = {}
     for pk, name, step, metrics in current.order_by().values_list(
         "run_id", "name", "step", "metrics"
     ):
         mean = metrics.get(f"eval/{name}/mean")
         if mean is not None and math.isfinite(mean):
-            found.setdefault(name, {}).setdefault(pk, {})[step] = metrics
-    for name in sorted(found, key=lambda name: (name != MAIN_SET, name)):
-        by_run = found[name]
+            evaluated.setdefault(name, {}).setdefault(pk, {})[step] = metrics
+    for name in sorted(evaluated, key=lambda name: (name != MAIN_SET, name)):
+        by_run = evaluated[name]
         steps = set.intersection(*(set(by_run.get(run.pk, {})) for run in runs))
         if not steps:
             continue
@@ -405,12 +410,12 @@ def _margin(metrics: dict[str, float | None], metric: str) -> float | None:
     return None if low is None or high is None else (clip(high) - clip(low)) / 2
 
 
-def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None:
+def _read_rewards(arrangement: Arrangement, num_steps: int | None) -> Scores | None:
     """Read each run's mean over the last steps that all runs have made."""
     runs = arrangement.runs
     points = read_drawn(runs, [REWARD], axis="step", most=100, is_aligned=True)[REWARD]
-    window = find_window(runs, points, wanted)
-    if window and not wanted and window.num < LEAST_WINDOW:
+    window = find_window(runs, points, num_steps)
+    if window and not num_steps and window.num < LEAST_WINDOW:
         window = find_window(runs, points, LEAST_WINDOW)
     if window is None:
         return None
@@ -419,9 +424,9 @@ def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None
         metric=REWARD,
         window=window,
         sets=[
-            one
-            for one in arrangement.sets
-            if any(math.isfinite(means[run.pk]) for run in one.runs)
+            run_set
+            for run_set in arrangement.sets
+            if any(math.isfinite(means[run.pk]) for run in run_set.runs)
         ],
         values=means,
         margins={},
@@ -431,20 +436,20 @@ def _read_rewards(arrangement: Arrangement, wanted: int | None) -> Scores | None
 def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
     """Compare several seeds over them; one each over held-out prompts or steps."""
     ours, theirs = scores.of(other), scores.of(base)
-    found = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=False)
-    if found.kind != "one" or not (base.is_single and other.is_single):
-        return found
+    verdict = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=False)
+    if verdict.kind != "one" or not (base.is_single and other.is_single):
+        return verdict
     half = (
         _step_margin(base.run, other.run, scores.window)
         if scores.metric == REWARD
         else _joint_margin(scores.margins[base.pk], scores.margins[other.pk])
     )
-    difference = found.difference
+    difference = verdict.difference
     if half is None or difference is None:
-        return found
+        return verdict
     return Verdict(
         kind="one",
-        finding=found.finding,
+        finding=verdict.finding,
         difference=difference,
         interval=(difference - half, difference + half),
     )
@@ -482,13 +487,15 @@ def _step_margin(base: Run, other: Run, window: Window) -> float | None:
 def _find_caveats(arrangement: Arrangement, scores: Scores) -> list[str]:
     """Say why the scores may not be of the same thing."""
     differing = {setting.key for setting in arrangement.settings if setting.differs}
-    found = []
+    caveats = []
     if "dataset" in differing:
-        found.append("The runs have different datasets.")
+        caveats.append("The runs have different datasets.")
     if len(scores.sets) < len(arrangement.sets):
         num = len(arrangement.sets) - len(scores.sets)
-        found.append(f"{num} of {len(arrangement.sets)} have no reward in these steps.")
-    return found
+        caveats.append(
+            f"{num} of {len(arrangement.sets)} have no reward in these steps."
+        )
+    return caveats
 
 
 def _write(
@@ -539,8 +546,8 @@ def _where(window: Window) -> str:
     return f"over steps {window.first:,} to {window.last:,}"
 
 
-def _name(one: RunSet) -> str:
-    return one.run.name if one.is_single else one.label
+def _name(run_set: RunSet) -> str:
+    return run_set.run.name if run_set.is_single else run_set.label
 
 
 def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str:

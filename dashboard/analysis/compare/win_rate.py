@@ -64,13 +64,13 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         return Matching(numbers={}, note=f"{without} was imported without prompts.")
     if mine.content_sha256 == its.content_sha256:
         return Matching(numbers=None, note="")
-    wanted = np.unique(prompts).tolist()
-    numbers = dict(fetch_all(SAME, [mine.pk, its.pk, wanted]))
+    sampled = np.unique(prompts).tolist()
+    numbers = dict(fetch_all(SAME, [mine.pk, its.pk, sampled]))
     return Matching(
         numbers=numbers,
         note=f"{ours.name} uses {mine} and {theirs.name} uses {its}. Prompts are "
         f"matched by the content of their rows: {len(numbers):,} of "
-        f"{len(wanted):,} are in both.",
+        f"{len(sampled):,} are in both.",
     )
 
 
@@ -164,8 +164,8 @@ def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, in
         for index in (end - 1, end)
         if 0 <= index < len(theirs)
     ]
-    wanted = int(ours[-1]) if near is None else near
-    return min(pairs, key=lambda p: (abs(p[0] - p[1]), abs(p[0] - wanted)))
+    around = int(ours[-1]) if near is None else near
+    return min(pairs, key=lambda p: (abs(p[0] - p[1]), abs(p[0] - around)))
 
 
 def _visits(run: Run, *, prompt: int | None = None) -> Visits:
@@ -279,11 +279,11 @@ def summarise(pairs: Sequence[PairedPrompt]) -> Summary:
     rates = np.array([pair.rate for pair in pairs if pair.rate is not None])
     if not len(rates):
         return Summary(num=0, rate=None, interval=None)
-    found = mean_interval(rates[:, None])
-    low, high = (max(0.0, float(found.low[0])), min(1.0, float(found.high[0])))
+    estimate = mean_interval(rates[:, None])
+    low, high = (max(0.0, float(estimate.low[0])), min(1.0, float(estimate.high[0])))
     return Summary(
         num=len(rates),
-        rate=float(found.value[0]),
+        rate=float(estimate.value[0]),
         interval=None if len(rates) < 2 else (low, high),
     )
 

@@ -90,15 +90,15 @@ def list_blocks(text: str) -> list[Block]:
 
 def replace_blocks(text: str, blocks: list[Block]) -> str:
     """Replace the text's blocks, in order."""
-    left = iter(blocks)
+    rest = iter(blocks)
     lines = []
     for line, is_code in read_lines(text):
         if is_code or read_block(line) is None:
             lines.append(line)
         else:
-            block = next(left)
+            block = next(rest)
             lines.append(line if block.problem else block.line)
-    assert next(left, None) is None
+    assert next(rest, None) is None
     return "\n".join(lines)
 
 
@@ -106,24 +106,24 @@ def read_lines(text: str) -> Iterator[tuple[str, bool]]:
     """Read each line, and whether it belongs to fenced code."""
     fence = ""
     for line in text.split("\n"):
-        found = FENCE.match(line)
+        match = FENCE.match(line)
         if fence:
             yield line, True
-            closes = found and found[1].startswith(fence) and not line.strip("`~ ")
+            closes = match and match[1].startswith(fence) and not line.strip("`~ ")
             fence = "" if closes else fence
         else:
-            fence = found[1] if found else ""
-            yield line, bool(found)
+            fence = match[1] if match else ""
+            yield line, bool(match)
 
 
 def read_block(line: str) -> Block | None:
-    found = LINE.match(line)
-    if found is None:
+    match = LINE.match(line)
+    if match is None:
         return None
-    kind, words = found[1], (found[2] or "").split()
+    kind, words = match[1], (match[2] or "").split()
     if kind not in KINDS:
-        known = ", ".join(f"::{name}" for name in KINDS)
-        return Block(kind=kind, problem=f"Unknown block ::{kind}. Use one of {known}.")
+        kinds = ", ".join(f"::{name}" for name in KINDS)
+        return Block(kind=kind, problem=f"Unknown block ::{kind}. Use one of {kinds}.")
     options: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -232,16 +232,16 @@ def read_options(block: Block) -> dict[str, Any]:
     """Read every option of the block's kind; ValueError names the invalid one."""
     if block.problem:
         raise ValueError(block.problem)
-    known = OPTIONS[block.kind]
+    options = OPTIONS[block.kind]
     for name in block.options:
-        if name not in known:
+        if name not in options:
             raise ValueError(
                 f"::{block.kind} has no option {name[:40]!r}. Its options are "
-                f"{', '.join(known)}."
+                f"{', '.join(options)}."
             )
     return {
         name: _read(block, name, reader, default)
-        for name, (reader, default) in known.items()
+        for name, (reader, default) in options.items()
     }
 
 
@@ -266,15 +266,15 @@ def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
     """Find the team's runs in this order, and write a message for each missing one.
     Three queries.
     """
-    found = (
+    by_id = (
         Run.objects.kept()
         .filter(team=team)
         .select_related("dataset_version__dataset", "recipe_version__recipe")
         .prefetch_related("evaluation_sets__dataset_version__dataset")
         .in_bulk(ids)
     )
-    missing = [f"Run {pk} was not found in this team." for pk in ids if pk not in found]
-    return [found[pk] for pk in ids if pk in found], missing
+    missing = [f"Run {pk} was not found in this team." for pk in ids if pk not in by_id]
+    return [by_id[pk] for pk in ids if pk in by_id], missing
 
 
 def describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
     completions = group.completions
     ranked = rank_completions(group, completions, weights, recipe)
-    shown = sort_ranks(ranked, options["sort"])[: options["completions"]]
+    ranks = sort_ranks(ranked, options["sort"])[: options["completions"]]
     return {
         "run": {"id": group.run_id, "name": run.name},
         "step": group.step,
@@ -59,7 +59,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         "prompt": _cut(group.prompt),
         "answer": None if group.answer is None else _cut(group.answer_text),
         "num_completions": len(completions),
-        "completions": [_describe_completion(rank) for rank in shown],
+        "completions": [_describe_completion(rank) for rank in ranks],
         "gone": [],
     }
 

@@ -116,7 +116,7 @@ def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     options = [
         {"runs": str(run.pk), "metric": metric} for metric in _metrics_of(run, named)
     ]
-    return "\n".join(Block(kind="chart", options=each).line for each in options)
+    return "\n".join(Block(kind="chart", options=option).line for option in options)
 
 
 def _metrics_of(run: Run, named: str) -> list[str]:
@@ -181,8 +181,8 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
     group = group or ""
     # In the order in which they were ticked first.
     ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
-    found = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
-    chosen = [found[pk] for pk in dict.fromkeys(ids) if pk in found][
+    by_id = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
+    chosen = [by_id[pk] for pk in dict.fromkeys(ids) if pk in by_id][
         : 1 if kind == "group" else MAX_RUNS
     ]
     q = form.value("q")

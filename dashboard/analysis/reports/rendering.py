@@ -60,14 +60,14 @@ def _close_heading(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
 
 
 def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Token]:
-    kept, is_left_out = [], False
+    tokens_kept, is_left_out = [], False
     for token in tokens:
         if token.type == "link_open":
             is_left_out = urlsplit(str(token.attrGet("href"))).netloc in hosts
         if token.type in ("link_open", "link_close") and is_left_out:
             continue
-        kept.append(token)
-    return kept
+        tokens_kept.append(token)
+    return tokens_kept
 
 
 # A self-contained page: no script, no request, no link into the team.
@@ -91,11 +91,11 @@ def standalone_css() -> str:
 @cache
 def policy() -> str:
     """Allow to load, run or send nothing: only this very stylesheet counts."""
-    known = base64.b64encode(
+    digest = base64.b64encode(
         hashlib.sha256(standalone_css().encode()).digest()
     ).decode()
     return (
-        f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; "
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'"
     )
 

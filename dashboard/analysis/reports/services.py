@@ -235,10 +235,10 @@ def find_public_report(token: str) -> Report:
 
 def find_reports(team: Team, text: str) -> QuerySet[Report]:
     """Reports whose title or text contains every word, newest first."""
-    found = Report.objects.filter(team=team).select_related("saved_by")
+    reports = Report.objects.filter(team=team).select_related("saved_by")
     for word in text.replace("\x00", "").split()[:MAX_WORDS]:
-        found = found.filter(Q(title__icontains=word) | Q(text__icontains=word))
-    return found.defer("text").order_by("-saved_at", "-pk")
+        reports = reports.filter(Q(title__icontains=word) | Q(text__icontains=word))
+    return reports.defer("text").order_by("-saved_at", "-pk")
 
 
 def list_reports(team: Team, text: str, page: int) -> Page[Report]:

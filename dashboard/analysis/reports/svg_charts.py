@@ -90,7 +90,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         values = list(map(clip, line["values"]))
         x = list(map(clip, x_of(line)))
         curves.append((line, x, values, smooth(values, weight)))
-    drawn = [one for one in curves if any(v > 0 or not is_log for v in one[2])]
+    drawn = [curve for curve in curves if any(v > 0 or not is_log for v in curve[2])]
     if not drawn:
         return None
     y_low, y_high = _bounds(

@@ -224,13 +224,13 @@ def find_column(key: str) -> Column | None:
 def read_columns(text: str) -> tuple[Column, ...]:
     """`cols=` of an address, without unknown columns and duplicates."""
     keys = next(csv.reader([" ".join(text[:8_000].splitlines())]), [])
-    found = {
+    columns = {
         column.key: column
         for key in keys[:MAX_COLUMNS]
         if 0 < len(key) <= MAX_KEY and (column := find_column(key.strip()))
     }
-    found.pop(NAME.key, None)
-    return tuple(found.values()) or default_columns()
+    columns.pop(NAME.key, None)
+    return tuple(columns.values()) or default_columns()
 
 
 def write_columns(columns: Iterable[Column]) -> str:
@@ -256,7 +256,9 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
         return runs.order_by(newest_first)
     descending = sort.startswith("-")
     runs, by = _orders(runs, column)
-    orders = [OrderBy(one, descending=descending, nulls_last=True) for one in by]
+    orders = [
+        OrderBy(expression, descending=descending, nulls_last=True) for expression in by
+    ]
     return runs.order_by(*orders, newest_first)
 
 

@@ -140,14 +140,14 @@ def expression_of(key: str) -> Any:
 
 def _settings(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Aggregate]:
     """Columns that are not group keys: number of different values, and the only one."""
-    found: dict[str, Aggregate] = {}
+    aggregates: dict[str, Aggregate] = {}
     for place, column in enumerate(columns):
         if column.setting and column.key not in keys:
             text = SettingText(column.setting)
-            found[f"different_{place}"] = Count(text, distinct=True)
-            found[f"only_{place}"] = Min(text)
-            found[f"having_{place}"] = Count(text)
-    return found
+            aggregates[f"different_{place}"] = Count(text, distinct=True)
+            aggregates[f"only_{place}"] = Min(text)
+            aggregates[f"having_{place}"] = Count(text)
+    return aggregates
 
 
 def _orders(
@@ -248,12 +248,12 @@ def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
 
 
 def read_open(tokens: Sequence[str], num_keys: int) -> set[tuple[str | None, ...]]:
-    found = set()
+    groups = set()
     for token in tokens[:MAX_OPEN]:
         try:
             values = json.loads(token[:4_000])
         except (ValueError, RecursionError):
             continue
         if isinstance(values, list) and len(values) == num_keys:
-            found.add(tuple(v if v is None else str(v) for v in values))
-    return found
+            groups.add(tuple(v if v is None else str(v) for v in values))
+    return groups

@@ -102,8 +102,8 @@ def walk(node: Node) -> Iterator[Term]:
     elif isinstance(node, Not):
         yield from walk(node.node)
     else:
-        for one in node.nodes:
-            yield from walk(one)
+        for child in node.nodes:
+            yield from walk(child)
 
 
 def parse(text: str) -> Node:

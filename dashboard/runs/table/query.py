@@ -147,10 +147,10 @@ class ListQuery:
 def read_group_keys(text: str) -> tuple[str, ...]:
     """Read at most three keys, each once."""
     keys = (key.strip() for key in text.replace("\x00", "")[:600].split(","))
-    known = [
+    group_keys = [
         k for k in keys if k in GROUPABLE or (k.startswith(CONFIG) and k != CONFIG)
     ]
-    return tuple(dict.fromkeys(known))[:MAX_GROUP_KEYS]
+    return tuple(dict.fromkeys(group_keys))[:MAX_GROUP_KEYS]
 
 
 def _positive(text: str) -> int | None:
@@ -264,7 +264,7 @@ def list_keys(team: Team) -> dict[str, Any]:
             values.setdefault(key, set()).add(repr(value))
     # Settings that differ between the runs come first.
     keys = sorted(values, key=lambda key: (len(values[key]) < 2, key))
-    found = (
+    names = (
         MetricSummary.objects.filter(run__in=recent.values("pk"))
         .order_by("name")
         .values_list("name", flat=True)
@@ -282,7 +282,7 @@ def list_keys(team: Team) -> dict[str, Any]:
                 "title": title_of(name),
                 "stats": [stat for stat in STATS if stat != "best" or better_of(name)],
             }
-            for name in found
+            for name in names
         ],
         "num_runs": RECENT_RUNS,
     }

@@ -153,16 +153,16 @@ def make_rows(
     """Make one query more if there are metrics, another for the curves of the reward,
     four if a run is queued.
     """
-    found = list(runs)
-    drawn = [run for run in found if draws_all or run.state not in ENDED]
+    listed = list(runs)
+    drawn = [run for run in listed if draws_all or run.state not in ENDED]
     shows_curves = has_panel or any(column.key == SPARKLINE for column in columns)
     curves = read_curves(drawn) if shows_curves else {}
     summaries = read_summaries(
-        [run.pk for run in found],
+        [run.pk for run in listed],
         {column.metric for column in columns if column.metric},
     )
     queue = (
-        read_queue() if any(run.state == RunState.QUEUED for run in found) else Queue()
+        read_queue() if any(run.state == RunState.QUEUED for run in listed) else Queue()
     )
     return [
         Row(
@@ -171,7 +171,7 @@ def make_rows(
             curve=curves.get(run.pk, Curve()),
             cells=[_cell(run, i, c, summaries) for i, c in enumerate(columns)],
         )
-        for run in found
+        for run in listed
     ]
 
 
@@ -199,8 +199,8 @@ def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:
     if not names or not ids:
         return {}
     return {
-        (one.run_id, one.name): one
-        for one in MetricSummary.objects.filter(run__in=ids, name__in=names)
+        (summary.run_id, summary.name): summary
+        for summary in MetricSummary.objects.filter(run__in=ids, name__in=names)
     }
 
 

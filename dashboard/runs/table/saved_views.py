@@ -52,10 +52,10 @@ def get_view(team: Team, user: User, code: str) -> SavedView:
 
 def clean_query(query: str) -> str:
     """Return the part of an address that a view saves. UserError if it is too long."""
-    kept = QueryDict(query, mutable=True)
+    saved = QueryDict(query, mutable=True)
     for name in NOT_SAVED:
-        kept.pop(name, None)
-    text = kept.urlencode()
+        saved.pop(name, None)
+    text = saved.urlencode()
     if len(text) > MAX_QUERY:
         raise UserError(
             "views.too_long",
@@ -146,13 +146,13 @@ def _own_name(name: str) -> Iterator[None]:
 
 def find_default(team: Team, user: User) -> SavedView | None:
     """Make one query."""
-    found = (
+    default = (
         DefaultView.objects.filter(team=team, user=user)
         .select_related("view")
         .filter(Q(view__owner=user) | Q(view__is_shared=True))
         .first()
     )
-    return found.view if found else None
+    return default.view if default else None
 
 
 def set_default(view: SavedView, user: User, *, is_default: bool) -> None:

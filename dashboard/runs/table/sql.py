@@ -91,10 +91,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 def condition(tree: Node, user: User | int) -> Q:
     """Compile a query; excludes archived and trashed runs unless it names them."""
     flags = {term.name for term in walk(tree) if isinstance(term, Flag)}
-    found = compile_node(tree, user)
+    runs = compile_node(tree, user)
     if "archived" not in flags:
-        found &= Q(archived_at=None) | Q(trashed_at__isnull=False)
-    return found if "trashed" in flags else found & Q(trashed_at=None)
+        runs &= Q(archived_at=None) | Q(trashed_at__isnull=False)
+    return runs if "trashed" in flags else runs & Q(trashed_at=None)
 
 
 def compile_node(node: Node, user: User | int) -> Q:
@@ -115,13 +115,15 @@ def compile_node(node: Node, user: User | int) -> Q:
             # != and !~ invert = and ~, including runs without a value.
             is_turned = node.operator in ("!=", "!~")
             operator = node.operator[1] if is_turned else node.operator
-            found = reduce(or_, (_one(node, operator, value) for value in node.values))
-            return ~found if is_turned else found
+            matches = reduce(
+                or_, (_one(node, operator, value) for value in node.values)
+            )
+            return ~matches if is_turned else matches
     raise AssertionError(node)
 
 
 def mentions(text: str) -> Q:
-    found = (
+    matches = (
         Q(name__icontains=text)
         | Q(notes__icontains=text)
         | Q(model_label__icontains=text)
@@ -132,7 +134,7 @@ def mentions(text: str) -> Q:
     )
     number = text.removeprefix("#")
     is_number = number.isascii() and number.isdigit() and len(number) < 19
-    return found | Q(pk=int(number)) if is_number else found
+    return matches | Q(pk=int(number)) if is_number else matches
 
 
 def _one(term: Compare, operator: str, value: Value) -> Q:
@@ -211,10 +213,12 @@ def _setting(key: str, operator: str, value: Value, term: Compare) -> Q:
     if value.is_none:
         return Q(IsNone(text))
     meant = value.text if value.is_quoted else WORDS.get(value.text.lower(), value.text)
-    found = _is(IExact(text, meant))
+    matches = _is(IExact(text, meant))
     if meant != value.text:
-        found |= _is(IExact(text, value.text))
-    return found if number is None else found | _is(Exact(SettingNumber(key), number))
+        matches |= _is(IExact(text, value.text))
+    return (
+        matches if number is None else matches | _is(Exact(SettingNumber(key), number))
+    )
 
 
 def _metric(metric: str, stat: Stat, operator: str, value: Value, term: Compare) -> Q:
@@ -247,10 +251,10 @@ def _state(_operator: str, value: Value, term: Compare) -> Q:
 
 def _tag(operator: str, value: Value, _term: Compare) -> Q:
     if operator == "~":
-        found = Run.objects.annotate(joined=JoinedTags()).filter(
+        tagged = Run.objects.annotate(joined=JoinedTags()).filter(
             joined__icontains=value.text
         )
-        return Q(pk__in=found.values("pk"))
+        return Q(pk__in=tagged.values("pk"))
     return Q(tags=[]) if value.is_none else Q(tags__contains=[value.text])
 
 
