@@ -56,8 +56,8 @@ class ReadingCollector:
         return all(map(self._is_full, self.alert.readings))
 
     def _is_full(self, metric: str) -> bool:
-        later = [1 for step, _ in self.alert.readings[metric] if step > self.alert.step]
-        return len(later) >= AROUND
+        readings = self.alert.readings[metric]
+        return sum(1 for step, _ in readings if step > self.alert.step) >= AROUND
 
 
 class RunEvaluator(RuleEvaluator[int]):

@@ -109,11 +109,11 @@ def raise_alert(
 @transaction.atomic
 def alert_of_silence() -> None:
     """Raise an alert for each trainer that stands still, and end those of others."""
-    suspects = (
-        Run.objects.filter(source={}, state=RunState.RUNNING)
-        .filter(active_at__lt=Now() - timedelta(seconds=SILENT_SECONDS))
-        .select_for_update(of=("self",))
-    )
+    suspects = Run.objects.filter(
+        source={},
+        state=RunState.RUNNING,
+        active_at__lt=Now() - timedelta(seconds=SILENT_SECONDS),
+    ).select_for_update(of=("self",))
     silent = {run.pk: run for run in suspects if silent_seconds(run)}
     alerts = Alert.objects.filter(code=NO_STEP, state__in=OPEN, run__source={})
     over = list(alerts.exclude(run__in=silent).select_related("run"))

@@ -7,6 +7,7 @@ import hmac
 import http.client
 import json
 import time
+from contextlib import closing
 from socket import AI_NUMERICHOST
 from typing import Any
 
@@ -248,11 +249,8 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
 
 
 def _exchange(target: Target, body: bytes, headers: dict[str, str]) -> int:
-    connection = Connection(target, webhook_hosts())
-    connection.deadline = time.monotonic() + TIMEOUT_SECONDS
-    try:
+    with closing(Connection(target, webhook_hosts())) as connection:
+        connection.deadline = time.monotonic() + TIMEOUT_SECONDS
         connection.request("POST", target.path, body=body, headers=headers)
         # Only the status is read: a body could reveal data of an internal server.
         return connection.getresponse().status
-    finally:
-        connection.close()

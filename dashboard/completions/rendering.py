@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
-from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
 from django.utils.html import escape
@@ -92,10 +91,16 @@ def make_markdown() -> MarkdownIt:
     made.inline.ruler.before("escape", "bracketed", _take_bracketed)
     made.use(dollarmath_plugin, allow_digits=False, double_inline=True)
     made.use(amsmath_plugin)
-    made.add_render_rule("math_inline", _render_inline_formula)
-    made.add_render_rule("math_inline_double", _render_displayed_formula)
+    made.add_render_rule(
+        "math_inline", lambda _, tokens, at, *__: _formula(tokens[at], "inline")
+    )
+    made.add_render_rule(
+        "math_inline_double", lambda _, tokens, at, *__: _formula(tokens[at], "block")
+    )
     for name in BLOCKS_OF_MATH:
-        made.add_render_rule(name, _render_formula)
+        made.add_render_rule(
+            name, lambda _, tokens, at, *__: f"<p>{_formula(tokens[at], 'block')}</p>\n"
+        )
     made.add_render_rule("link_open", _open_link)
     for name in ("th_open", "td_open"):
         made.add_render_rule(name, open_cell)
@@ -158,25 +163,7 @@ def open_cell(
     return renderer.renderToken(tokens, at, options, env)
 
 
-def _render_inline_formula(
-    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
-) -> str:
-    return _formula(tokens[at], display="inline")
-
-
-def _render_displayed_formula(
-    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
-) -> str:
-    return _formula(tokens[at], display="block")
-
-
-def _render_formula(
-    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
-) -> str:
-    return f"<p>{_formula(tokens[at], display='block')}</p>\n"
-
-
-def _formula(token: Token, *, display: str) -> str:
+def _formula(token: Token, display: str) -> str:
     """MathML, or the formula's source if it cannot be converted."""
     source = token.content.strip()
     if len(source) <= MAX_FORMULA_CHARS:

@@ -99,11 +99,9 @@ def should_enqueue(job: Job | None) -> bool:
     """
     if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
         return True
-    return (
-        Job.objects.filter(pk=job.pk, state=JobState.FAILED)
-        .filter(finished_at__lt=Now() - RETRY_FAILED_AFTER)
-        .exists()
-    )
+    return Job.objects.filter(
+        pk=job.pk, state=JobState.FAILED, finished_at__lt=Now() - RETRY_FAILED_AFTER
+    ).exists()
 
 
 def notify_workers(queue: str) -> None:

@@ -79,24 +79,12 @@ def _all_of(runs: Sequence[Run]) -> QuerySet[Run]:
     return Run.objects.filter(pk__in=[run.pk for run in runs])
 
 
-def _tag(runs: list[Run], _user: User, tag: str) -> None:
-    # Appended to the current row, so that concurrent tags are kept.
-    appended = Func(F("tags"), Value(tag), function="array_append")
-    _all_of(runs).update(tags=appended)
-
-
 def _refuse_tag(run: Run, _user: User, tag: str) -> str:
     if tag in run.tags:
         return "already has the tag"
     if len(run.tags) >= MAX_TAGS:
         return f"already has {MAX_TAGS} tags, the maximum"
     return lock_reason(run)
-
-
-def _star(runs: list[Run], user: User, _: str) -> None:
-    RunStar.objects.bulk_create(
-        [RunStar(run=run, user=user) for run in runs], ignore_conflicts=True
-    )
 
 
 def _mark(name: str, *, is_set: bool) -> Callable[[list[Run], User, str], None]:
@@ -107,10 +95,6 @@ def _mark(name: str, *, is_set: bool) -> Callable[[list[Run], User, str], None]:
         _all_of(runs).update(**(fields if is_set else dict.fromkeys(fields)))
 
     return apply
-
-
-def _refuse_lock(run: Run, _user: User, _: str) -> str:
-    return "is in the trash" if run.trashed_at else lock_reason(run)
 
 
 def _refuse_archive(run: Run, _user: User, _: str) -> str:
@@ -137,13 +121,17 @@ def _stop(runs: list[Run], user: User, _: str) -> None:
         request_stop(run=run, user=user)
 
 
-def _refuse_stop(run: Run, _user: User, _: str) -> str:
-    return "" if (run.state not in (*ENDED, "stopping")) else f"is {run.state}"
-
-
 ACTIONS: Mapping[str, Action] = MappingProxyType(
     {
-        "tag": Action(done="tagged", refuse=_refuse_tag, apply=_tag, verb="run.tagged"),
+        "tag": Action(
+            done="tagged",
+            refuse=_refuse_tag,
+            # Appended to the current row, so that concurrent tags are kept.
+            apply=lambda runs, _user, tag: _all_of(runs).update(
+                tags=Func(F("tags"), Value(tag), function="array_append")
+            ),
+            verb="run.tagged",
+        ),
         "untag": Action(
             done="untagged",
             refuse=lambda run, _user, tag: (
@@ -159,7 +147,9 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
             refuse=lambda run, _user, _: (
                 "is already starred" if getattr(run, IS_STARRED) else ""
             ),
-            apply=_star,
+            apply=lambda runs, user, _: RunStar.objects.bulk_create(
+                [RunStar(run=run, user=user) for run in runs], ignore_conflicts=True
+            ),
         ),
         "unstar": Action(
             done="unstarred",
@@ -172,7 +162,9 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
         ),
         "lock": Action(
             done="locked",
-            refuse=_refuse_lock,
+            refuse=lambda run, _user, _: (
+                "is in the trash" if run.trashed_at else lock_reason(run)
+            ),
             apply=_mark("locked", is_set=True),
             verb="run.locked",
         ),
@@ -210,6 +202,12 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
             apply=_mark("trashed", is_set=False),
             verb="run.restored",
         ),
-        "stop": Action(done="asked to stop", refuse=_refuse_stop, apply=_stop),
+        "stop": Action(
+            done="asked to stop",
+            refuse=lambda run, _user, _: (
+                f"is {run.state}" if run.state in (*ENDED, "stopping") else ""
+            ),
+            apply=_stop,
+        ),
     }
 )

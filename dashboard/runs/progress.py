@@ -140,7 +140,12 @@ def _left_out(run: Run) -> str:
 
 
 def _queued(run: Run) -> str:
-    again = _taken_up_again(run)
+    again = (
+        f"The trainer was lost {_num_losses(run)}{_last_outcome(run)}. The run is "
+        "queued again."
+        if run.num_losses
+        else ""
+    )
     if run.not_before and run.not_before > timezone.now():
         return f"{again} Next attempt after {run.not_before:%H:%M:%S} UTC.".strip()
     queue = read_queue()
@@ -151,15 +156,6 @@ def _queued(run: Run) -> str:
         describe_cluster_lack(Needs.of(run.config), run.team),
     )
     return " ".join(filter(None, reasons))
-
-
-def _taken_up_again(run: Run) -> str:
-    if not run.num_losses:
-        return ""
-    return (
-        f"The trainer was lost {_num_losses(run)}{_last_outcome(run)}. The run is "
-        "queued again."
-    )
 
 
 def _num_losses(run: Run) -> str:

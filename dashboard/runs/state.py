@@ -116,8 +116,3 @@ def transition(
 def notify_workers() -> None:
     """Wake a training worker. Best effort: the dispatcher polls every 5 s."""
     wake_workers("training.work", queue="training", expires=DAY_SECONDS)
-
-
-def notify_deletion() -> None:
-    """Wake a default worker. Best effort: the clock polls every 10 s."""
-    wake_workers("runs.delete_rows", queue="default", expires=DAY_SECONDS)

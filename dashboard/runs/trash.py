@@ -27,10 +27,10 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
+from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory, run_directory
-from dashboard.runs.state import notify_deletion
 
 logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)  # as datasets are
@@ -69,7 +69,15 @@ def delete_run(run: Run, user: User | None) -> None:
             locked.delete()
         else:
             _hide(locked)
-            transaction.on_commit(notify_deletion)
+            # Best effort: the clock polls every 10 s.
+            transaction.on_commit(
+                partial(
+                    wake_workers,
+                    "runs.delete_rows",
+                    queue="default",
+                    expires=DAY_SECONDS,
+                )
+            )
         transaction.on_commit(partial(_remove_files, run.pk))
 
 

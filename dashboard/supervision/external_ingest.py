@@ -239,8 +239,11 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
         events = validator.validate(read_events(lines, attempt=run.attempt))
         # Shown on the run's page, since the trainer may only check for 200.
         num_metrics = len(validator.metrics)
-        warned = [event for event in events if isinstance(event, Warned)]
-        reasons = [event.message for event in warned if event.code in LEFT_OUT]
+        reasons = [
+            event.message
+            for event in events
+            if isinstance(event, Warned) and event.code in LEFT_OUT
+        ]
         num = run.source.get("num_left_out", 0) + len(reasons)
         source = dict(run.source)
         if reasons:
@@ -253,15 +256,14 @@ def _store(run: Run, *, first: int, texts: Sequence[bytes]) -> None:
         # A rule that the opening did not name counts once.
         rules = run.config["reward"]["recipe"]["rules"]
         rule_names = {rule["name"] for rule in rules}
-        groups = [event for event in events if isinstance(event, GroupScored)]
-        new = [
+        names = dict.fromkeys(
             name
-            for name in dict.fromkeys(
-                n for g in groups for c in g.completions for n in c.rules
-            )
-            if name not in rule_names
-        ]
-        if new:
+            for event in events
+            if isinstance(event, GroupScored)
+            for completion in event.completions
+            for name in completion.rules
+        )
+        if new := [name for name in names if name not in rule_names]:
             rules += [{"name": name, "weight": 1.0} for name in new]
             Run.objects.filter(pk=run.pk).update(config=run.config)
         ingest(Claim(run_id=run.pk, attempt=run.attempt), events)

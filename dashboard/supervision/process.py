@@ -270,6 +270,6 @@ def record_changes(run_id: int, events: Iterable[Event]) -> None:
     """
     for event in events:
         if isinstance(event, SettingsChanged):
-            SettingChange.objects.filter(run_id=run_id, applied_step=None).filter(
-                number=event.number
+            SettingChange.objects.filter(
+                run_id=run_id, applied_step=None, number=event.number
             ).update(applied_step=event.step)

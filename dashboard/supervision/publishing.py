@@ -23,7 +23,7 @@ from dashboard.runs.checkpoints.files import (
     verify_file,
 )
 from dashboard.runs.checkpoints.retention import unseen
-from dashboard.runs.launch.base_models import runs_that_need
+from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint, PublishedModel
 from dashboard.supervision.checkpoints import ModelArchive, model_files, read_known
 
@@ -126,7 +126,7 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
     locked = PublishedModel.objects.select_for_update().filter(pk=model.pk).first()
     if locked is None:
         return
-    if needed := runs_that_need(locked):
+    if needed := needs_of(locked.team).get(folder_of(locked)):
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
         raise UserError(
             "models.in_use",

@@ -161,8 +161,8 @@ def fill_rollups(run: Run) -> int:
                 )
                 for step in missing
             ]
-            StepRollup.objects.filter(run=run, superseded_by=None).filter(
-                step__in=[step.step for step in missing]
+            StepRollup.objects.filter(
+                run=run, superseded_by=None, step__in=[step.step for step in missing]
             ).delete()
             copy_rows("samples_steprollup", ROLLUP_COLUMNS, rows)
         num_filled += len(rows)

@@ -54,11 +54,9 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
     """Launch the first run; None if the team has had it, even if it was deleted."""
     # Two starts at once must not launch two.
     Team.objects.select_for_update().get(pk=team.pk)
-    if (
-        AuditEntry.objects.filter(team=team, verb="dataset.version_created")
-        .filter(detail__dataset=NAME)
-        .exists()
-    ):
+    if AuditEntry.objects.filter(
+        team=team, verb="dataset.version_created", detail__dataset=NAME
+    ).exists():
         return None
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})

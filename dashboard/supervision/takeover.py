@@ -159,8 +159,8 @@ def cut_history(
     """Rows past the checkpoint belong to a history that is over."""
     run = lock_run(claim)
     for model in HISTORY:
-        model._default_manager.filter(run_id=run.id, superseded_by__isnull=True).filter(
-            step__gt=after
+        model._default_manager.filter(
+            run_id=run.id, superseded_by__isnull=True, step__gt=after
         ).update(superseded_by=claim.attempt)
     drop_rollups(run.id, after=after)
     CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()

@@ -79,9 +79,9 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
     )
     members = {m.pk: str(m) for m in team.members.all()}
     silent = set(
-        Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
-        .filter(pk__in=[worker.pk for worker in workers])
-        .values_list("pk", flat=True)
+        Worker.objects.filter(
+            last_seen__lt=Now() - GONE_AFTER, pk__in=[worker.pk for worker in workers]
+        ).values_list("pk", flat=True)
     )
     return sorted(
         [

@@ -231,8 +231,8 @@ FAULTS = [
     Fault(
         "D8",
         "dashboard/runs/state.py",
-        "waiting = Run.objects.filter(guard, id=run_id, state__in=sources)",
-        "waiting = Run.objects.filter(guard, id=run_id)",
+        "if not Run.objects.filter(guard, id=run_id, state__in=sources).update(",
+        "if not Run.objects.filter(guard, id=run_id).update(",
         "tests/dashboard/runs/test_changing_state.py",
     ),
     Fault(
@@ -245,8 +245,8 @@ FAULTS = [
     Fault(
         "D10",
         "dashboard/supervision/takeover.py",
-        "        current.filter(step__gt=after).update",
-        "        current.filter(step__gt=after + 1_000).update",
+        "superseded_by__isnull=True, step__gt=after\n",
+        "superseded_by__isnull=True, step__gt=after + 1_000\n",
         "tests/dashboard/supervision/test_taking_over_a_run.py",
     ),
     Fault(
@@ -308,8 +308,8 @@ FAULTS = [
     Fault(
         "D19",
         "dashboard/supervision/lease.py",
-        "        claim.guard, id=claim.run_id, state__in=HOLDING",
-        "        id=claim.run_id, state__in=HOLDING",
+        "        .filter(claim.guard, id=claim.run_id, state__in=HOLDING)",
+        "        .filter(id=claim.run_id, state__in=HOLDING)",
         "tests/dashboard/supervision/test_holding_a_run.py",
     ),
     Fault(
@@ -329,8 +329,8 @@ FAULTS = [
     Fault(
         "T3",
         "dashboard/runs/queries.py",
-        ".filter(team=team, id=run_id)",
-        ".filter(id=run_id)",
+        "        team=team, id=run_id\n",
+        "        id=run_id\n",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/runs/test_run_pages.py",
     ),
     Fault(

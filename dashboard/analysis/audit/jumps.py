@@ -333,11 +333,9 @@ def _compare_parts(run: Run, change: Change, scores: Scores) -> dict[str, float]
     if any(compositions.at(step).kind != "sum" for step in ends):
         return {}
     before, after = sides = Sums(), Sums()
-    for step, names, packed in (
-        StepRollup.objects.filter(run=run, superseded_by=None)
-        .filter(step__range=(ends[0], ends[-1]))
-        .values_list("step", "rule_names", "rules")
-    ):
+    for step, names, packed in StepRollup.objects.filter(
+        run=run, superseded_by=None, step__range=(ends[0], ends[-1])
+    ).values_list("step", "rule_names", "rules"):
         if packed:
             sides[step >= change.step].add(names, bytes(packed))
     if not (before.num_scored and after.num_scored):

@@ -128,6 +128,8 @@ def _join(values: Sequence[str | None]) -> str | None:
 def compare_settings(runs: Sequence[Run]) -> list[Setting]:
     flat = [dict(_settings(run)) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
+    # Keys of one part together, parts in the order they first appear.
+    parts = list(dict.fromkeys(map(_part, keys)))
     phases = [set(name_phases(run.config.get("phases") or ())) for run in runs]
     return [
         Setting(
@@ -140,7 +142,7 @@ def compare_settings(runs: Sequence[Run]) -> list[Setting]:
                 and (run.is_imported or (phase and phase not in phases[index]))
             ),
         )
-        for key in _grouped(keys)
+        for key in sorted(keys, key=lambda key: parts.index(_part(key)))
         for phase in [_phase_of(key)]
     ]
 
@@ -164,12 +166,6 @@ def lack_settings(run: Run) -> bool:
 def _part(key: str) -> str:
     head, dot, _ = key.partition(".")
     return head if dot else "run"
-
-
-def _grouped(keys: Iterable[str]) -> list[str]:
-    """Keys of one part together, parts in the order they first appear."""
-    parts = list(dict.fromkeys(map(_part, keys)))
-    return sorted(keys, key=lambda key: parts.index(_part(key)))
 
 
 def _settings(run: Run) -> Iterator[tuple[str, str]]:

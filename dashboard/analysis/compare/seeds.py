@@ -218,7 +218,13 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
         sets=[
             np.array(
                 [
-                    value_at(points, _smoothed(points, smoothing), at)
+                    value_at(
+                        points,
+                        smooth_all(points.values, smoothing)
+                        if smoothing
+                        else points.values,
+                        at,
+                    )
                     for points in run_set
                 ]
             ).reshape(len(run_set), len(at))
@@ -289,10 +295,6 @@ STATISTICS: dict[
     MEAN: (lambda values: moments(values)[1], mean_interval, welch_difference),
     IQM: (interquartile_mean, iqm_interval, iqm_difference),
 }
-
-
-def _smoothed(points: Points, weight: float) -> Array:
-    return smooth_all(points.values, weight) if weight else points.values
 
 
 def _union(every: Sequence[Points]) -> Array:

@@ -508,7 +508,8 @@ def _write(
     """Write one sentence; a second one about the others."""
     ours, theirs = pair
     is_live = any(not run.has_ended for run in arrangement.runs)
-    where = _where(scores.window)
+    first, last = scores.window.first, scores.window.last
+    where = f"over steps {first:,} to {last:,}" if first < last else f"at step {last:,}"
     metric = title_of(scores.metric).removesuffix(" (mean)")
     metric = metric[0].lower() + metric[1:]
     by = verdict.difference or 0.0
@@ -538,12 +539,6 @@ def _write(
         )
     side = "above" if by > 0 else "below"
     return f"{lead}{us} is {_say(abs(by))} {side} {them} in {metric}{tail}{sure}."
-
-
-def _where(window: Window) -> str:
-    if window.num == 1:
-        return f"at step {window.last:,}"
-    return f"over steps {window.first:,} to {window.last:,}"
 
 
 def _name(run_set: RunSet) -> str:

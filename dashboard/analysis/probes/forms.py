@@ -226,8 +226,12 @@ def default_choice(
     """
     run = (
         Run.objects.kept()
-        .filter(team=team, recipe_version__recipe=recipe)
-        .filter(last_step__gt=0, completions_deleted_at=None)
+        .filter(
+            team=team,
+            recipe_version__recipe=recipe,
+            last_step__gt=0,
+            completions_deleted_at=None,
+        )
         .only("id")
         .order_by("-id")
         .first()

@@ -321,11 +321,9 @@ def waiting_reason(probe: Probe) -> str:
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
     waits = f"Waiting: {describe_wait() or 'a training worker takes it'}."
-    before = (
-        Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
-        .filter(pk__lt=probe.job.pk)
-        .count()
-    )
+    before = Job.objects.filter(
+        kind=probe.job.kind, state__in=OPEN, pk__lt=probe.job.pk
+    ).count()
     ahead = f" {before} probe{'s are' if before != 1 else ' is'} ahead of this one."
     return waits + (ahead if before else "")
 

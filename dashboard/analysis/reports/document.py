@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from dashboard.accounts.models import Team
@@ -56,7 +56,13 @@ def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]
     parts = list(split_text(text))
     blocks = [part for part in parts if isinstance(part, Block)]
     pins = _find_pins(report, {block.pin for block in blocks if block.pin is not None})
-    return list(_show(team, parts, pins))
+    indices = count()
+    return [
+        part
+        if isinstance(part, str)
+        else _show_block(team, part, index=next(indices), pins=pins)
+        for part in parts
+    ]
 
 
 def show_one(report: Report, block: Block, *, index: int) -> Shown:
@@ -87,18 +93,6 @@ def _find_pins(report: Report | None, numbers: set[int]) -> dict[int, Pin]:
         pin.number: pin
         for pin in report.pins.filter(number__in=numbers).select_related("pinned_by")
     }
-
-
-def _show(
-    team: Team, parts: list[str | Block], pins: dict[int, Pin]
-) -> Iterator[str | Shown]:
-    index = 0
-    for part in parts:
-        if isinstance(part, str):
-            yield part
-            continue
-        yield _show_block(team, part, index=index, pins=pins)
-        index += 1
 
 
 def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -> Shown:

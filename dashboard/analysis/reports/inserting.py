@@ -188,7 +188,13 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
     q = form.value("q")
     selection = Selection(runs=chosen, num_chosen=len(chosen))
     groups = _groups(chosen, form.value("step")) if kind == "group" else []
-    choices = [(f"{g.step}/{g.prompt_index}", _describe(g)) for g in groups]
+    choices = [
+        (
+            f"{g.step}/{g.prompt_index}",
+            f"Step {g.step:,}, prompt {g.prompt_index}: {signal_words(g.signal)}",
+        )
+        for g in groups
+    ]
     group = group if group in dict(choices) else ""
     line, missing = _line(kind, chosen, metric, group, bool(form.value("pinned")))
     return Offer(
@@ -215,11 +221,6 @@ def _groups(chosen: Sequence[Run], step: int | None) -> list[Group]:
     if step is not None:
         groups = groups.filter(step=step)
     return list(groups.order_by("-step", "prompt_index")[:MAX_GROUPS])
-
-
-def _describe(group: Group) -> str:
-    signal = signal_words(group.signal)
-    return f"Step {group.step:,}, prompt {group.prompt_index}: {signal}"
 
 
 def _line(

@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.http import HttpRequest, HttpResponse
@@ -41,22 +40,19 @@ def render_prose(text: str, *, without_hosts: Collection[str] = ()) -> SafeStrin
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     made = make_markdown()
-    made.add_render_rule("heading_open", _open_heading)
-    made.add_render_rule("heading_close", _close_heading)
+    made.add_render_rule(
+        "heading_open", lambda _, tokens, at, *__: f"<h{heading_level(tokens[at])}>"
+    )
+    made.add_render_rule(
+        "heading_close",
+        lambda _, tokens, at, *__: f"</h{heading_level(tokens[at])}>\n",
+    )
     return made
 
 
 def heading_level(token: Token) -> int:
     """Return the author's level, but for the first: the page's heading is its title."""
     return max(int(token.tag[1]), 2)
-
-
-def _open_heading(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    return f"<h{heading_level(tokens[at])}>"
-
-
-def _close_heading(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    return f"</h{heading_level(tokens[at])}>\n"
 
 
 def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Token]:
@@ -118,13 +114,9 @@ def html_of(request: HttpRequest, report: Report) -> HttpResponse:
         render_standalone(report, without_hosts=own_hosts(request)).encode(),
         content_type="text/html; charset=utf-8",
     )
-    name = f"{_file_name(report)}.html"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    words = re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-")
+    name = words[:60] or f"report-{report.pk}"
+    response["Content-Disposition"] = f'attachment; filename="{name}.html"'
     # It is a file to keep, and acts as no page of ours where a browser shows it.
     response["Content-Security-Policy"] = "sandbox; default-src 'none'"
     return response
-
-
-def _file_name(report: Report) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-")
-    return words[:60] or f"report-{report.pk}"

@@ -76,13 +76,18 @@ def parallel(
             for height, text in axis.ticks
         ],
     )
-    tree["layout"]["meta"] = {"axes": [_unit(axis) for axis in axes]}
+    tree["layout"]["meta"] = {
+        "axes": [
+            {
+                "key": axis.key,
+                "low": axis.ends[0],
+                "high": axis.ends[1],
+                "isLog": axis.is_log,
+            }
+            for axis in axes
+        ]
+    }
     return tree
-
-
-def _unit(axis: Axis) -> dict[str, Any]:
-    low, high = axis.ends
-    return {"key": axis.key, "low": low, "high": high, "isLog": axis.is_log}
 
 
 def _hover_text(run: Run, axes: Sequence[Axis], i: int) -> str:

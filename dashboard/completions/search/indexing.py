@@ -257,11 +257,8 @@ def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
 
 def _read_texts(run: Run, stretch: Stretch) -> list[str]:
     """Read texts in the order of the columns."""
-    return [
-        text
-        for (texts,) in fetch_all(TEXTS, [run.pk, stretch.first, stretch.last])
-        for text in texts
-    ]
+    rows = fetch_all(TEXTS, [run.pk, stretch.first, stretch.last])
+    return [text for (texts,) in rows for text in texts]
 
 
 def _pack(

@@ -64,7 +64,13 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
         else chart(LENGTH, "Mean over the step's completions", y="tokens")
     )
     last = (
-        chart("kl/mean", _about_kl(features), y="nats per token")
+        chart(
+            "kl/mean",
+            "Mean over all tokens"
+            if features.has_reference
+            else "Mean over a sample of the tokens",
+            y="nats per token",
+        )
         if features.has_reference or features.samples_kl
         else chart("entropy", "Of the policy's next token", y="nats per token")
     )
@@ -114,11 +120,6 @@ def notes_of(features: ChartFeatures) -> dict[str, list[str]]:
         group_of("eval/heldout/mean"): [] if features.eval_sets else [NO_EVALUATION],
         group_of("kl/mean"): [] if is_measured else [NO_KL],
     }
-
-
-def _about_kl(features: ChartFeatures) -> str:
-    tokens = "all tokens" if features.has_reference else "a sample of the tokens"
-    return f"Mean over {tokens}"
 
 
 def _reward(features: ChartFeatures) -> Chart:

@@ -107,11 +107,6 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
             )
 
 
-def runs_that_need(model: PublishedModel) -> list[Run]:
-    """Runs that have not ended and use its folder."""
-    return needs_of(model.team).get(folder_of(model), [])
-
-
 def folder_of(model: PublishedModel) -> str:
     """Return the folder as configurations name it."""
     return str(model.folder / "model")

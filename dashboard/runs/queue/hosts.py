@@ -103,15 +103,9 @@ class Host:
         return self.num_gpus >= needs.num_gpus
 
     def may_take(self, needs: Needs) -> bool:
-        return self.has(needs) and self._is_for(self._num_used(needs))
-
-    def _num_used(self, needs: Needs) -> int:
-        return needs.num_gpus if self.num_gpus and needs.device != "cpu" else 0
-
-    def _is_for(self, num_used: int) -> bool:
-        return {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}.get(
-            self.takes, True
-        )
+        num_used = needs.num_gpus if self.num_gpus and needs.device != "cpu" else 0
+        is_for = {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}
+        return self.has(needs) and is_for.get(self.takes, True)
 
 
 def known_hosts() -> list[Host]:

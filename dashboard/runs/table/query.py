@@ -105,8 +105,14 @@ class ListQuery:
 
     @property
     def is_filtered(self) -> bool:
-        values = (self.text, self.state, self.owner, self.model, self.dataset)
-        return any((*values, self.sweep))
+        return bool(
+            self.text
+            or self.state
+            or self.owner
+            or self.model
+            or self.dataset
+            or self.sweep
+        )
 
     @property
     def written_columns(self) -> str:
